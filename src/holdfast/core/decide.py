@@ -1,0 +1,253 @@
+"""Decisions: what a message, a program or the clock does to a session, as the records to append.
+
+Every function here is pure. It validates everything first, raises if anything is wrong, and otherwise gives back
+records that `Session.apply` will accept. Nothing has changed until those are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.core.budget import Budget, Price, check_limits, reserve
+from holdfast.core.errors import (
+    AnswerConflictError,
+    EmptyFeedError,
+    InvalidValueError,
+    NoPendingQueryError,
+    QueryIdRequiredError,
+    StaleQueryError,
+    TransitionError,
+    UnknownQueryError,
+)
+from holdfast.core.ids import query_id
+from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
+from holdfast.core.queries import Answer, Failure, Query, TimerQuery, Usage, Value, check_answer, check_query
+from holdfast.core.records import (
+    AnsweredRecord,
+    CancelledRecord,
+    CompletedRecord,
+    ExpiredRecord,
+    FailedRecord,
+    Parent,
+    PausedRecord,
+    Program,
+    Record,
+    StartedRecord,
+    Wake,
+)
+from holdfast.core.state import Session, Settled, State
+from holdfast.core.values import Json, check_value, preview
+
+# --- messages: what others may send to a session --------------------------------------------------
+
+
+class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One answer as it arrives; `query_id` may be left out while exactly one query is pending."""
+
+    answer: Answer
+    query_id: str | None = None
+    usage: Usage | None = None
+
+
+class FeedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="type"):
+    """Answers, taken all together or not at all."""
+
+    answers: list[Given]
+    by: str | None = None
+
+
+class CancelMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel", tag_field="type"):
+    """The wish to end a session."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+class WakeMessage(msgspec.Struct, frozen=True, tag="wake", tag_field="type"):
+    """A nudge: look at what is due."""
+
+
+Message: TypeAlias = FeedMessage | CancelMessage | WakeMessage
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What a message leads to: records to append, and the positions of records that had done its work before."""
+
+    records: list[Record]
+    replayed: list[int] = []
+
+    @property
+    def is_replay(self) -> bool:
+        """The message had been taken before; appending nothing and repeating the reply is right."""
+        return not self.records and bool(self.replayed)
+
+
+def decide(session: Session, message: Message, now: int) -> Decision:
+    """What a message does to a session at `now`, or the reason why it is refused."""
+    match message:
+        case FeedMessage():
+            return decide_feed(session, message)
+        case CancelMessage():
+            return decide_cancel(session, message)
+        case WakeMessage():
+            return Decision(records=decide_due(session, now))
+        case _:
+            assert_never(message)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def decide_feed(session: Session, feed: FeedMessage) -> Decision:
+    """Accept answers: every one is checked before any is taken.
+
+    An answer equal to the recorded one is a replay and changes nothing; a different one is a conflict. Usage is not
+    part of that comparison: it describes the answer and is kept from the first time.
+    """
+    if not feed.answers:
+        raise EmptyFeedError(session.id)
+    records: list[Record] = []
+    replayed: list[int] = []
+    taken: dict[str, Given] = {}
+    for given in feed.answers:
+        check_answer(given.answer, given.usage)
+        asked = given.query_id if given.query_id is not None else _sole_pending(session)
+        if asked in taken:
+            if taken[asked].answer != given.answer:
+                raise _conflict(session, asked, preview(_shown(taken[asked].answer)), given.answer)
+            continue
+        taken[asked] = given
+        if asked in session.pending:
+            records.append(AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by))
+        elif asked in session.settled:
+            before = session.settled[asked]
+            if Settled(given.answer, before.position).fingerprint != before.fingerprint:
+                raise _conflict(session, asked, before.preview, given.answer)
+            replayed.append(before.position)
+        elif asked in session.withdrawn:
+            over = f"the session is {session.state}" if session.is_terminal else "the program withdrew it"
+            raise StaleQueryError(session.id, asked, over)
+        else:
+            raise UnknownQueryError(session.id, preview(asked).strip('"'), list(session.pending))
+    return Decision(records=records, replayed=replayed)
+
+
+def _sole_pending(session: Session) -> str:
+    match list(session.pending):
+        case [only]:
+            return only
+        case []:
+            raise NoPendingQueryError(session.id, session.state)
+        case several:
+            raise QueryIdRequiredError(session.id, several)
+
+
+def _conflict(session: Session, asked: str, recorded: str, given: Answer) -> AnswerConflictError:
+    return AnswerConflictError(session.id, asked, recorded, preview(_shown(given)))
+
+
+def _shown(answer: Answer) -> Json:
+    return answer.value if isinstance(answer, Value) else answer
+
+
+def decide_due(session: Session, now: int) -> list[Record]:
+    """The answers that the clock gives: timers that have run out, and queries whose time has lapsed."""
+    due = [p for p in session.pending.values() if p.due_at is not None and p.due_at <= now]
+    due.sort(key=lambda p: (p.due_at or 0, int(p.query.id[2:])))
+    answers: list[Record] = []
+    for pending in due:
+        query = pending.query
+        if isinstance(query, TimerQuery):
+            answer: Answer = Value(value=None)
+        else:
+            answer = Failure(f"no answer within {query.timeout_ms} ms", "timeout")
+        answers.append(AnsweredRecord(query_id=query.id, answer=answer, by="clock"))
+    return answers
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def decide_start(
+    program: Program,
+    *,
+    ctx: Json = None,
+    budget: Budget | None = None,
+    prices: Mapping[str, Price] | None = None,
+    parent: Parent | None = None,
+) -> StartedRecord:
+    """A new session."""
+    check_value([program.kind, program.name, program.source], "program")
+    check_value(ctx, "ctx")
+    check_limits(budget, prices or {})
+    return StartedRecord(program=program, ctx=ctx, budget=budget, prices=dict(prices or {}), parent=parent)
+
+
+def decide_pause(
+    session: Session,
+    queries: Sequence[Query],
+    now: int,
+    *,
+    wake: Wake = "all",
+    withdrawn: Sequence[str] = (),
+) -> PausedRecord:
+    """The program asks. The queries get their ids here, once they are known to fit into the budget."""
+    if session.state is not State.RUNNING:
+        raise TransitionError(session.id, "paused", State.RUNNING, session.state)
+    if len(queries) > MAX_QUERIES_PER_PAUSE:
+        why = f"{len(queries)} queries at once; at most {MAX_QUERIES_PER_PAUSE} are allowed"
+        raise InvalidValueError("pause", why)
+    for query in queries:
+        check_query(query)
+    reserve(session, queries, now)
+    numbered = [
+        msgspec.structs.replace(query, id=query_id(session.queries_asked + i)) for i, query in enumerate(queries)
+    ]
+    record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
+    session.check(record)
+    return record
+
+
+def decide_complete(session: Session, result: Json) -> CompletedRecord:
+    """The program returned."""
+    check_value(result, "result")
+    record = CompletedRecord(result=result)
+    session.check(record)
+    return record
+
+
+def decide_fail(session: Session, error: str, kind: str = "error") -> FailedRecord:
+    """The program raised. The message is repaired rather than refused: an error must never be lost to its own text."""
+    record = FailedRecord(error=error.encode("utf-8", "replace").decode(), kind=kind)
+    session.check(record)
+    return record
+
+
+# --- endings from outside -------------------------------------------------------------------------
+
+
+def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:
+    """End the session. Cancelling a cancelled session again is a replay; any other ended session refuses."""
+    check_value([cancel.reason, cancel.by], "cancel")
+    if session.state is State.CANCELLED:
+        return Decision(records=[], replayed=[session.position])
+    record = CancelledRecord(reason=cancel.reason, by=cancel.by)
+    session.check(record)
+    return Decision(records=[record])
+
+
+def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
+    """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
+
+    A session that waits for a timer or a timeout is not idle before that is due: the clock still owes it an answer.
+    """
+    if session.state is not State.PAUSED:
+        return []
+    idle_since = max(session.metrics.last_activity_at, session.next_due() or 0)
+    if now - idle_since < ttl_ms:
+        return []
+    reason = f"no answer for {now - session.metrics.last_activity_at} ms (the limit is {ttl_ms} ms)"
+    return [ExpiredRecord(reason=reason)]

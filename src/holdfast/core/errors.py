@@ -1,0 +1,245 @@
+"""What can go wrong, one class a kind, each with the fields a program needs and a sentence a person can act on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class HoldfastError(Exception):
+    """Base of every error that Holdfast raises on purpose."""
+
+    kind = "error"
+
+    def to_json(self) -> dict[str, Any]:
+        """The error as JSON: its kind, its sentence, and its fields."""
+        given = {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
+        return {"kind": self.kind, "error": str(self), **given}
+
+
+# --- bad input ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class InvalidIdError(HoldfastError):
+    """An id or key that does not follow the grammar of ids."""
+
+    what: str
+    shown: str
+    why: str
+    kind = "invalid_id"
+
+    def __str__(self) -> str:
+        return f"invalid {self.what} {self.shown}: {self.why}"
+
+
+@dataclass(eq=False)
+class InvalidValueError(HoldfastError):
+    """A value that cannot be kept as JSON without changing it."""
+
+    what: str
+    why: str
+    path: str = ""
+    kind = "invalid_value"
+
+    def __str__(self) -> str:
+        place = f" at {self.path}" if self.path else ""
+        return f"invalid {self.what}{place}: {self.why}"
+
+
+@dataclass(eq=False)
+class InvalidFilterError(HoldfastError):
+    """A pending filter that is neither a known preset nor a filter object."""
+
+    why: str
+    kind = "invalid_filter"
+
+    def __str__(self) -> str:
+        return self.why
+
+
+# --- sessions ----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class SessionNotFoundError(HoldfastError):
+    """No session has this id."""
+
+    session_id: str
+    kind = "session_not_found"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' not found"
+
+
+@dataclass(eq=False)
+class SessionDeletedError(SessionNotFoundError):
+    """The session was deleted; its id stays taken."""
+
+    deleted_at: int = 0
+    kind = "session_deleted"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' not found (it was deleted; its id is not used again)"
+
+
+@dataclass(eq=False)
+class SessionExistsError(HoldfastError):
+    """A new session was asked for under an id that is taken."""
+
+    session_id: str
+    kind = "session_exists"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' already exists; choose another id, or go on with that one"
+
+
+@dataclass(eq=False)
+class TransitionError(HoldfastError):
+    """A record that is not legal in the session's state."""
+
+    session_id: str
+    record: str
+    expected: str
+    actual: str
+    kind = "invalid_transition"
+
+    def __str__(self) -> str:
+        return (
+            f"invalid state transition: expected {self.expected}, got {self.actual}"
+            f" (session '{self.session_id}', record '{self.record}')"
+        )
+
+
+@dataclass(eq=False)
+class JournalError(HoldfastError):
+    """The journal of one session cannot be folded: a gap, a foreign record, a record that contradicts it."""
+
+    session_id: str
+    position: int
+    why: str
+    kind = "invalid_journal"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}': journal record {self.position} cannot be used: {self.why}"
+
+
+# --- feeding -----------------------------------------------------------------------------------
+
+
+class FeedError(HoldfastError):
+    """Base of the reasons for which a feed is refused. Nothing was changed."""
+
+    kind = "feed"
+
+
+@dataclass(eq=False)
+class EmptyFeedError(FeedError):
+    """A feed without any answer."""
+
+    session_id: str
+    kind = "empty_feed"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}': no answers given; give at least one"
+
+
+@dataclass(eq=False)
+class NoPendingQueryError(FeedError):
+    """An answer without a query id, while no query is pending."""
+
+    session_id: str
+    state: str
+    kind = "no_pending_query"
+
+    def __str__(self) -> str:
+        return f"no pending queries (session '{self.session_id}' is {self.state})"
+
+
+@dataclass(eq=False)
+class QueryIdRequiredError(FeedError):
+    """An answer without a query id, while several queries are pending."""
+
+    session_id: str
+    pending: list[str]
+    kind = "query_id_required"
+
+    def __str__(self) -> str:
+        ids = ", ".join(self.pending[:10]) + (", …" if len(self.pending) > 10 else "")
+        return (
+            f"{len(self.pending)} queries pending; specify query_id explicitly"
+            f" (session '{self.session_id}' waits for {ids})"
+        )
+
+
+@dataclass(eq=False)
+class UnknownQueryError(FeedError):
+    """A query id that this session has never asked."""
+
+    session_id: str
+    query_id: str
+    pending: list[str]
+    kind = "unknown_query"
+
+    def __str__(self) -> str:
+        waits = ", ".join(self.pending[:10]) if self.pending else "nothing"
+        return f"unknown query_id: {self.query_id} (session '{self.session_id}' waits for {waits})"
+
+
+@dataclass(eq=False)
+class StaleQueryError(FeedError):
+    """A query that was asked, was never answered, and is not waited for any more."""
+
+    session_id: str
+    query_id: str
+    why: str
+    kind = "stale_query"
+
+    def __str__(self) -> str:
+        return (
+            f"stale query_id: {self.query_id} of session '{self.session_id}' no longer waits for an answer: {self.why}"
+        )
+
+
+@dataclass(eq=False)
+class AnswerConflictError(FeedError):
+    """A second, different answer to a query that has one."""
+
+    session_id: str
+    query_id: str
+    recorded: str
+    given: str
+    kind = "answer_conflict"
+
+    def __str__(self) -> str:
+        return (
+            f"already responded to query_id: {self.query_id} (session '{self.session_id}':"
+            f" recorded {self.recorded}, now given {self.given}); the recorded answer stands"
+        )
+
+
+# --- budgets -----------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class BudgetExceededError(HoldfastError):
+    """A query that does not fit into what is left of a budget. Nothing was asked."""
+
+    session_id: str
+    limit: str
+    why: str
+    kind = "budget_exceeded"
+
+    def __str__(self) -> str:
+        return f"budget_exceeded: {self.why}"
+
+
+@dataclass(eq=False)
+class InvalidBudgetError(HoldfastError):
+    """A budget that cannot be kept."""
+
+    why: str
+    kind = "invalid_budget"
+
+    def __str__(self) -> str:
+        return f"invalid budget: {self.why}"

@@ -1,0 +1,213 @@
+"""Events: what `start` and `feed` give back, and their JSON on the wire.
+
+The shapes are those that algocline's clients read; keys beyond them are only added, and flags that are false stay away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias, assert_never
+
+import msgspec
+
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.records import (
+    CancelledRecord,
+    CompletedRecord,
+    Entry,
+    ExpiredRecord,
+    FailedRecord,
+)
+from holdfast.core.state import Pending, Session, State
+from holdfast.core.values import Json
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: str
+    replayed: bool = False
+    status: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The event as it goes over the wire."""
+        told = {"status": self.status, "session_id": self.session_id, **self._told()}
+        if self.replayed:
+            told["replayed"] = True
+        return told
+
+    def _told(self) -> dict[str, Any]:
+        return {}
+
+
+class RunningEvent(_Event, frozen=True):
+    """The program is at work; there is nothing to answer yet."""
+
+    status = "running"
+
+
+class AcceptedEvent(_Event, frozen=True):
+    """The answers were taken; the pause goes on until the remaining ones are in."""
+
+    remaining: list[str]
+    status = "accepted"
+
+    def _told(self) -> dict[str, Any]:
+        return {"remaining": len(self.remaining), "remaining_ids": self.remaining}
+
+
+class PausedEvent(_Event, frozen=True):
+    """The program asks."""
+
+    queries: list[Query]
+    due_at: dict[str, int] = {}
+    """When a query lapses (unix ms), for those that do."""
+    status = "needs_response"
+
+    def _told(self) -> dict[str, Any]:
+        match self.queries:
+            case [only]:
+                return {"query_id": only.id, **self._shown(only)}
+            case several:
+                return {"queries": [{"id": query.id, **self._shown(query)} for query in several]}
+
+    def _shown(self, query: Query) -> dict[str, Any]:
+        shown = query_json(query)
+        if query.id in self.due_at:
+            shown["due_at"] = self.due_at[query.id]
+        return shown
+
+
+class _EndedEvent(_Event, frozen=True, kw_only=True):
+    stats: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**super().to_json(), "stats": self.stats}
+
+
+class CompletedEvent(_EndedEvent, frozen=True):
+    """The program returned."""
+
+    result: Json
+    status = "completed"
+
+    def _told(self) -> dict[str, Any]:
+        return {"result": self.result}
+
+
+class FailedEvent(_EndedEvent, frozen=True):
+    """The program raised, or broke one of its limits."""
+
+    error: str
+    error_kind: str = "error"
+    status = "error"
+
+    def _told(self) -> dict[str, Any]:
+        return {"error": self.error, "error_kind": self.error_kind}
+
+
+class CancelledEvent(_EndedEvent, frozen=True):
+    """Someone ended the session."""
+
+    reason: str | None = None
+    by: str | None = None
+    status = "cancelled"
+
+    def _told(self) -> dict[str, Any]:
+        return {key: told for key, told in (("reason", self.reason), ("by", self.by)) if told is not None}
+
+
+class ExpiredEvent(_EndedEvent, frozen=True):
+    """Nobody answered for so long that the session was ended."""
+
+    reason: str
+    status = "expired"
+
+    def _told(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+
+Event: TypeAlias = (
+    RunningEvent | AcceptedEvent | PausedEvent | CompletedEvent | FailedEvent | CancelledEvent | ExpiredEvent
+)
+
+
+def query_json(query: Query) -> dict[str, Any]:
+    """A query's fields on the wire, without its id: the key of that differs between one query and several."""
+    match query:
+        case LlmQuery():
+            shown: dict[str, Any] = {
+                "prompt": query.prompt,
+                "system": query.system,
+                "max_tokens": query.max_tokens,
+            }
+            if query.grounded:
+                shown["grounded"] = True
+            if query.underspecified:
+                shown["underspecified"] = True
+            if query.options:
+                shown["options"] = query.options
+            return shown
+        case ToolQuery():
+            shown = {"name": query.name, "arguments": query.arguments}
+        case HumanQuery():
+            shown = {"prompt": query.prompt, **({"choices": query.choices} if query.choices else {})}
+        case TimerQuery():
+            shown = {"delay_ms": query.delay_ms}
+        case ChildQuery():
+            shown = {"program": query.program, "ctx": query.ctx}
+        case _:
+            assert_never(query)
+    return {"kind": kind_of(query), **shown}
+
+
+def event_of(session: Session, now: int) -> Event:
+    """What a session has to say at `now`."""
+    if session.state is State.PAUSED:
+        return paused_event(session.id, list(session.pending.values()))
+    ended = session.ended
+    if ended is None:
+        return RunningEvent(session_id=session.id)
+    budget = session.started.budget if session.started else None
+    stats = session.metrics.to_json(now, budget)
+    match ended:
+        case CompletedRecord(result=result):
+            return CompletedEvent(session_id=session.id, result=result, stats=stats)
+        case FailedRecord(error=error, kind=kind):
+            return FailedEvent(session_id=session.id, error=error, error_kind=kind, stats=stats)
+        case CancelledRecord(reason=reason, by=by):
+            return CancelledEvent(session_id=session.id, reason=reason, by=by, stats=stats)
+        case ExpiredRecord(reason=reason):
+            return ExpiredEvent(session_id=session.id, reason=reason, stats=stats)
+        case _:
+            assert_never(ended)
+
+
+def paused_event(session_id: str, pending: Sequence[Pending]) -> PausedEvent:
+    """The event that offers these queries."""
+    return PausedEvent(
+        session_id=session_id,
+        queries=[p.query for p in pending],
+        due_at={p.query.id: p.due_at for p in pending if p.due_at is not None},
+    )
+
+
+def accepted_event(session: Session) -> AcceptedEvent:
+    """The event for answers that did not end the pause."""
+    return AcceptedEvent(session_id=session.id, remaining=list(session.pending))
+
+
+def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Event:
+    """The reply that a feed got when its answer was recorded at `position`, found again in the journal.
+
+    If the answer left queries open, that was "accepted" with what remained. Otherwise it was the next thing the program
+    did, or, if it has done nothing since, that it runs.
+    """
+    session = Session(session_id)
+    now = 0
+    for entry in entries:
+        if entry.position > position and session.state is not State.RUNNING:
+            break
+        session.apply(entry)
+        now = entry.at
+        if entry.position == position and session.state is State.PAUSED:
+            return msgspec.structs.replace(accepted_event(session), replayed=True)
+    return msgspec.structs.replace(event_of(session, now), replayed=True)

@@ -1,0 +1,42 @@
+"""Ids: their grammar, how new ones are made, and how queries are numbered."""
+
+from __future__ import annotations
+
+import re
+import secrets
+
+from holdfast.core.errors import InvalidIdError
+from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_ID_CHARS
+
+_GRAMMAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]*\Z")
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # no i, l, o, u: safe to read aloud
+_SESSION_CHARS = 26  # 130 bits: cannot be guessed, cannot collide
+
+
+def new_session_id() -> str:
+    """A fresh session id from the operating system's CSPRNG: `s-` and 26 characters."""
+    return "s-" + "".join(secrets.choice(_ALPHABET) for _ in range(_SESSION_CHARS))
+
+
+def query_id(number: int) -> str:
+    """The id of the session's n-th query, counted from 0 through its whole life."""
+    return f"q-{number}"
+
+
+def check_id(text: object, what: str) -> str:
+    """Give back `text` if it is an id, or raise `InvalidIdError` saying what is wrong with it.
+
+    Ids are safe as file names, URL segments, SQL text and shell words: 1 to `MAX_ID_CHARS` characters, letters, digits
+    and `. _ : @ + = -`, beginning with a letter or digit.
+    """
+    if not isinstance(text, str):
+        raise InvalidIdError(what, repr(text)[:ERROR_PREVIEW_CHARS], f"expected text, got {type(text).__name__}")
+    if not text:
+        raise InvalidIdError(what, "''", "it is empty")
+    if len(text) > MAX_ID_CHARS:
+        why = f"it has {len(text)} characters, and at most {MAX_ID_CHARS} are allowed"
+        raise InvalidIdError(what, ascii(text[:ERROR_PREVIEW_CHARS]) + "…", why)
+    if not _GRAMMAR.match(text):
+        why = "use letters, digits and . _ : @ + = - only, beginning with a letter or digit"
+        raise InvalidIdError(what, ascii(text), why)
+    return text

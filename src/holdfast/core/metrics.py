@@ -1,0 +1,217 @@
+"""What a session has done and spent so far: a part of the fold, changed only by `core.state`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.core.budget import Budget, Price, price_for, prompt_estimate
+from holdfast.core.limits import HISTORY_ENTRIES, RECENT_LOGS
+from holdfast.core.queries import Answer, Failure, LlmQuery, Usage, Value
+from holdfast.core.records import LoggedRecord, ProgressedRecord
+from holdfast.core.tokens import TokenCount, estimate_tokens
+from holdfast.core.values import Json, value_bytes
+
+
+class Exchange:
+    """One `llm` query and, once there is one, its answer."""
+
+    __slots__ = (
+        "answer",
+        "completed_at",
+        "prompt",
+        "prompt_tokens",
+        "query_id",
+        "reserved_cost",
+        "reserved_tokens",
+        "response_tokens",
+        "started_at",
+    )
+
+    def __init__(self, query: LlmQuery, price: Price | None, at: int) -> None:
+        self.query_id = query.id
+        self.prompt = query.prompt
+        self.answer: Answer | None = None
+        self.prompt_tokens = prompt_estimate(query)
+        self.response_tokens = 0
+        self.reserved_tokens = query.max_tokens
+        self.reserved_cost = price.of(self.prompt_tokens, query.max_tokens) if price else 0.0
+        self.started_at = at
+        self.completed_at: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        match self.answer:
+            case Value(value=value):
+                told: dict[str, Json] = {"response": value}
+            case Failure(message=message):
+                told = {"response": None, "error": message}
+            case _:
+                told = {"response": None}
+        return {
+            "query_id": self.query_id,
+            "prompt": self.prompt,
+            **told,
+            "prompt_tokens": self.prompt_tokens,
+            "response_tokens": self.response_tokens,
+            "started_at": self.started_at,
+            "completed_at": self.completed_at,
+        }
+
+
+class Metrics:
+    """Counters of one session. Times are unix milliseconds; `now` is always given, never read."""
+
+    def __init__(self) -> None:
+        self.started_at = 0
+        self.ended_at: int | None = None
+        self.last_activity_at = 0
+        self.pauses = 0
+        self.rounds = 0
+        self.llm_calls = 0
+        self.failures = 0
+        self.prompt_chars = 0
+        self.prompt_bytes = 0
+        self.system_chars = 0
+        self.response_chars = 0
+        self.response_bytes = 0
+        self.prompt_tokens = TokenCount()
+        self.response_tokens = TokenCount()
+        self.cost = 0.0
+        self.reserved_tokens = 0
+        self.reserved_cost = 0.0
+        self.custom: dict[str, Json] = {}
+        self.progress: ProgressedRecord | None = None
+        self.recent_logs: deque[tuple[int, LoggedRecord]] = deque(maxlen=RECENT_LOGS)
+        self.history: deque[Exchange] = deque(maxlen=HISTORY_ENTRIES)
+        self.open: dict[str, Exchange] = {}
+        self._own_ms = 0
+        self._waiting_ms = 0
+        self._waiting = False
+
+    # --- folding -------------------------------------------------------------------------------
+
+    def start(self, at: int) -> None:
+        self.started_at = self.last_activity_at = at
+
+    def tick(self, at: int, waiting: bool) -> None:
+        """Book the time since the last record, then note what the time from here on counts as."""
+        passed = at - self.last_activity_at
+        if passed > 0:
+            if self._waiting:
+                self._waiting_ms += passed
+            else:
+                self._own_ms += passed
+            self.last_activity_at = at
+        self._waiting = waiting
+
+    def end(self) -> None:
+        self.ended_at = self.last_activity_at
+
+    def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
+        exchange = Exchange(query, price_for(query, prices), at)
+        self.open[query.id] = exchange
+        self.history.append(exchange)
+        self.llm_calls += 1
+        chars, size = value_bytes(query.prompt)
+        if query.system is not None:
+            system_chars, system_size = value_bytes(query.system)
+            self.system_chars += system_chars
+            chars, size = chars + system_chars, size + system_size
+        self.prompt_chars += chars
+        self.prompt_bytes += size
+        self.prompt_tokens.add(exchange.prompt_tokens)
+        self.response_tokens.add(0)
+        self.reserved_tokens += exchange.reserved_tokens
+        self.reserved_cost += exchange.reserved_cost
+
+    def withdraw(self, query_id: str) -> None:
+        """A query nobody waits for any more frees what it had reserved; its prompt stays counted."""
+        if (exchange := self.open.pop(query_id, None)) is not None:
+            self._free(exchange)
+
+    def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None, at: int) -> None:
+        exchange = self.open.pop(query.id)
+        self._free(exchange)
+        exchange.answer = answer
+        exchange.completed_at = at
+        estimate = 0
+        if isinstance(answer, Value):
+            chars, size = value_bytes(answer.value)
+            self.response_chars += chars
+            self.response_bytes += size
+            text = answer.value
+            estimate = estimate_tokens(text) if isinstance(text, str) else (size + 3) // 4
+        provided = usage or _NO_USAGE
+        if provided.completion_tokens is None:
+            exchange.response_tokens = estimate
+            self.response_tokens.tokens += estimate
+        else:
+            exchange.response_tokens = provided.completion_tokens
+            self.response_tokens.correct(0, provided.completion_tokens)
+        if provided.prompt_tokens is not None:
+            self.prompt_tokens.correct(exchange.prompt_tokens, provided.prompt_tokens)
+            exchange.prompt_tokens = provided.prompt_tokens
+        if provided.cost is not None:
+            self.cost += provided.cost
+        elif price is not None:
+            self.cost += price.of(exchange.prompt_tokens, exchange.response_tokens)
+
+    def _free(self, exchange: Exchange) -> None:
+        self.reserved_tokens -= exchange.reserved_tokens
+        self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens.tokens + self.response_tokens.tokens
+
+    def elapsed_ms(self, now: int) -> int:
+        """Wall time from the start to the end, or to `now`."""
+        return max(0, (self.ended_at if self.ended_at is not None else now) - self.started_at)
+
+    def own_ms(self, now: int) -> int:
+        """Time in which the program itself could run."""
+        return self._own_ms + (0 if self._waiting else self._since(now))
+
+    def waiting_ms(self, now: int) -> int:
+        """Time in which the program waited for answers."""
+        return self._waiting_ms + (self._since(now) if self._waiting else 0)
+
+    def _since(self, now: int) -> int:
+        return 0 if self.ended_at is not None else max(0, now - self.last_activity_at)
+
+    def to_json(self, now: int, budget: Budget | None) -> dict[str, Any]:
+        """The stats of a session as they go over the wire: what was counted, and what the program recorded."""
+        prompt, response = self.prompt_tokens, self.response_tokens
+        total = TokenCount()
+        total.tokens = self.total_tokens
+        total.estimated = prompt.estimated + response.estimated
+        total.provided = prompt.provided + response.provided
+        auto: dict[str, Any] = {
+            "elapsed_ms": self.elapsed_ms(now),
+            "own_ms": self.own_ms(now),
+            "waiting_ms": self.waiting_ms(now),
+            "llm_calls": self.llm_calls,
+            "pauses": self.pauses,
+            "rounds": self.rounds,
+            "failures": self.failures,
+            "total_prompt_chars": self.prompt_chars,
+            "total_system_chars": self.system_chars,
+            "total_response_chars": self.response_chars,
+            "total_prompt_bytes": self.prompt_bytes,
+            "total_response_bytes": self.response_bytes,
+            "prompt_tokens": {"tokens": prompt.tokens, "source": prompt.source},
+            "response_tokens": {"tokens": response.tokens, "source": response.source},
+            "total_tokens": {"tokens": total.tokens, "source": total.source},
+        }
+        if self.cost:
+            auto["cost"] = round(self.cost, 9)
+        if budget is not None:
+            limits = {name: getattr(budget, name) for name in budget.__struct_fields__}
+            auto["budget"] = {name: limit for name, limit in limits.items() if limit is not None}
+        return {"auto": auto, "custom": dict(self.custom)}
+
+
+_NO_USAGE = Usage()

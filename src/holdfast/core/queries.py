@@ -1,0 +1,144 @@
+"""What a program asks, and what it is told: the five kinds of query, answers, and their usage.
+
+Times inside a query are relative (`timeout_ms`, `delay_ms`). The moment a query lapses or fires follows from when it
+was asked, so a query is the same in the first run and in every replay.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_WAIT_MS
+from holdfast.core.values import Json, check_value
+
+QueryKind: TypeAlias = Literal["llm", "tool", "human", "timer", "child"]
+
+
+class _Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
+    id: str = ""
+    """Given when the query is asked; empty before."""
+    timeout_ms: int | None = None
+    """How long an answer is waited for; its lapse is itself an answer, a failure with the code `timeout`."""
+
+
+class LlmQuery(_Query, frozen=True, tag="llm"):
+    """A question to a language model, answered with text."""
+
+    prompt: str
+    system: str | None = None
+    max_tokens: int = DEFAULT_MAX_TOKENS
+    grounded: bool = False
+    """The answer should rest on outside evidence; the host picks the means."""
+    underspecified: bool = False
+    """The prompt depends on intent that is not in it; the host picks how to find out."""
+    options: dict[str, Json] = {}
+    """Whatever else the program wants passed on: `model`, `temperature`, `role`, …"""
+
+
+class ToolQuery(_Query, frozen=True, tag="tool"):
+    """A call of a named tool, answered with any JSON."""
+
+    name: str
+    arguments: dict[str, Json] = {}
+
+
+class HumanQuery(_Query, frozen=True, tag="human"):
+    """A question to a person, answered with any JSON."""
+
+    prompt: str
+    choices: list[str] = []
+
+
+class TimerQuery(_Query, frozen=True, tag="timer"):
+    """A wait, answered with null when it is over."""
+
+    delay_ms: int
+
+
+class ChildQuery(_Query, frozen=True, tag="child"):
+    """Another session, answered with its result or its failure."""
+
+    program: str
+    ctx: Json = None
+
+
+Query: TypeAlias = LlmQuery | ToolQuery | HumanQuery | TimerQuery | ChildQuery
+
+
+class Value(msgspec.Struct, frozen=True, tag="value", tag_field="is", kw_only=True):
+    """An answer that succeeded."""
+
+    value: Json = None
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="failure", tag_field="is"):
+    """An answer that says why there is none; the program sees it as an error it can catch."""
+
+    message: str
+    code: str = "failed"
+    """`failed`, `timeout`, `refused`, `unknown_outcome`, or any other word the answering side agrees on."""
+
+
+Answer: TypeAlias = Value | Failure
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What an answer cost, as far as whoever answered knows."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost: float | None = None
+    """In the currency of the session's prices."""
+
+
+def kind_of(query: Query) -> QueryKind:
+    """The kind of a query, as written on the wire."""
+    return query.__struct_config__.tag  # type: ignore[return-value]
+
+
+def check_query(query: Query) -> None:
+    """Raise `InvalidValueError` unless the query can be asked and kept."""
+    what = f"{kind_of(query)} query"
+    match query:
+        case LlmQuery():
+            check_value(query.prompt, f"{what} prompt")
+            check_value(query.system, f"{what} system")
+            check_value(query.options, f"{what} options")
+            if query.max_tokens < 1:
+                raise InvalidValueError(what, f"max_tokens must be at least 1, got {query.max_tokens}")
+        case ToolQuery():
+            check_value(query.name, f"{what} name")
+            check_value(query.arguments, f"{what} arguments")
+        case HumanQuery():
+            check_value([query.prompt, query.choices], what)
+        case TimerQuery():
+            _check_wait(query.delay_ms, what, "delay_ms")
+        case ChildQuery():
+            check_value([query.program, query.ctx], what)
+    if query.timeout_ms is not None:
+        _check_wait(query.timeout_ms, what, "timeout_ms")
+
+
+def _check_wait(milliseconds: int, what: str, field: str) -> None:
+    if not 0 <= milliseconds <= MAX_WAIT_MS:
+        raise InvalidValueError(what, f"{field} must lie between 0 and {MAX_WAIT_MS}, got {milliseconds}")
+
+
+def check_answer(answer: Answer, usage: Usage | None = None) -> None:
+    """Raise `InvalidValueError` unless the answer can be kept."""
+    match answer:
+        case Value(value=value):
+            check_value(value, "answer")
+        case Failure(message=message, code=code):
+            check_value([message, code], "failure")
+    if usage is not None:
+        for tokens in (usage.prompt_tokens, usage.completion_tokens):
+            if tokens is not None and tokens < 0:
+                raise InvalidValueError("usage", f"tokens cannot be negative, got {tokens}")
+        if usage.cost is not None:
+            check_value(usage.cost, "usage cost")
+            if usage.cost < 0:
+                raise InvalidValueError("usage", f"cost cannot be negative, got {usage.cost}")

@@ -1,0 +1,161 @@
+"""The records of the journal: everything that can have happened to a session, and nothing else.
+
+A record says what happened; its `Entry` says where in the journal and when. Records are plain JSON when stored, so a
+field is never renamed or given another meaning, and a new one has a default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.budget import Budget, Price
+from holdfast.core.queries import Answer, Query, Usage
+from holdfast.core.values import Json
+
+Wake: TypeAlias = Literal["all", "first"]
+"""When a pause ends: once every pending query is answered, or at the first answer that the program has not seen."""
+
+
+class Program(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What runs: enough to find and start it again in another process."""
+
+    kind: str
+    name: str
+    source: str | None = None
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The session and the query that this session answers."""
+
+    session_id: str
+    query_id: str
+
+
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+    pass
+
+
+class StartedRecord(_Record, frozen=True, tag="started"):
+    """The session exists, with all it was given."""
+
+    program: Program
+    ctx: Json = None
+    budget: Budget | None = None
+    prices: dict[str, Price] = {}
+    parent: Parent | None = None
+
+
+class PausedRecord(_Record, frozen=True, tag="paused"):
+    """The program asked, and waits.
+
+    It waits for the new queries and for those still pending from before. `withdrawn` names pending queries it no longer
+    waits for; an answer to one of those comes too late.
+    """
+
+    queries: list[Query]
+    wake: Wake = "all"
+    withdrawn: list[str] = []
+
+
+class AttemptedRecord(_Record, frozen=True, tag="attempted"):
+    """A driver is about to execute the effect of a query. Written before it does."""
+
+    query_id: str
+    driver: str
+
+
+class AnsweredRecord(_Record, frozen=True, tag="answered"):
+    """A query has its one and only answer."""
+
+    query_id: str
+    answer: Answer
+    usage: Usage | None = None
+    by: str | None = None
+    """Who answered, where known: a host, a driver, a person, `clock`."""
+
+
+class LoggedRecord(_Record, frozen=True, tag="logged"):
+    """A line the program wrote to its log."""
+
+    message: str
+    level: str = "info"
+    source: str = "log"
+
+
+class ProgressedRecord(_Record, frozen=True, tag="progressed"):
+    """How far the program says it is."""
+
+    step: int
+    total: int
+    message: str | None = None
+
+
+class StatRecord(_Record, frozen=True, tag="stat"):
+    """A figure the program recorded about itself; the last value of a key counts."""
+
+    key: str
+    value: Json
+
+
+class CompletedRecord(_Record, frozen=True, tag="completed"):
+    """The program returned."""
+
+    result: Json = None
+
+
+class FailedRecord(_Record, frozen=True, tag="failed"):
+    """The program raised, or broke one of its limits."""
+
+    error: str
+    kind: str = "error"
+
+
+class CancelledRecord(_Record, frozen=True, tag="cancelled"):
+    """Someone ended the session."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+class ExpiredRecord(_Record, frozen=True, tag="expired"):
+    """Nobody answered for so long that the session was ended."""
+
+    reason: str
+
+
+Record: TypeAlias = (
+    StartedRecord
+    | PausedRecord
+    | AttemptedRecord
+    | AnsweredRecord
+    | LoggedRecord
+    | ProgressedRecord
+    | StatRecord
+    | CompletedRecord
+    | FailedRecord
+    | CancelledRecord
+    | ExpiredRecord
+)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One line of a journal: its position (counted from 1), when it was written (unix ms), and what happened."""
+
+    position: int
+    at: int
+    record: Record
+
+
+def type_of(record: Record) -> str:
+    """The type of a record, as written in the journal."""
+    return str(record.__struct_config__.tag)
+
+
+_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+
+
+def decode_record(body: str | bytes) -> Record:
+    """A record from its JSON; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
+    return _decoder.decode(body)

@@ -1,0 +1,285 @@
+"""The session: its states, the one table of what may happen in each, and the fold of a journal into a session.
+
+Rules of this file
+------------------
+- Everything that affects a session's state lives here. Nothing outside this file changes it.
+- The table says which record is legal in which state, and which state follows. What is not in it is illegal, and
+  raises `TransitionError` with the states that would have been legal and the one that was found.
+- `Session.apply` is the only way to change a session. It checks first and changes then, so a refused record changes
+  nothing.
+- A session is a fold of its journal and of nothing else: no clock, no process, no memory of how it came about.
+  Folding the same entries gives the same session, in any process, for ever.
+
+The theory
+----------
+A session is RUNNING while its program can make progress by itself, and PAUSED while it waits for answers. It runs from
+its start, and ends in one of four ways: COMPLETED, FAILED, CANCELLED or EXPIRED. After that nothing happens to it.
+
+There are two kinds of transition. One is triggered by a record, and stands in `TRANSITIONS`. The other is triggered by
+the session itself: a PAUSED session whose pause is over *wakes*, that is, becomes RUNNING at once and without a record
+of its own, because it follows from what is recorded. A pause waits for every query that is pending: those it asked, and
+those left over from pauses that ended before. It is over
+
+    wake "all"     when no query is pending,
+    wake "first"   when there is an answer that the program has not been given.
+
+An answer is given to the program when the session wakes. One that arrives while the program runs (its query was left
+over from a pause that ended at its first answer) is kept, and given at the next waking. So which answers a program gets
+at which of its wakings follows from the journal alone, and a replay gives it the same ones.
+
+A query is *pending* until it is answered or withdrawn, or the session ends. Query ids are never used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Any
+
+from holdfast.core.budget import price_for
+from holdfast.core.errors import JournalError, TransitionError
+from holdfast.core.ids import query_id
+from holdfast.core.metrics import Metrics
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value
+from holdfast.core.records import (
+    AnsweredRecord,
+    AttemptedRecord,
+    CancelledRecord,
+    CompletedRecord,
+    Entry,
+    ExpiredRecord,
+    FailedRecord,
+    LoggedRecord,
+    PausedRecord,
+    ProgressedRecord,
+    Record,
+    StartedRecord,
+    StatRecord,
+    Wake,
+    type_of,
+)
+from holdfast.core.values import fingerprint, preview
+
+
+class State(StrEnum):
+    """Where a session is in its life."""
+
+    ABSENT = "absent"  # no record yet
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+_WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it is
+    AttemptedRecord: None,
+    AnsweredRecord: None,
+    LoggedRecord: None,
+    ProgressedRecord: None,
+    StatRecord: None,
+    CancelledRecord: State.CANCELLED,
+}
+
+TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
+    State.ABSENT: {
+        StartedRecord: State.RUNNING,
+    },
+    State.RUNNING: {
+        PausedRecord: State.PAUSED,
+        CompletedRecord: State.COMPLETED,
+        FailedRecord: State.FAILED,
+        **_WHILE_ALIVE,
+    },
+    State.PAUSED: {
+        ExpiredRecord: State.EXPIRED,
+        **_WHILE_ALIVE,
+    },
+    State.COMPLETED: {},
+    State.FAILED: {},
+    State.CANCELLED: {},
+    State.EXPIRED: {},
+}
+
+
+class Pending:
+    """A query that waits for its answer."""
+
+    __slots__ = ("asked_at", "attempts", "due_at", "query")
+
+    def __init__(self, query: Query, asked_at: int) -> None:
+        wait = query.delay_ms if isinstance(query, TimerQuery) else query.timeout_ms
+        self.query = query
+        self.asked_at = asked_at
+        self.due_at = None if wait is None else asked_at + wait
+        self.attempts = 0
+
+
+class Settled:
+    """What a session remembers of an answer it was given: enough to recognise it. The journal has the rest."""
+
+    __slots__ = ("fingerprint", "position", "preview")
+
+    def __init__(self, answer: Answer, position: int) -> None:
+        self.fingerprint = hash(fingerprint(answer))
+        self.position = position
+        self.preview = preview(answer.value if isinstance(answer, Value) else answer)
+
+
+class Session:
+    """A session, folded from its journal."""
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.state = State.ABSENT
+        self._legal = TRANSITIONS[State.ABSENT]
+        self.position = 0
+        self.started: StartedRecord | None = None
+        self.ended: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord | None = None
+        self.pending: dict[str, Pending] = {}
+        self.settled: dict[str, Settled] = {}
+        self.withdrawn: set[str] = set()
+        self.undelivered: list[str] = []
+        """Answered queries whose answers the program has not been given, in the order of their answers."""
+        self.queries_asked = 0
+        self.wake: Wake = "all"
+        self.metrics = Metrics()
+
+    @classmethod
+    def fold(cls, session_id: str, entries: Iterable[Entry]) -> Session:
+        """The session that a journal tells of."""
+        session = cls(session_id)
+        for entry in entries:
+            session.apply(entry)
+        return session
+
+    @property
+    def is_terminal(self) -> bool:
+        return not self._legal
+
+    def next_due(self) -> int | None:
+        """When the first timer fires or the first query lapses, if any does."""
+        return min((p.due_at for p in self.pending.values() if p.due_at is not None), default=None)
+
+    def check(self, record: Record) -> None:
+        """Raise unless `record` may come next. Changes nothing."""
+        kind = type(record)
+        if kind not in self._legal:
+            raise TransitionError(self.id, type_of(record), _legal_states(kind), self.state)
+        if isinstance(record, PausedRecord):
+            self._check_pause(record)
+        elif isinstance(record, (AnsweredRecord, AttemptedRecord)) and record.query_id not in self.pending:
+            raise self._refuse(f"it speaks of {record.query_id}, which is not pending")
+
+    def _check_pause(self, record: PausedRecord) -> None:
+        expected = self.queries_asked
+        for query in record.queries:
+            if query.id != query_id(expected):
+                raise self._refuse(f"it asks {query.id or 'a query without id'}, expected {query_id(expected)}")
+            expected += 1
+        for gone in record.withdrawn:
+            if gone not in self.pending:
+                raise self._refuse(f"it withdraws {gone}, which is not pending")
+        left = len(self.pending) - len(set(record.withdrawn)) + len(record.queries)
+        if not left and not self.undelivered:
+            raise self._refuse("it waits for nothing")
+
+    def _refuse(self, why: str) -> JournalError:
+        return JournalError(self.id, self.position + 1, why)
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one more entry into the session, or raise and change nothing."""
+        record = entry.record
+        if entry.position != self.position + 1:
+            why = f"expected position {self.position + 1}, got {entry.position}"
+            raise JournalError(self.id, entry.position, why)
+        self.check(record)
+        kind = type(record)
+        following = self._legal[kind]
+        _FOLD[kind](self, record, entry)
+        if following is not None:
+            self._enter(following)
+        if self.state is State.PAUSED and self._pause_is_over():
+            self._enter(State.RUNNING)
+            self.undelivered.clear()
+            self.metrics.rounds += 1
+        self.metrics.tick(entry.at, self.state is State.PAUSED)
+        if self.ended is not None:
+            self.metrics.end()
+        self.position = entry.position
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        self._legal = TRANSITIONS[state]
+
+    def _pause_is_over(self) -> bool:
+        return not self.pending if self.wake == "all" else bool(self.undelivered)
+
+    # --- what each record does -----------------------------------------------------------------
+
+    def _on_started(self, record: StartedRecord, entry: Entry) -> None:
+        self.started = record
+        self.metrics.start(entry.at)
+
+    def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
+        for gone in record.withdrawn:
+            if self.pending.pop(gone, None) is not None:
+                self.withdrawn.add(gone)
+                self.metrics.withdraw(gone)
+        prices = self.started.prices if self.started else {}
+        for query in record.queries:
+            self.pending[query.id] = Pending(query, entry.at)
+            if isinstance(query, LlmQuery):
+                self.metrics.ask(query, prices, entry.at)
+        self.queries_asked += len(record.queries)
+        self.wake = record.wake
+        self.metrics.pauses += 1
+
+    def _on_attempted(self, record: AttemptedRecord, entry: Entry) -> None:
+        self.pending[record.query_id].attempts += 1
+
+    def _on_answered(self, record: AnsweredRecord, entry: Entry) -> None:
+        query = self.pending.pop(record.query_id).query
+        self.settled[record.query_id] = Settled(record.answer, entry.position)
+        self.undelivered.append(record.query_id)
+        if isinstance(record.answer, Failure):
+            self.metrics.failures += 1
+        if isinstance(query, LlmQuery):
+            price = price_for(query, self.started.prices) if self.started else None
+            self.metrics.answer(query, record.answer, record.usage, price, entry.at)
+
+    def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
+        self.metrics.recent_logs.append((entry.at, record))
+
+    def _on_progressed(self, record: ProgressedRecord, entry: Entry) -> None:
+        self.metrics.progress = record
+
+    def _on_stat(self, record: StatRecord, entry: Entry) -> None:
+        self.metrics.custom[record.key] = record.value
+
+    def _on_ended(self, record: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord, entry: Entry) -> None:
+        self.ended = record
+        for left_over in self.pending:
+            self.withdrawn.add(left_over)
+            self.metrics.withdraw(left_over)
+        self.pending.clear()
+
+
+_FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
+    StartedRecord: Session._on_started,
+    PausedRecord: Session._on_paused,
+    AttemptedRecord: Session._on_attempted,
+    AnsweredRecord: Session._on_answered,
+    LoggedRecord: Session._on_logged,
+    ProgressedRecord: Session._on_progressed,
+    StatRecord: Session._on_stat,
+    CompletedRecord: Session._on_ended,
+    FailedRecord: Session._on_ended,
+    CancelledRecord: Session._on_ended,
+    ExpiredRecord: Session._on_ended,
+}
+
+
+def _legal_states(record: type[Any]) -> str:
+    return " or ".join(state for state in State if record in TRANSITIONS[state])

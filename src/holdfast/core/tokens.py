@@ -1,0 +1,45 @@
+"""Counting tokens: the estimate for text nobody counted, and how far a count can be trusted."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+TokenSource: TypeAlias = Literal["estimated", "provided", "definite"]
+"""From weakest to strongest. A sum is only as good as its weakest part; a sum of nothing is definite."""
+
+
+def estimate_tokens(text: str) -> int:
+    """A quarter of the ASCII characters plus two thirds of the others, each rounded up."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    plain = len(text.encode("ascii", "ignore"))
+    others = len(text) - plain
+    return (plain + 3) // 4 + (2 * others + 2) // 3
+
+
+class TokenCount:
+    """A running sum of tokens that knows how many of its parts were only estimated."""
+
+    __slots__ = ("estimated", "provided", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.estimated = 0
+        self.provided = 0
+
+    def add(self, tokens: int) -> None:
+        """Count an estimate."""
+        self.tokens += tokens
+        self.estimated += 1
+
+    def correct(self, estimate: int, tokens: int) -> None:
+        """Replace an estimate by what whoever answered counted."""
+        self.tokens += tokens - estimate
+        self.estimated -= 1
+        self.provided += 1
+
+    @property
+    def source(self) -> TokenSource:
+        if self.estimated:
+            return "estimated"
+        return "provided" if self.provided else "definite"

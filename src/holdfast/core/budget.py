@@ -1,7 +1,7 @@
 """Budgets: what a session may spend, and the check that each query fits before it is asked.
 
 Every query reserves what it may come to cost (one call; its prompt's tokens and its `max_tokens`; their price) until
-its answer says what it did cost. A pause whose queries do not all fit is refused as a whole, so a batch cannot overshoot.
+its answer says what it did cost. A pause whose queries do not all fit is refused as a whole: a batch cannot overshoot.
 """
 
 from __future__ import annotations

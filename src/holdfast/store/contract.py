@@ -1,0 +1,402 @@
+"""The Store contract. Its docstrings are the specification, and `holdfast.testing` checks every sentence of them.
+
+A store keeps, for each session,
+
+- a **journal**: entries at positions 1, 2, 3, … without gaps, never changed, written only by the session's owner;
+- a **mailbox**: messages from anyone, each taken at most once, by a commit of the owner;
+- a **summary**: what listings need, replaced with every commit, always derivable from the journal;
+- a **lease**: who may write (owner and epoch) and until when.
+
+and beside the sessions blobs and state items.
+
+What holds for all methods
+- *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
+  for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled or the process dies
+  meanwhile, it has written either everything or nothing.
+- *Atomic.* Each call is one transaction: no other reader or writer, in any process, sees a part of it.
+- *Checked first.* Ids and keys that break the grammar raise `InvalidIdError`, values that JSON cannot hold exactly
+  raise `InvalidValueError`, before anything is touched.
+- *Independent.* Damage to one session raises `CorruptSessionError` for that session, and for no other.
+- Times are unix milliseconds. Times of entries and messages are the caller's; lease times are the store's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from holdfast.core.decide import Message
+from holdfast.core.records import Entry
+from holdfast.core.state import Session, State
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json
+from holdfast.store.errors import CorruptSessionError, StateConflictError
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to write to a session, as long as no later epoch exists."""
+
+    session_id: str
+    owner: str
+    epoch: int
+    until: int
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one session: everything in it happens, or nothing."""
+
+    session_id: str
+    expected: int
+    """Position of the last entry the writer knows. 0 creates the session."""
+    entries: Sequence[Entry]
+    summary: Summary
+    """The session's summary after these entries."""
+    owner: str
+    epoch: int | None = None
+    """The epoch the writer holds; None claims the session in this same commit."""
+    hold_ms: int = DEFAULT_LEASE_MS
+    """How long the writer stays the owner from now on; 0 lets go of the session."""
+    takes: Sequence[int] = ()
+    """Numbers of mailbox messages that these entries are the outcome of."""
+
+
+class CommitReceipt(msgspec.Struct, frozen=True):
+    """Proof that a commit is durable."""
+
+    session_id: str
+    position: int
+    epoch: int
+
+
+class MessageReceipt(msgspec.Struct, frozen=True):
+    """Proof that a message is durable."""
+
+    session_id: str
+    key: str
+    number: int
+    replayed: bool = False
+
+
+class MailboxItem(msgspec.Struct, frozen=True):
+    """A message that waits for the owner."""
+
+    number: int
+    key: str
+    at: int
+    message: Message
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as listings show it."""
+
+    session_id: str
+    summary: Summary
+    position: int
+    epoch: int
+    owner: str | None
+    """Who holds the session; None when nobody does, or the lease has run out."""
+    lease_until: int | None
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which sessions to list; a condition left out does not restrict."""
+
+    states: Sequence[State] = ()
+    program: str | None = None
+    parent: str | None = None
+    id_prefix: str | None = None
+    waiting_for: str | None = None
+    """A kind of query the session waits for."""
+    updated_before: int | None = None
+    updated_after: int | None = None
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """Some sessions, and the cursor of the next page (None on the last one)."""
+
+    rows: list[SessionRow]
+    next: str | None
+
+
+class StateItem(msgspec.Struct, frozen=True):
+    """A value under a key, and how often it has been written."""
+
+    value: Json
+    version: int
+
+
+class Watch:
+    """A wake-up for one session, or for all. Get it, read, then wait: no change in between is missed."""
+
+    def __init__(self, forget: Callable[[Watch], None]) -> None:
+        self._event = asyncio.Event()
+        self._forget = forget
+
+    def notify(self) -> None:
+        self._event.set()
+
+    async def changed(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - a wait that may end empty-handed
+        """Wait until something may have changed since the last call; False when `timeout` seconds passed first."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget(self)
+
+
+class Store(ABC):
+    """Where sessions live. One object may be used by many tasks of one event loop at a time."""
+
+    url: str
+
+    # --- life ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Make the store ready: create it if it is new, migrate it if it is old.
+
+        A store written by a newer version raises `SchemaVersionError` before anything else is read. One that cannot be
+        reached or is no store raises `StoreUnavailableError`.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Finish the writes that were asked for and let go of files and connections. Closing twice is fine."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- journals --------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def append(self, commit: Commit) -> CommitReceipt:
+        """Append entries, replace the summary, take messages, and hold or release the lease: all of it, or nothing.
+
+        `entries` are at positions `expected + 1` and on, and may be empty (to take messages or change the lease only).
+
+        With `expected` 0 the session is created: an id that exists raises `SessionExistsError`, one that was deleted
+        `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.
+
+        With an `epoch`, it must be the current one, else `LeaseLostError`: whoever claimed the session since is the
+        owner. A lease that ran out but was taken by nobody still counts. Without an `epoch` the session is claimed as
+        by `claim`, and `LeaseHeldError` is raised where that would be. After that, an `expected` other than the
+        journal's position raises `PositionConflictError`. A message in `takes` that is not waiting raises
+        `MessageTakenError`.
+
+        Not idempotent: a writer that did not see the receipt finds out by reading what stands after `expected`.
+        """
+
+    @abstractmethod
+    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
+        """At most `limit` entries at positions above `after`, in order; empty when there are none yet.
+
+        A record that was changed, cannot be decoded, or is missing raises `CorruptSessionError` naming its position.
+        """
+
+    @abstractmethod
+    async def session(self, session_id: str) -> SessionRow:
+        """The session's row. `SessionNotFoundError`, or `SessionDeletedError` for one that was deleted."""
+
+    @abstractmethod
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        """Sessions that match all conditions, the newest first, a page at a time.
+
+        Sessions created while paging do not appear on later pages; none is shown twice.
+        A cursor that was not given out by this store raises `InvalidIdError`.
+        """
+
+    @abstractmethod
+    async def repair(self, session_id: str, summary: Summary) -> None:
+        """Replace the summary alone, where it does not match the journal. Position and lease stay as they are."""
+
+    async def load(self, session_id: str) -> Session:
+        """The session folded from its whole journal."""
+        session = Session(session_id)
+        async for entry in self.journal(session_id):
+            session.apply(entry)
+        return session
+
+    async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
+        """All entries after a position, read a page at a time. A journal that ends too early raises, as in `read`."""
+        row = await self.session(session_id)
+        while after < row.position:
+            page = await self.read(session_id, after)
+            if not page:
+                why = f"the journal should reach position {row.position} and ends at {after}"
+                raise CorruptSessionError(session_id, f"position {after + 1}", why)
+            for entry in page:
+                yield entry
+            after = page[-1].position
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        """Become the owner of a session that nobody holds, or whose lease has run out: the epoch goes up by one.
+
+        A session held by another owner raises `LeaseHeldError`. One held by `owner` itself is claimed anew, with a new
+        epoch. Of several who claim at once, one gets it.
+        """
+
+    @abstractmethod
+    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        """Hold on to a session from now on. `LeaseLostError` if a later epoch exists."""
+
+    @abstractmethod
+    async def release(self, lease: Lease) -> None:
+        """Let go of a session, so that anyone may claim it at once. Nothing happens if it was lost already."""
+
+    # --- mailboxes -------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
+        """Put a message into a session's mailbox. Anyone may, at any time, whoever the owner is.
+
+        Idempotent by `key`, also after the message was taken: the same message again gets the first receipt, with
+        `replayed`; another one raises `MessageConflictError`. Keys belong to one session each.
+        """
+
+    @abstractmethod
+    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+        """Messages that no commit has taken, in the order in which they were sent."""
+
+    # --- time ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+        """Sessions whose summary is due at or before `now`, as (session id, due time), the earliest first."""
+
+    # --- blobs -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        """Keep bytes on behalf of a session, and give back their id, the SHA-256 of the content.
+
+        The same content is stored once, however often and by however many sessions it is put. Values that a record is
+        too large to hold are kept in the same way by `append`.
+        """
+
+    @abstractmethod
+    async def get_blob(self, blob_id: str) -> bytes:
+        """The bytes of a blob. `BlobNotFoundError` if there is none."""
+
+    @abstractmethod
+    async def release_blob(self, session_id: str, blob_id: str) -> None:
+        """Undo one `put_blob` of this session. A blob that nobody keeps any more is gone. Unknown ones are ignored."""
+
+    # --- state -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def get_state(self, namespace: str, key: str) -> StateItem | None:
+        """The item under a key, or None."""
+
+    @abstractmethod
+    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
+        """Write a value and give back its version: 1 for a new key, one more each time.
+
+        With `expected`, only if the item is at that version (0: does not exist), else `StateConflictError`.
+        """
+
+    @abstractmethod
+    async def delete_state(self, namespace: str, key: str) -> bool:
+        """Remove an item; False if there was none. A key written again later starts at version 1."""
+
+    @abstractmethod
+    async def list_state(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
+    ) -> list[str]:
+        """Keys with a prefix that come after another key, sorted by code point."""
+
+    async def update_state(self, namespace: str, key: str, change: Callable[[Json], Json]) -> StateItem:
+        """Replace a value by a function of it (of None where there is none), atomically against all other writers.
+
+        `change` may be called several times and must not have effects of its own.
+        """
+        while True:
+            item = await self.get_state(namespace, key) or StateItem(None, 0)
+            value = change(item.value)
+            try:
+                return StateItem(value, await self.put_state(namespace, key, value, expected=item.version))
+            except StateConflictError:
+                continue
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def delete(self, session_id: str, at: int) -> None:
+        """Remove a session with its journal, mailbox and blobs. Its id is remembered and never used again.
+
+        Its owner, if any, gets `SessionDeletedError` at its next commit. An unknown id raises `SessionNotFoundError`;
+        deleting a deleted session does nothing.
+        """
+
+    async def prune(self, ended_before: int, limit: int = READ_LIMIT) -> list[str]:
+        """Retention: delete at most `limit` sessions that had ended before a time, and give back their ids."""
+        page = await self.sessions(
+            SessionFilter(states=_ENDED, updated_before=ended_before),
+            limit=limit,
+        )
+        gone = [row.session_id for row in page.rows]
+        for session_id in gone:
+            await self.delete(session_id, ended_before)
+        return gone
+
+    # --- change ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def watch(self, session_id: str | None = None) -> Watch:
+        """A `Watch` that is notified after every commit, message or deletion of a session, or of any (None).
+
+        By whatever process it was made, within moments and without polling where the system allows it. A notification
+        is a hint: it may come without a change, and several changes may come as one; none is left out.
+        """
+
+
+_ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)
+
+
+class Watches:
+    """The watches of one open store, by session. Used by the stores; belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str | None, set[Watch]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_session)
+
+    def add(self, session_id: str | None) -> Watch:
+        watch = Watch(lambda gone: self._remove(session_id, gone))
+        self._by_session.setdefault(session_id, set()).add(watch)
+        return watch
+
+    def _remove(self, session_id: str | None, gone: Watch) -> None:
+        watches = self._by_session.get(session_id, set())
+        watches.discard(gone)
+        if not watches:
+            self._by_session.pop(session_id, None)
+
+    def notify(self, session_id: str) -> None:
+        for watch in (*self._by_session.get(session_id, ()), *self._by_session.get(None, ())):
+            watch.notify()

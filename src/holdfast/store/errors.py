@@ -1,0 +1,190 @@
+"""What can go wrong in a store, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+
+
+class StoreError(HoldfastError):
+    """Base of everything a store may refuse or fail with."""
+
+    kind = "store"
+
+
+# --- the store as a whole ------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class StoreUnavailableError(StoreError):
+    """The store cannot be opened or reached."""
+
+    url: str
+    why: str
+    kind = "store_unavailable"
+
+    def __str__(self) -> str:
+        return f"store {self.url} cannot be used: {self.why}"
+
+
+@dataclass(eq=False)
+class SchemaVersionError(StoreError):
+    """The stored data was written by a newer Holdfast. Nothing was read."""
+
+    where: str
+    found: int
+    supported: int
+    kind = "schema_version"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where} has schema version {self.found}, and this Holdfast reads up to {self.supported};"
+            " nothing was read or changed. Use a newer Holdfast"
+        )
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class LeaseHeldError(StoreError):
+    """Another owner holds the session."""
+
+    session_id: str
+    owner: str
+    until: int
+    kind = "lease_held"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' is held by {self.owner} until {self.until} (unix ms);"
+            " send it a message, or wait until the lease runs out"
+        )
+
+
+@dataclass(eq=False)
+class LeaseLostError(StoreError):
+    """The writer is not the owner any more: somebody took the session over. Nothing was written."""
+
+    session_id: str
+    held: int
+    current: int
+    kind = "lease_lost"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': ownership was lost (epoch {self.held} is held, {self.current} is current);"
+            " nothing was written. Read the session again before going on"
+        )
+
+
+@dataclass(eq=False)
+class PositionConflictError(StoreError):
+    """Somebody else wrote first. Nothing was written."""
+
+    session_id: str
+    expected: int
+    actual: int
+    kind = "position_conflict"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': the journal is at position {self.actual}, not at {self.expected};"
+            " nothing was written. Read what is new, decide again, and append after it"
+        )
+
+
+@dataclass(eq=False)
+class MessageConflictError(StoreError):
+    """A message under a key that was used for another message."""
+
+    session_id: str
+    key: str
+    kind = "message_conflict"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}': key '{self.key}' was used for another message; use a key of its own"
+
+
+@dataclass(eq=False)
+class MessageTakenError(StoreError):
+    """A commit takes a message that is not in the mailbox (any more). Nothing was written."""
+
+    session_id: str
+    number: int
+    kind = "message_taken"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}': message {self.number} is not in its mailbox; nothing was written"
+
+
+@dataclass(eq=False)
+class StateConflictError(StoreError):
+    """A state item changed since it was read. Nothing was written."""
+
+    namespace: str
+    key: str
+    expected: int
+    actual: int
+    kind = "state_conflict"
+
+    def __str__(self) -> str:
+        return (
+            f"state '{self.namespace}/{self.key}' is at version {self.actual}, not at {self.expected};"
+            " nothing was written. Read it again and decide again"
+        )
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class CorruptSessionError(StoreError):
+    """What is stored of one session cannot be trusted. Other sessions are not affected."""
+
+    session_id: str
+    place: str
+    why: str
+    kind = "corrupt_session"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' is damaged at {self.place}: {self.why}"
+
+
+@dataclass(eq=False)
+class BlobNotFoundError(StoreError):
+    """No blob has this id."""
+
+    blob_id: str
+    kind = "blob_not_found"
+
+    def __str__(self) -> str:
+        return f"blob {self.blob_id} not found"
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ExportFileError(StoreError):
+    """An export file that cannot be trusted. Nothing was imported."""
+
+    line: int
+    why: str
+    kind = "export_file"
+
+    def __str__(self) -> str:
+        return f"export file, line {self.line}: {self.why}; nothing was imported"
+
+
+@dataclass(eq=False)
+class EnvelopeError(StoreError):
+    """A stored envelope that cannot be read."""
+
+    session_id: str
+    why: str
+    kind = "envelope"
+
+    def __str__(self) -> str:
+        return f"envelope of session '{self.session_id}': {self.why}"

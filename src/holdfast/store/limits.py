@@ -1,0 +1,28 @@
+"""Every limit of the stores, with its unit and the reason for its size."""
+
+MAX_RECORD_BYTES = 64 * 1024 * 1024
+"""Bytes of JSON in one record: a full batch of large queries, still a single row for every database."""
+
+INLINE_VALUE_BYTES = 4096
+"""Bytes of JSON up to which a value stays in its record; larger ones become compressed blobs."""
+
+ZSTD_LEVEL = 3
+"""Higher levels cost ten times the time for a tenth of the size."""
+
+DEFAULT_LEASE_MS = 30_000
+"""Milliseconds a session is held without a sign of life: longer than any stall, short enough to wait for."""
+
+READ_LIMIT = 1_000
+"""Records, messages, sessions or keys given back by one read, unless fewer are asked for."""
+
+GROUP_COMMIT_MAX = 256
+"""Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
+
+BUSY_TIMEOUT_MS = 30_000
+"""Milliseconds one process waits for another's write to the same SQLite file before it gives up."""
+
+POLL_MS = 40
+"""Milliseconds between looks at a SQLite file where the system cannot tell us that it changed."""
+
+NOTIFY_POLL_MS = 1_000
+"""Milliseconds after which a waiting PostgreSQL reader looks by itself: notifications are hints and may be lost."""

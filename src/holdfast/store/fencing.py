@@ -1,0 +1,74 @@
+"""Who may write: the decisions about leases and positions, shared by the stores that can read before they write."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id
+from holdfast.store.codec import StoredEntry, encode_entry
+from holdfast.store.contract import Commit
+from holdfast.store.errors import LeaseHeldError, LeaseLostError, PositionConflictError
+
+
+class Head(NamedTuple):
+    """What a store knows of a session before a write."""
+
+    position: int
+    epoch: int
+    owner: str | None
+    lease_until: int | None
+
+    def holder(self, now: int) -> str | None:
+        """Who holds the session at `now`."""
+        live = self.owner is not None and self.lease_until is not None and self.lease_until > now
+        return self.owner if live else None
+
+
+NEW = Head(position=0, epoch=0, owner=None, lease_until=None)
+
+
+def encode_commit(commit: Commit) -> list[StoredEntry]:
+    """The stored entries of a commit, or the reason why it can never be written."""
+    check_id(commit.session_id, "session id")
+    check_id(commit.owner, "owner")
+    check_hold(commit.hold_ms)
+    what = f"commit to session '{commit.session_id}'"
+    if commit.expected == 0 and not commit.entries:
+        raise InvalidValueError(what, "a session cannot be created without an entry")
+    for expected, entry in enumerate(commit.entries, commit.expected + 1):
+        if entry.position != expected:
+            raise InvalidValueError(what, f"expected an entry at position {expected}, got {entry.position}")
+    return [encode_entry(commit.session_id, entry) for entry in commit.entries]
+
+
+def check_hold(hold_ms: int) -> None:
+    """Raise unless a lease can last that long."""
+    if hold_ms < 0:
+        raise InvalidValueError("hold_ms", f"must be at least 0, got {hold_ms}")
+
+
+def claim_epoch(session_id: str, head: Head, owner: str, now: int) -> int:
+    """The epoch of a new owner, or `LeaseHeldError`."""
+    holder = head.holder(now)
+    if holder is not None and holder != owner:
+        raise LeaseHeldError(session_id, holder, head.lease_until or now)
+    return head.epoch + 1
+
+
+def commit_epoch(commit: Commit, head: Head, now: int) -> int:
+    """The epoch under which a commit is written, or the reason why it is refused."""
+    if commit.epoch is None:
+        epoch = claim_epoch(commit.session_id, head, commit.owner, now)
+    elif commit.epoch != head.epoch:
+        raise LeaseLostError(commit.session_id, commit.epoch, head.epoch)
+    else:
+        epoch = commit.epoch
+    if commit.expected != head.position:
+        raise PositionConflictError(commit.session_id, commit.expected, head.position)
+    return epoch
+
+
+def lease_columns(owner: str, hold_ms: int, now: int) -> tuple[str | None, int | None]:
+    """Owner and end of the lease as they are stored; nobody when it is not to be held."""
+    return (owner, now + hold_ms) if hold_ms else (None, None)

@@ -1,0 +1,39 @@
+"""Listing sessions: what a filter means, and the cursor that a page ends with."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import InvalidIdError
+from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.summary import Summary
+from holdfast.store.contract import SessionFilter
+
+
+def matches(where: SessionFilter | None, session_id: str, summary: Summary) -> bool:
+    """Whether a session meets all conditions of a filter."""
+    if where is None:
+        return True
+    return (
+        (not where.states or summary.state in where.states)
+        and (where.program is None or summary.program == where.program)
+        and (where.parent is None or summary.parent == where.parent)
+        and (where.id_prefix is None or session_id.startswith(where.id_prefix))
+        and (where.waiting_for is None or where.waiting_for in summary.waiting_for.split(","))
+        and (where.updated_before is None or summary.updated_at < where.updated_before)
+        and (where.updated_after is None or summary.updated_at > where.updated_after)
+    )
+
+
+def cursor_of(num: int) -> str:
+    """The cursor of a page whose last session was the store's num-th."""
+    return f"c{num}"
+
+
+def parse_cursor(cursor: str | None) -> int | None:
+    """The number in a cursor; `InvalidIdError` for anything that is not one."""
+    if cursor is None:
+        return None
+    digits = cursor[1:]
+    if cursor[:1] != "c" or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        shown = ascii(cursor[:ERROR_PREVIEW_CHARS])
+        raise InvalidIdError("listing cursor", shown, "pass on the one that came with the page before")
+    return int(digits)

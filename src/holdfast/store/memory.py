@@ -1,0 +1,309 @@
+"""The store in memory: the whole contract, for tests and for work that need not outlive its process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.core.decide import Message
+from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Entry
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json, check_value
+from holdfast.store.codec import (
+    StoredEntry,
+    blob_id_of,
+    check_stored,
+    decode_entry,
+    decode_message,
+    encode_message,
+    encode_value,
+    references,
+)
+from holdfast.store.contract import (
+    Commit,
+    CommitReceipt,
+    Lease,
+    MailboxItem,
+    MessageReceipt,
+    SessionFilter,
+    SessionPage,
+    SessionRow,
+    StateItem,
+    Store,
+    Watch,
+    Watches,
+)
+from holdfast.store.errors import (
+    BlobNotFoundError,
+    LeaseLostError,
+    MessageConflictError,
+    MessageTakenError,
+    StateConflictError,
+)
+from holdfast.store.fencing import NEW, Head, check_hold, claim_epoch, commit_epoch, encode_commit, lease_columns
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.listing import cursor_of, matches, parse_cursor
+
+
+@dataclass
+class _Mail:
+    number: int
+    at: int
+    body: str
+    taken: bool = False
+
+
+@dataclass
+class _Stored:
+    num: int
+    head: Head
+    summary: Summary
+    entries: list[StoredEntry] = field(default_factory=list)
+    mail: dict[str, _Mail] = field(default_factory=dict)
+    blobs: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryStore(Store):
+    """Everything in dictionaries. No call waits, so each is atomic by itself."""
+
+    def __init__(self) -> None:
+        self.url = "memory:"
+        self._sessions: dict[str, _Stored] = {}
+        self._deleted: dict[str, int] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._state: dict[tuple[str, str], tuple[str, int]] = {}
+        self._numbers = 0
+        self._watches = Watches()
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def _find(self, session_id: str) -> _Stored:
+        check_id(session_id, "session id")
+        if session_id in self._deleted:
+            raise SessionDeletedError(session_id, self._deleted[session_id])
+        if session_id not in self._sessions:
+            raise SessionNotFoundError(session_id)
+        return self._sessions[session_id]
+
+    def _next_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    # --- journals --------------------------------------------------------------------------------
+
+    async def append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_commit(commit)
+        session_id, now = commit.session_id, _now()
+        if commit.expected == 0:
+            if session_id in self._deleted:
+                raise SessionDeletedError(session_id, self._deleted[session_id])
+            if session_id in self._sessions:
+                raise SessionExistsError(session_id)
+            session = _Stored(0, NEW, commit.summary)
+        else:
+            session = self._find(session_id)
+        epoch = commit_epoch(commit, session.head, now)
+        waiting = {mail.number: mail for mail in session.mail.values() if not mail.taken}
+        for number in commit.takes:
+            if number not in waiting:
+                raise MessageTakenError(session_id, number)
+        if not session.num:
+            session.num = self._next_number()
+            self._sessions[session_id] = session
+        for number in commit.takes:
+            waiting[number].taken = True
+        for entry in stored:
+            for blob_id, data in entry.blobs.items():
+                self._keep(session, blob_id, data)
+            session.entries.append(msgspec.structs.replace(entry, blobs={}))
+        position = commit.expected + len(stored)
+        session.head = Head(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
+        session.summary = commit.summary
+        self._watches.notify(session_id)
+        return CommitReceipt(session_id, position, epoch)
+
+    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
+        entries = self._find(session_id).entries[after : after + limit]
+        for expected, stored in enumerate(entries, after + 1):
+            check_stored(session_id, stored, expected)
+        return [
+            decode_entry(session_id, stored, {ref: self._blobs[ref] for ref in references(stored.body)})
+            for stored in entries
+        ]
+
+    async def session(self, session_id: str) -> SessionRow:
+        return self._row(session_id, self._find(session_id))
+
+    def _row(self, session_id: str, session: _Stored) -> SessionRow:
+        head = session.head
+        owner = head.holder(_now())
+        return SessionRow(
+            session_id=session_id,
+            summary=session.summary,
+            position=head.position,
+            epoch=head.epoch,
+            owner=owner,
+            lease_until=head.lease_until if owner else None,
+        )
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        before = parse_cursor(after)
+        found: list[SessionRow] = []
+        last = 0
+        for session_id, session in reversed(self._sessions.items()):
+            if before is not None and session.num >= before:
+                continue
+            if not matches(where, session_id, session.summary):
+                continue
+            if len(found) == limit:
+                return SessionPage(found, cursor_of(last))
+            found.append(self._row(session_id, session))
+            last = session.num
+        return SessionPage(found, None)
+
+    async def repair(self, session_id: str, summary: Summary) -> None:
+        self._find(session_id).summary = summary
+        self._watches.notify(session_id)
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(owner, "owner")
+        check_hold(hold_ms)
+        session, now = self._find(session_id), _now()
+        epoch = claim_epoch(session_id, session.head, owner, now)
+        session.head = Head(session.head.position, epoch, *lease_columns(owner, hold_ms, now))
+        return Lease(session_id, owner, epoch, now + hold_ms)
+
+    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_hold(hold_ms)
+        session, now = self._find(lease.session_id), _now()
+        if session.head.epoch != lease.epoch:
+            raise LeaseLostError(lease.session_id, lease.epoch, session.head.epoch)
+        session.head = Head(session.head.position, lease.epoch, *lease_columns(lease.owner, hold_ms, now))
+        return msgspec.structs.replace(lease, until=now + hold_ms)
+
+    async def release(self, lease: Lease) -> None:
+        session = self._sessions.get(lease.session_id)
+        if session is not None and session.head.epoch == lease.epoch:
+            session.head = session.head._replace(owner=None, lease_until=None)
+
+    # --- mailboxes -------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
+        check_id(key, "message key")
+        body = encode_message(session_id, message)
+        session = self._find(session_id)
+        before = session.mail.get(key)
+        if before is not None:
+            if before.body != body:
+                raise MessageConflictError(session_id, key)
+            return MessageReceipt(session_id, key, before.number, replayed=True)
+        mail = session.mail[key] = _Mail(self._next_number(), at, body)
+        self._watches.notify(session_id)
+        return MessageReceipt(session_id, key, mail.number)
+
+    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+        waiting = [(key, mail) for key, mail in self._find(session_id).mail.items() if not mail.taken]
+        return [
+            MailboxItem(mail.number, key, mail.at, decode_message(session_id, mail.number, mail.body))
+            for key, mail in waiting[:limit]
+        ]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+        found = [
+            (session_id, session.summary.due_at)
+            for session_id, session in self._sessions.items()
+            if session.summary.due_at is not None and session.summary.due_at <= now
+        ]
+        return sorted(found, key=lambda item: item[1])[:limit]
+
+    # --- blobs -----------------------------------------------------------------------------------
+
+    def _keep(self, session: _Stored, blob_id: str, data: bytes) -> None:
+        self._blobs[blob_id] = data
+        session.blobs[blob_id] = session.blobs.get(blob_id, 0) + 1
+
+    def _drop_unkept(self, blob_ids: list[str]) -> None:
+        for blob_id in blob_ids:
+            if not any(blob_id in session.blobs for session in self._sessions.values()):
+                self._blobs.pop(blob_id, None)
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        session = self._find(session_id)
+        blob_id = blob_id_of(data)
+        self._keep(session, blob_id, bytes(data))
+        return blob_id
+
+    async def get_blob(self, blob_id: str) -> bytes:
+        if blob_id not in self._blobs:
+            raise BlobNotFoundError(blob_id)
+        return self._blobs[blob_id]
+
+    async def release_blob(self, session_id: str, blob_id: str) -> None:
+        session = self._find(session_id)
+        if blob_id not in session.blobs:
+            return
+        session.blobs[blob_id] -= 1
+        if not session.blobs[blob_id]:
+            del session.blobs[blob_id]
+            self._drop_unkept([blob_id])
+
+    # --- state -----------------------------------------------------------------------------------
+
+    async def get_state(self, namespace: str, key: str) -> StateItem | None:
+        found = self._state.get(_state_key(namespace, key))
+        return StateItem(msgspec.json.decode(found[0]), found[1]) if found else None
+
+    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
+        place = _state_key(namespace, key)
+        check_value(value, f"state '{namespace}/{key}'")
+        version = self._state[place][1] if place in self._state else 0
+        if expected is not None and expected != version:
+            raise StateConflictError(namespace, key, expected, version)
+        self._state[place] = (encode_value(value), version + 1)
+        return version + 1
+
+    async def delete_state(self, namespace: str, key: str) -> bool:
+        return self._state.pop(_state_key(namespace, key), None) is not None
+
+    async def list_state(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
+    ) -> list[str]:
+        check_id(namespace, "state namespace")
+        keys = (key for space, key in self._state if space == namespace)
+        return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
+
+    # --- ends and change ---------------------------------------------------------------------------
+
+    async def delete(self, session_id: str, at: int) -> None:
+        if session_id in self._deleted:
+            return
+        session = self._find(session_id)
+        del self._sessions[session_id]
+        self._deleted[session_id] = at
+        self._drop_unkept(list(session.blobs))
+        self._watches.notify(session_id)
+
+    def watch(self, session_id: str | None = None) -> Watch:
+        return self._watches.add(session_id)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _state_key(namespace: str, key: str) -> tuple[str, str]:
+    return check_id(namespace, "state namespace"), check_id(key, "state key")

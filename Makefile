@@ -1,0 +1,47 @@
+# Every target sets up what it needs first. `make` alone prints this list.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: help setup run test check format bench soak docs clean
+
+help:  ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]' 2>$(VENV)/pip.log \
+		|| { cat $(VENV)/pip.log; exit 1; }
+	@touch $@
+
+run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
+	@$(BIN)/holdfast demo
+
+test: setup  ## the whole test suite
+	$(BIN)/pytest -n $${HOLDFAST_TEST_WORKERS:-auto}
+
+check: setup  ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup  ## benchmarks, as tables and as JSON in bench/results
+	$(BIN)/python -m bench
+
+soak: setup  ## the long runs: writers killed at random for 30 s on SQLite and PostgreSQL
+	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
+
+docs: setup  ## check that every link and every code block in docs/ and README.md holds
+	$(BIN)/pytest tests/test_docs.py
+
+clean:  ## remove the virtual environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

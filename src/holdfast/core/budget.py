@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.errors import BudgetExceededError, InvalidBudgetError
+from holdfast.core.errors import BudgetExceededError, InvalidBudgetError, InvalidValueError
 from holdfast.core.queries import LlmQuery, Query
 from holdfast.core.tokens import estimate_tokens
+from holdfast.core.values import check_value, checked
 
 if TYPE_CHECKING:
     from holdfast.core.metrics import Metrics
@@ -23,6 +24,9 @@ DEFAULT_PRICE = "default"
 """The key of the price that applies to a query whose model has none of its own."""
 
 _MILLION = 1_000_000
+
+_CENTS_LOST_TO_ROUNDING = 1e-9
+"""By how much sums of prices may be off, in the currency of the prices."""
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -51,15 +55,23 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def check_limits(budget: Budget | None, prices: Mapping[str, Price]) -> None:
     """Raise `InvalidBudgetError` for a budget or prices that cannot be kept."""
+    try:
+        for name, price in prices.items():
+            check_value(name, "name of a price")
+            checked(price, f"price '{name}'")
+        if budget is not None:
+            checked(budget, "budget")
+    except InvalidValueError as error:
+        raise InvalidBudgetError(str(error)) from None
     for name, price in prices.items():
-        if not (0 <= price.prompt < float("inf") and 0 <= price.completion < float("inf")):
-            raise InvalidBudgetError(f"the price '{name}' must be a number of at least 0")
+        if price.prompt < 0 or price.completion < 0:
+            raise InvalidBudgetError(f"the price '{name}' must be at least 0")
     if budget is None:
         return
     for field in budget.__struct_fields__:
         limit = getattr(budget, field)
-        if limit is not None and not 0 <= limit < float("inf"):
-            raise InvalidBudgetError(f"{field} must be a number of at least 0, got {limit}")
+        if limit is not None and limit < 0:
+            raise InvalidBudgetError(f"{field} must be at least 0, got {limit}")
     if budget.max_cost is not None and not prices:
         raise InvalidBudgetError(f"max_cost needs prices; give one for '{DEFAULT_PRICE}' or for each model")
 
@@ -76,13 +88,19 @@ def prompt_estimate(query: LlmQuery) -> int:
     return estimate_tokens(query.prompt) + (estimate_tokens(query.system) if query.system else 0)
 
 
-def reserve(session: Session, queries: Iterable[Query], now: int) -> None:
-    """Raise `BudgetExceededError` unless all the queries together fit into what is left of the session's budget."""
+def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Iterable[str] = ()) -> None:
+    """Raise `BudgetExceededError` unless all the queries together fit into what is left of the session's budget.
+
+    What the queries in `withdrawn` had reserved is free again.
+    """
     asked = [query for query in queries if isinstance(query, LlmQuery)]
     started, spent = session.started, session.metrics
     if started is None or started.budget is None or not asked:
         return
     budget = started.budget
+    freed = [spent.open[query] for query in withdrawn if query in spent.open]
+    reserved_tokens = spent.reserved_tokens - sum(exchange.reserved_tokens for exchange in freed)
+    reserved_cost = spent.reserved_cost - sum(exchange.reserved_cost for exchange in freed)
 
     def refuse(limit: str, why: str) -> BudgetExceededError:
         return BudgetExceededError(session.id, limit, why)
@@ -102,8 +120,8 @@ def reserve(session: Session, queries: Iterable[Query], now: int) -> None:
         if used >= most:
             raise refuse("max_tokens", f"max_tokens ({most}) reached ({used} used)")
         need = sum(prompt_estimate(query) + query.max_tokens for query in asked)
-        if used + spent.reserved_tokens + need > most:
-            why = f"max_tokens ({most}) would be passed ({used} used, {spent.reserved_tokens} reserved, {need} asked)"
+        if used + reserved_tokens + need > most:
+            why = f"max_tokens ({most}) would be passed ({used} used, {reserved_tokens} reserved, {need} asked)"
             raise refuse("max_tokens", why)
     if (ceiling := budget.max_cost) is not None:
         cost = 0.0
@@ -113,10 +131,10 @@ def reserve(session: Session, queries: Iterable[Query], now: int) -> None:
                 model = query.options.get("model")
                 raise refuse("max_cost", f"max_cost ({ceiling:g}) cannot be kept: model {model!r} has no price")
             cost += price.of(prompt_estimate(query), query.max_tokens)
-        if spent.cost + spent.reserved_cost + cost > ceiling:
+        if spent.cost + reserved_cost + cost > ceiling + _CENTS_LOST_TO_ROUNDING:
             why = (
                 f"max_cost ({ceiling:g}) would be passed"
-                f" ({spent.cost:g} used, {spent.reserved_cost:g} reserved, {cost:g} asked)"
+                f" ({spent.cost:g} used, {reserved_cost:g} reserved, {cost:g} asked)"
             )
             raise refuse("max_cost", why)
 

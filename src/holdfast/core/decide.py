@@ -38,8 +38,8 @@ from holdfast.core.records import (
     StartedRecord,
     Wake,
 )
-from holdfast.core.state import Session, Settled, State
-from holdfast.core.values import Json, check_value, preview
+from holdfast.core.state import Session, State
+from holdfast.core.values import Json, check_value, checked, fingerprint, preview, repaired
 
 # --- messages: what others may send to a session --------------------------------------------------
 
@@ -109,6 +109,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
     """
     if not feed.answers:
         raise EmptyFeedError(session.id)
+    check_value(feed.by, "name of who answered")
     records: list[Record] = []
     replayed: list[int] = []
     taken: dict[str, Given] = {}
@@ -116,15 +117,16 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         check_answer(given.answer, given.usage)
         asked = given.query_id if given.query_id is not None else _sole_pending(session)
         if asked in taken:
-            if taken[asked].answer != given.answer:
+            if fingerprint(taken[asked].answer) != fingerprint(given.answer):
                 raise _conflict(session, asked, preview(_shown(taken[asked].answer)), given.answer)
             continue
         taken[asked] = given
         if asked in session.pending:
-            records.append(AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by))
+            answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
+            records.append(checked(answered, "answer"))
         elif asked in session.settled:
             before = session.settled[asked]
-            if Settled(given.answer, before.position).fingerprint != before.fingerprint:
+            if fingerprint(given.answer) != before.fingerprint:
                 raise _conflict(session, asked, before.preview, given.answer)
             replayed.append(before.position)
         elif asked in session.withdrawn:
@@ -178,12 +180,15 @@ def decide_start(
     budget: Budget | None = None,
     prices: Mapping[str, Price] | None = None,
     parent: Parent | None = None,
+    seed: int = 0,
 ) -> StartedRecord:
     """A new session."""
-    check_value([program.kind, program.name, program.source], "program")
     check_value(ctx, "ctx")
     check_limits(budget, prices or {})
-    return StartedRecord(program=program, ctx=ctx, budget=budget, prices=dict(prices or {}), parent=parent)
+    started = StartedRecord(
+        program=program, ctx=ctx, budget=budget, prices=dict(prices or {}), parent=parent, seed=seed
+    )
+    return checked(started, "start")
 
 
 def decide_pause(
@@ -202,11 +207,12 @@ def decide_pause(
         raise InvalidValueError("pause", why)
     for query in queries:
         check_query(query)
-    reserve(session, queries, now)
+    reserve(session, queries, now, withdrawn)
     numbered = [
         msgspec.structs.replace(query, id=query_id(session.queries_asked + i)) for i, query in enumerate(queries)
     ]
     record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
+    checked(PausedRecord(queries=[], wake=wake, withdrawn=list(withdrawn)), "pause")
     session.check(record)
     return record
 
@@ -221,7 +227,7 @@ def decide_complete(session: Session, result: Json) -> CompletedRecord:
 
 def decide_fail(session: Session, error: str, kind: str = "error") -> FailedRecord:
     """The program raised. The message is repaired rather than refused: an error must never be lost to its own text."""
-    record = FailedRecord(error=error.encode("utf-8", "replace").decode(), kind=kind)
+    record = FailedRecord(error=repaired(error), kind=repaired(kind))
     session.check(record)
     return record
 
@@ -231,7 +237,7 @@ def decide_fail(session: Session, error: str, kind: str = "error") -> FailedReco
 
 def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:
     """End the session. Cancelling a cancelled session again is a replay; any other ended session refuses."""
-    check_value([cancel.reason, cancel.by], "cancel")
+    checked(cancel, "cancellation")
     if session.state is State.CANCELLED:
         return Decision(records=[], replayed=[session.position])
     record = CancelledRecord(reason=cancel.reason, by=cancel.by)
@@ -246,7 +252,8 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     """
     if session.state is not State.PAUSED:
         return []
-    idle_since = max(session.metrics.last_activity_at, session.next_due() or 0)
+    last_due = max((p.due_at for p in session.pending.values() if p.due_at is not None), default=0)
+    idle_since = max(session.metrics.last_activity_at, last_due)
     if now - idle_since < ttl_ms:
         return []
     reason = f"no answer for {now - session.metrics.last_activity_at} ms (the limit is {ttl_ms} ms)"

@@ -39,9 +39,14 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningEvent(_Event, frozen=True):
-    """The program is at work; there is nothing to answer yet."""
+    """The session goes on by itself; there is nothing for a host to answer yet."""
 
+    waits_for: list[str] = []
+    """The kinds of query it waits for meanwhile: `timer`, `child`, or what a driver answers."""
     status = "running"
+
+    def _told(self) -> dict[str, Any]:
+        return {"waits_for": self.waits_for} if self.waits_for else {}
 
 
 class AcceptedEvent(_Event, frozen=True):
@@ -191,8 +196,18 @@ def paused_event(session_id: str, pending: Sequence[Pending]) -> PausedEvent:
 
 
 def accepted_event(session: Session) -> AcceptedEvent:
-    """The event for answers that did not end the pause."""
+    """The reply to an answer that leaves the pause as it is."""
     return AcceptedEvent(session_id=session.id, remaining=list(session.pending))
+
+
+def reply_of(session: Session, now: int) -> Event:
+    """The reply to an answer that woke the program: what it asks next.
+
+    A program that goes on waiting for other answers has asked nothing new; the reply is the same as if it had slept.
+    """
+    if session.state is State.PAUSED and not session.asked_last:
+        return accepted_event(session)
+    return event_of(session, now)
 
 
 def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Event:
@@ -210,4 +225,4 @@ def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Eve
         now = entry.at
         if entry.position == position and session.state is State.PAUSED:
             return msgspec.structs.replace(accepted_event(session), replayed=True)
-    return msgspec.structs.replace(event_of(session, now), replayed=True)
+    return msgspec.structs.replace(reply_of(session, now), replayed=True)

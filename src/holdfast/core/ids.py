@@ -30,7 +30,7 @@ def check_id(text: object, what: str) -> str:
     and `. _ : @ + = -`, beginning with a letter or digit.
     """
     if not isinstance(text, str):
-        raise InvalidIdError(what, repr(text)[:ERROR_PREVIEW_CHARS], f"expected text, got {type(text).__name__}")
+        raise InvalidIdError(what, f"of type {type(text).__name__}", "expected text")
     if not text:
         raise InvalidIdError(what, "''", "it is empty")
     if len(text) > MAX_ID_CHARS:

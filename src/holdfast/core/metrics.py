@@ -70,6 +70,7 @@ class Metrics:
         self.rounds = 0
         self.llm_calls = 0
         self.failures = 0
+        self.refused = 0
         self.prompt_chars = 0
         self.prompt_bytes = 0
         self.system_chars = 0
@@ -197,6 +198,7 @@ class Metrics:
             "pauses": self.pauses,
             "rounds": self.rounds,
             "failures": self.failures,
+            "refused": self.refused,
             "total_prompt_chars": self.prompt_chars,
             "total_system_chars": self.system_chars,
             "total_response_chars": self.response_chars,

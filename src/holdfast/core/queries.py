@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_WAIT_MS
-from holdfast.core.values import Json, check_value
+from holdfast.core.values import Json, checked
 
 QueryKind: TypeAlias = Literal["llm", "tool", "human", "timer", "child"]
 
@@ -62,6 +62,8 @@ class ChildQuery(_Query, frozen=True, tag="child"):
     """Another session, answered with its result or its failure."""
 
     program: str
+    source: str | None = None
+    """Where the program's code is found, as in `records.Program`."""
     ctx: Json = None
 
 
@@ -102,22 +104,11 @@ def kind_of(query: Query) -> QueryKind:
 def check_query(query: Query) -> None:
     """Raise `InvalidValueError` unless the query can be asked and kept."""
     what = f"{kind_of(query)} query"
-    match query:
-        case LlmQuery():
-            check_value(query.prompt, f"{what} prompt")
-            check_value(query.system, f"{what} system")
-            check_value(query.options, f"{what} options")
-            if query.max_tokens < 1:
-                raise InvalidValueError(what, f"max_tokens must be at least 1, got {query.max_tokens}")
-        case ToolQuery():
-            check_value(query.name, f"{what} name")
-            check_value(query.arguments, f"{what} arguments")
-        case HumanQuery():
-            check_value([query.prompt, query.choices], what)
-        case TimerQuery():
-            _check_wait(query.delay_ms, what, "delay_ms")
-        case ChildQuery():
-            check_value([query.program, query.ctx], what)
+    checked(query, what)
+    if isinstance(query, LlmQuery) and query.max_tokens < 1:
+        raise InvalidValueError(what, f"max_tokens must be at least 1, got {query.max_tokens}")
+    if isinstance(query, TimerQuery):
+        _check_wait(query.delay_ms, what, "delay_ms")
     if query.timeout_ms is not None:
         _check_wait(query.timeout_ms, what, "timeout_ms")
 
@@ -129,16 +120,10 @@ def _check_wait(milliseconds: int, what: str, field: str) -> None:
 
 def check_answer(answer: Answer, usage: Usage | None = None) -> None:
     """Raise `InvalidValueError` unless the answer can be kept."""
-    match answer:
-        case Value(value=value):
-            check_value(value, "answer")
-        case Failure(message=message, code=code):
-            check_value([message, code], "failure")
+    checked(answer, "answer" if isinstance(answer, Value) else "failure")
     if usage is not None:
-        for tokens in (usage.prompt_tokens, usage.completion_tokens):
-            if tokens is not None and tokens < 0:
-                raise InvalidValueError("usage", f"tokens cannot be negative, got {tokens}")
-        if usage.cost is not None:
-            check_value(usage.cost, "usage cost")
-            if usage.cost < 0:
-                raise InvalidValueError("usage", f"cost cannot be negative, got {usage.cost}")
+        checked(usage, "usage")
+        for name in usage.__struct_fields__:
+            spent = getattr(usage, name)
+            if spent is not None and spent < 0:
+                raise InvalidValueError("usage", f"{name} cannot be negative, got {spent}")

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.budget import Budget, Price
-from holdfast.core.queries import Answer, Query, Usage
+from holdfast.core.queries import Answer, Failure, Query, Usage
 from holdfast.core.values import Json
 
 Wake: TypeAlias = Literal["all", "first"]
@@ -33,6 +33,13 @@ class Parent(msgspec.Struct, frozen=True):
     query_id: str
 
 
+class Fork(msgspec.Struct, frozen=True):
+    """The session this one was forked from, and the last position they share."""
+
+    session_id: str
+    position: int
+
+
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
     pass
 
@@ -45,6 +52,9 @@ class StartedRecord(_Record, frozen=True, tag="started"):
     budget: Budget | None = None
     prices: dict[str, Price] = {}
     parent: Parent | None = None
+    seed: int = 0
+    """Where the program's random numbers begin."""
+    forked_from: Fork | None = None
 
 
 class PausedRecord(_Record, frozen=True, tag="paused"):
@@ -57,6 +67,13 @@ class PausedRecord(_Record, frozen=True, tag="paused"):
     queries: list[Query]
     wake: Wake = "all"
     withdrawn: list[str] = []
+
+
+class RefusedRecord(_Record, frozen=True, tag="refused"):
+    """The program asked, and was told that it may not: its queries failed without having been asked."""
+
+    queries: int
+    failure: Failure
 
 
 class AttemptedRecord(_Record, frozen=True, tag="attempted"):
@@ -128,6 +145,7 @@ class ExpiredRecord(_Record, frozen=True, tag="expired"):
 Record: TypeAlias = (
     StartedRecord
     | PausedRecord
+    | RefusedRecord
     | AttemptedRecord
     | AnsweredRecord
     | LoggedRecord

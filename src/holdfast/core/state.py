@@ -53,6 +53,7 @@ from holdfast.core.records import (
     PausedRecord,
     ProgressedRecord,
     Record,
+    RefusedRecord,
     StartedRecord,
     StatRecord,
     Wake,
@@ -72,6 +73,11 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can happen in this state any more."""
+        return not TRANSITIONS[self]
+
 
 _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it is
     AttemptedRecord: None,
@@ -88,6 +94,7 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
     },
     State.RUNNING: {
         PausedRecord: State.PAUSED,
+        RefusedRecord: None,
         CompletedRecord: State.COMPLETED,
         FailedRecord: State.FAILED,
         **_WHILE_ALIVE,
@@ -122,7 +129,7 @@ class Settled:
     __slots__ = ("fingerprint", "position", "preview")
 
     def __init__(self, answer: Answer, position: int) -> None:
-        self.fingerprint = hash(fingerprint(answer))
+        self.fingerprint = fingerprint(answer)
         self.position = position
         self.preview = preview(answer.value if isinstance(answer, Value) else answer)
 
@@ -143,6 +150,8 @@ class Session:
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
         self.queries_asked = 0
+        self.asked_last = 0
+        """How many queries the last pause asked; 0 if it went on waiting for earlier ones."""
         self.wake: Wake = "all"
         self.metrics = Metrics()
 
@@ -232,16 +241,21 @@ class Session:
             self.pending[query.id] = Pending(query, entry.at)
             if isinstance(query, LlmQuery):
                 self.metrics.ask(query, prices, entry.at)
-        self.queries_asked += len(record.queries)
+        self.asked_last = len(record.queries)
+        self.queries_asked += self.asked_last
         self.wake = record.wake
         self.metrics.pauses += 1
+
+    def _on_refused(self, record: RefusedRecord, entry: Entry) -> None:
+        self.metrics.refused += record.queries
 
     def _on_attempted(self, record: AttemptedRecord, entry: Entry) -> None:
         self.pending[record.query_id].attempts += 1
 
     def _on_answered(self, record: AnsweredRecord, entry: Entry) -> None:
+        settled = Settled(record.answer, entry.position)  # first, because it is all that could raise
         query = self.pending.pop(record.query_id).query
-        self.settled[record.query_id] = Settled(record.answer, entry.position)
+        self.settled[record.query_id] = settled
         self.undelivered.append(record.query_id)
         if isinstance(record.answer, Failure):
             self.metrics.failures += 1
@@ -269,6 +283,7 @@ class Session:
 _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
     StartedRecord: Session._on_started,
     PausedRecord: Session._on_paused,
+    RefusedRecord: Session._on_refused,
     AttemptedRecord: Session._on_attempted,
     AnsweredRecord: Session._on_answered,
     LoggedRecord: Session._on_logged,

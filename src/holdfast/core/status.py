@@ -65,9 +65,12 @@ def parse_pending_filter(given: object, preview_chars: int = PROMPT_PREVIEW_CHAR
             return preset
         case Mapping():
             try:
-                return msgspec.convert(dict(given), PendingFilter)
+                wanted = msgspec.convert(dict(given), PendingFilter)
             except msgspec.ValidationError as error:
                 raise InvalidFilterError(f"pending_filter: {error}") from None
+            if wanted.prompt.chars < 0:
+                raise InvalidFilterError(f"pending_filter: prompt.chars must be at least 0, got {wanted.prompt.chars}")
+            return wanted
         case _:
             kinds = {bool: "boolean", int: "number", float: "number", list: "array"}
             kind = kinds.get(type(given), type(given).__name__)

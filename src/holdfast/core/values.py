@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,12 +25,18 @@ from holdfast.core.limits import (
 Json = Any
 """None, bool, int, float, str, list of these, or dict from str to these; checked by `check_value`."""
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 _encoder = msgspec.json.Encoder()
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def check_value(value: object, what: str) -> None:
     """Raise `InvalidValueError` unless `value` can be kept as JSON exactly, within the limits."""
+    _check(value, what, structs=False)
+
+
+def _check(value: object, what: str, structs: bool) -> None:
     size = 0
     path: list[str | int] = []
     open_items: list[Iterator[tuple[str | int, object]]] = [iter([("", value)])]
@@ -41,36 +48,67 @@ def check_value(value: object, what: str) -> None:
             continue
         del path[len(open_items) - 1 :]
         path.append(key)
-        match item:
-            case None | True | False:
-                size += 5
-            case str():
-                size += _text_bytes(item, what, path) + 3
-            case int():
-                if not MIN_INTEGER <= item <= MAX_INTEGER:
-                    raise InvalidValueError(what, "an integer past 64 bits; send it as text", _show(path))
-                size += 2
-            case float():
-                if not math.isfinite(item):
-                    raise InvalidValueError(what, f"{item} is not a JSON number", _show(path))
-                size += 4
-            case list() | tuple():
-                size += 2
-                open_items.append(iter(enumerate(item)))
-            case dict():
-                size += 2
-                for name in item:
-                    if not isinstance(name, str):
-                        why = f"a key of type {type(name).__name__}; JSON keys are text"
-                        raise InvalidValueError(what, why, _show(path))
-                    size += _text_bytes(name, what, path) + 3
-                open_items.append(iter(item.items()))
-            case _:
-                raise InvalidValueError(what, f"{type(item).__name__} has no JSON form", _show(path))
+        kind = type(item)
+        if isinstance(item, str) and kind is str:
+            size += _text_bytes(item, what, path) + 3
+        elif item is None or kind is bool:
+            size += 5
+        elif isinstance(item, int) and kind is int:
+            if not MIN_INTEGER <= item <= MAX_INTEGER:
+                raise InvalidValueError(what, "an integer past 64 bits; send it as text", _show(path))
+            size += 2
+        elif isinstance(item, float) and kind is float:
+            if not math.isfinite(item):
+                raise InvalidValueError(what, f"{item} is not a JSON number", _show(path))
+            size += 4
+        elif isinstance(item, dict):
+            size += 2
+            for name in item:
+                if type(name) is not str:
+                    why = f"a key of type {type(name).__name__}; JSON keys are text"
+                    raise InvalidValueError(what, why, _show(path))
+                size += _text_bytes(name, what, path) + 3
+            open_items.append(iter(item.items()))
+        elif isinstance(item, (list, tuple)):
+            size += 2
+            open_items.append(iter(enumerate(item)))
+        elif structs and isinstance(item, msgspec.Struct):
+            size += 2
+            open_items.append(iter([(name, getattr(item, name)) for name in item.__struct_fields__]))
+        else:
+            raise InvalidValueError(what, f"{kind.__name__} has no JSON form", _show(path))
         if size > MAX_VALUE_BYTES:
             raise InvalidValueError(what, f"larger than {MAX_VALUE_BYTES} bytes of JSON")
         if len(open_items) > MAX_VALUE_DEPTH + 1:
             raise InvalidValueError(what, f"nested deeper than {MAX_VALUE_DEPTH} levels", _show(path))
+    # The sum above leaves out escapes and long numbers, so what may be near the limit is measured.
+    if size * _MOST_SWELLING > MAX_VALUE_BYTES and len(_encoder.encode(value)) > MAX_VALUE_BYTES:
+        raise InvalidValueError(what, f"larger than {MAX_VALUE_BYTES} bytes of JSON")
+
+
+_MOST_SWELLING = 10
+"""How much larger JSON can be than what `check_value` adds up: a long integer against the two bytes booked for it."""
+
+
+def checked(struct: T, what: str) -> T:
+    """Give back `struct` if it can be stored and read back as it is; raise `InvalidValueError` if not."""
+    _check(struct, what, structs=True)
+    try:
+        msgspec.convert(msgspec.to_builtins(struct), type(struct))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidValueError(what, str(error)[: 2 * ERROR_PREVIEW_CHARS]) from None
+    return struct
+
+
+def check_number(number: object, what: str, least: int = MIN_INTEGER) -> None:
+    """Raise `InvalidValueError` unless `number` is an integer from `least` to 64 bits."""
+    if type(number) is not int or not least <= number <= MAX_INTEGER:
+        raise InvalidValueError(what, f"must be an integer from {least} to {MAX_INTEGER}")
+
+
+def repaired(text: str) -> str:
+    """Text with whatever is not valid Unicode replaced: for messages that must not be lost to their own content."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _show(path: Sequence[str | int]) -> str:
@@ -94,14 +132,14 @@ def encode(value: object) -> bytes:
 
 
 def fingerprint(value: object) -> bytes:
-    """Canonical JSON (keys sorted): equal exactly when two values mean the same."""
-    return _canonical.encode(value)
+    """A short digest that is equal exactly when two values mean the same, in any process."""
+    return blake2b(_canonical.encode(value), digest_size=16).digest()
 
 
 def preview(value: object) -> str:
     """A value quoted for a message, cut short."""
     if isinstance(value, str):
-        value = value[: ERROR_PREVIEW_CHARS + 1]
+        value = repaired(value[: ERROR_PREVIEW_CHARS + 1])
     text = _encoder.encode(value).decode()
     return text if len(text) <= ERROR_PREVIEW_CHARS else text[:ERROR_PREVIEW_CHARS] + "…"
 
@@ -109,6 +147,6 @@ def preview(value: object) -> str:
 def value_bytes(value: object) -> tuple[int, int]:
     """Characters and UTF-8 bytes of an answer, as counted in the metrics: text as it is, anything else as JSON."""
     if isinstance(value, str):
-        return len(value), len(value) if value.isascii() else len(value.encode())
+        return len(value), len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
     encoded = _encoder.encode(value)
     return len(encoded.decode()), len(encoded)

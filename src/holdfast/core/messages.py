@@ -1,0 +1,63 @@
+"""Messages of a transcript, in the JSON that fluers reads and writes: roles, content blocks, and the message itself.
+
+A message has no id, no time and no usage; a tool's result travels as a message of its own, with the role `tool`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.values import Json
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool", "signal"]
+
+
+class TextBlock(msgspec.Struct, frozen=True, tag="text"):
+    """Text, as said or written."""
+
+    text: str
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture; its bytes are base64 on the wire."""
+
+    media_type: str
+    data: bytes
+
+
+class ImageBlock(msgspec.Struct, frozen=True, tag="image"):
+    """A picture among the content."""
+
+    image: Image
+
+
+class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
+    """A model's call of a tool."""
+
+    id: str
+    name: str
+    input: Json
+
+
+class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
+    """What came of the call with the id `tool_use_id`."""
+
+    tool_use_id: str
+    content: Json
+
+
+ContentBlock: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
+
+
+class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message: who speaks, and what. Content that is empty is left out on the wire."""
+
+    role: Role
+    content: list[ContentBlock] = []
+
+    @property
+    def text(self) -> str:
+        """Its text blocks, joined without anything between them."""
+        return "".join(block.text for block in self.content if isinstance(block, TextBlock))

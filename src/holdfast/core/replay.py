@@ -1,0 +1,64 @@
+"""Replay: which answers a program is given at which of its wakings, found in the journal.
+
+`Tracker` folds a journal and says when the program is to go on, and with what. A live session and a replayed one use
+the same tracker, so they cannot differ.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.queries import Answer, Failure
+from holdfast.core.records import (
+    AnsweredRecord,
+    CompletedRecord,
+    Entry,
+    FailedRecord,
+    PausedRecord,
+    RefusedRecord,
+    StartedRecord,
+)
+from holdfast.core.state import Session
+
+
+class Waking(msgspec.Struct, frozen=True):
+    """The program goes on at `at`, with these answers; or, after a refusal, with that."""
+
+    at: int
+    answers: list[tuple[str, Answer]]
+    refusal: Failure | None = None
+
+
+Outcome: TypeAlias = PausedRecord | RefusedRecord | CompletedRecord | FailedRecord
+"""What a program's run comes to, each time it is woken."""
+
+OUTCOMES = (PausedRecord, RefusedRecord, CompletedRecord, FailedRecord)
+
+
+class Tracker:
+    """A session, and the answers that its program has not been given."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session = Session(session_id)
+        self._inbox: list[tuple[str, Answer]] = []
+
+    def apply(self, entry: Entry) -> Waking | None:
+        """Fold one more entry; the waking that follows from it, if one does."""
+        record = entry.record
+        wakings = self.session.metrics.rounds
+        self.session.apply(entry)
+        match record:
+            case StartedRecord():
+                return Waking(entry.at, [])
+            case RefusedRecord(failure=failure):
+                return Waking(entry.at, [], failure)
+            case AnsweredRecord(query_id=asked, answer=answer):
+                self._inbox.append((asked, answer))
+            case _:
+                pass
+        if self.session.metrics.rounds == wakings:
+            return None
+        answers, self._inbox = self._inbox, []
+        return Waking(entry.at, answers)

@@ -8,19 +8,20 @@ A record whose JSON is small is stored as it is. In a larger one, every value pa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 from zlib import crc32
 
 import msgspec
 
 from holdfast.core.decide import Message
-from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
-from holdfast.core.records import Entry, Record, decode_record, type_of
-from holdfast.core.values import Json, encode
-from holdfast.store.errors import CorruptSessionError
-from holdfast.store.limits import INLINE_VALUE_BYTES, MAX_RECORD_BYTES, ZSTD_LEVEL
+from holdfast.core.records import Entry, decode_record, type_of
+from holdfast.core.values import Json, check_number, checked, encode, fingerprint
+from holdfast.store.errors import CorruptSessionError, CorruptStateError
+from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
 
 _BLOB, _LITERAL = "$blob", "$literal"
 _MARKS = (b'"$blob"', b'"$literal"')
@@ -39,27 +40,22 @@ class StoredEntry(msgspec.Struct, frozen=True):
 
 def encode_entry(session_id: str, entry: Entry) -> StoredEntry:
     """The stored form of an entry."""
-    body = _encode(entry.record)
+    check_number(entry.at, "time of an entry")
+    body = encode(checked(entry.record, f"{type_of(entry.record)} record"))
     blobs: dict[str, bytes] = {}
-    if len(body) > INLINE_VALUE_BYTES or any(mark in body for mark in _MARKS):
-        if len(body) > MAX_RECORD_BYTES:
-            what = f"{type_of(entry.record)} record of session '{session_id}'"
-            raise InvalidValueError(what, f"{len(body)} bytes of JSON, and at most {MAX_RECORD_BYTES} are kept")
+    if len(body) > INLINE_VALUE_BYTES or b'"$' in body:
         body = encode(_move_out(msgspec.json.decode(body), blobs, outermost=True))
-    text = body.decode()
-    return StoredEntry(entry.position, entry.at, checksum(session_id, entry.position, entry.at, text), text, blobs)
-
-
-def _encode(record: Record) -> bytes:
-    try:
-        return encode(record)
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidValueError(f"{type_of(record)} record", str(error)) from None
+    crc = _checksum(session_id, entry.position, entry.at, body)
+    return StoredEntry(entry.position, entry.at, crc, body.decode(), blobs)
 
 
 def checksum(session_id: str, position: int, at: int, body: str) -> int:
     """Tells a record that was edited, or moved from where it belongs."""
-    return crc32(body.encode(), crc32(f"{session_id}/{position}/{at}/".encode()))
+    return _checksum(session_id, position, at, body.encode())
+
+
+def _checksum(session_id: str, position: int, at: int, body: bytes) -> int:
+    return crc32(body, crc32(b"%b/%d/%d/" % (session_id.encode(), position, at)))
 
 
 def check_stored(session_id: str, stored: StoredEntry, expected: int) -> None:
@@ -73,6 +69,15 @@ def check_stored(session_id: str, stored: StoredEntry, expected: int) -> None:
         fits = False
     if not fits:
         raise CorruptSessionError(session_id, place, "the record was changed after it was written")
+
+
+def check_page(session_id: str, entries: Sequence[StoredEntry], after: int, expected_last: int) -> None:
+    """Raise `CorruptSessionError` unless these are the entries after one position up to another."""
+    for expected, stored in enumerate(entries, after + 1):
+        check_stored(session_id, stored, expected)
+    if after + len(entries) < expected_last:
+        missing = after + len(entries) + 1
+        raise CorruptSessionError(session_id, f"position {missing}", "the record is missing at the end of the journal")
 
 
 def references(body: str) -> set[str]:
@@ -158,24 +163,27 @@ def blob_id_of(data: bytes) -> str:
 
 def pack_blob(data: bytes) -> tuple[str, bytes]:
     """A blob's stored bytes, with the name of how they are packed: `zstd`, or `raw` where that is not smaller."""
-    import zstandard
-
-    packed = zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(data)
+    packed = _zstd().compress(data, ZSTD_LEVEL)
     return ("zstd", packed) if len(packed) < len(data) else ("raw", data)
 
 
-def unpack_blob(blob_id: str, packing: str, size: int, stored: bytes) -> bytes | None:
-    """A blob's content, or None if the stored bytes are not what was put."""
+def unpack_blob(blob_id: str, packing: object, size: object, stored: object) -> bytes | None:
+    """A blob's content, or None if what is stored is not what was put."""
+    if not isinstance(stored, (bytes, memoryview)) or not isinstance(size, int):
+        return None
+    data = bytes(stored)
     if packing == "zstd":
-        import zstandard
-
+        zstd = _zstd()
         try:
-            data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
-        except zstandard.ZstdError:
+            data = zstd.ZstdDecompressor().decompress(data, max_length=size + 1)
+        except (zstd.ZstdError, OverflowError, ValueError):
             return None
-    else:
-        data = bytes(stored)
     return data if blob_id_of(data) == blob_id else None
+
+
+def _zstd() -> Any:
+    """The zstd module: in the standard library from 3.14 on. Imported when the first blob is met."""
+    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 # --- messages ------------------------------------------------------------------------------------
@@ -185,29 +193,34 @@ _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 def encode_message(session_id: str, message: Message) -> str:
     """The stored form of a message."""
+    return encode(checked(message, f"message to session '{session_id}'")).decode()
+
+
+def decode_message(session_id: str, number: int, body: str | bytes, mark: str) -> Message:
+    """A message from its stored form, checked against the digest that was stored with it."""
+    place = f"message {number}"
     try:
-        body = encode(message)
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidValueError(f"message to session '{session_id}'", str(error)) from None
-    if len(body) > MAX_RECORD_BYTES:
-        why = f"{len(body)} bytes of JSON, and at most {MAX_RECORD_BYTES} are kept"
-        raise InvalidValueError(f"message to session '{session_id}'", why)
-    return body.decode()
+        message = _message_decoder.decode(body)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptSessionError(session_id, place, str(error)) from None
+    if digest(message) != mark:
+        raise CorruptSessionError(session_id, place, "the message was changed after it was sent")
+    return message
 
 
-def decode_message(session_id: str, number: int, body: str) -> Message:
-    """A message from its stored form."""
-    try:
-        return _message_decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise CorruptSessionError(session_id, f"message {number}", str(error)) from None
-
-
-def digest(body: str) -> str:
+def digest(message: Message) -> str:
     """What is remembered of a message after it was taken, to recognise it when it is sent again."""
-    return hashlib.sha256(body.encode()).hexdigest()
+    return fingerprint(message).hex()
 
 
 def encode_value(value: Any) -> str:
     """The stored form of a state value that was checked before."""
     return encode(value).decode()
+
+
+def decode_value(namespace: str, key: str, stored: str | bytes) -> Json:
+    """A state value from its stored form."""
+    try:
+        return msgspec.json.decode(stored)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptStateError(namespace, key, str(error)) from None

@@ -17,6 +17,7 @@ What holds for all methods
 - *Checked first.* Ids and keys that break the grammar raise `InvalidIdError`, values that JSON cannot hold exactly
   raise `InvalidValueError`, before anything is touched.
 - *Independent.* Damage to one session raises `CorruptSessionError` for that session, and for no other.
+- Reads are lenient about numbers: a position or limit out of range is brought into it, so a limit of 0 gives nothing.
 - Times are unix milliseconds. Times of entries and messages are the caller's; lease times are the store's own.
 """
 
@@ -48,6 +49,17 @@ class Lease(msgspec.Struct, frozen=True):
     until: int
 
 
+class StateWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A state item to be written, or deleted, with a commit."""
+
+    namespace: str
+    key: str
+    value: Json = None
+    delete: bool = False
+    expected: int | None = None
+    """The version the item must be at (0: it must not exist); None: whatever it is."""
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of one session: everything in it happens, or nothing."""
 
@@ -64,6 +76,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """How long the writer stays the owner from now on; 0 lets go of the session."""
     takes: Sequence[int] = ()
     """Numbers of mailbox messages that these entries are the outcome of."""
+    writes: Sequence[StateWrite] = ()
+    """State items to be written in the same transaction."""
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):
@@ -122,6 +136,8 @@ class SessionPage(msgspec.Struct, frozen=True):
 
     rows: list[SessionRow]
     next: str | None
+    damaged: list[str] = []
+    """Ids of sessions that belong on this page, but whose summary cannot be read: see `Store.repair`."""
 
 
 class StateItem(msgspec.Struct, frozen=True):
@@ -201,7 +217,7 @@ class Store(ABC):
         owner. A lease that ran out but was taken by nobody still counts. Without an `epoch` the session is claimed as
         by `claim`, and `LeaseHeldError` is raised where that would be. After that, an `expected` other than the
         journal's position raises `PositionConflictError`. A message in `takes` that is not waiting raises
-        `MessageTakenError`.
+        `MessageTakenError`. A state item in `writes` that is not at its `expected` version raises `StateConflictError`.
 
         Not idempotent: a writer that did not see the receipt finds out by reading what stands after `expected`.
         """
@@ -210,8 +226,13 @@ class Store(ABC):
     async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
         """At most `limit` entries at positions above `after`, in order; empty when there are none yet.
 
-        A record that was changed, cannot be decoded, or is missing raises `CorruptSessionError` naming its position.
+        A record that was changed, cannot be decoded, or is missing, also at the end of the journal, raises
+        `CorruptSessionError` naming its position.
         """
+
+    @abstractmethod
+    async def position(self, session_id: str) -> int:
+        """The position of the last entry, also of a session whose summary is damaged. Raises as `session` does."""
 
     @abstractmethod
     async def session(self, session_id: str) -> SessionRow:
@@ -239,16 +260,14 @@ class Store(ABC):
         return session
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
-        """All entries after a position, read a page at a time. A journal that ends too early raises, as in `read`."""
-        row = await self.session(session_id)
-        while after < row.position:
-            page = await self.read(session_id, after)
-            if not page:
-                why = f"the journal should reach position {row.position} and ends at {after}"
-                raise CorruptSessionError(session_id, f"position {after + 1}", why)
-            for entry in page:
+        """All entries after a position, read a page at a time."""
+        last = await self.position(session_id)
+        if last < 1:
+            raise CorruptSessionError(session_id, "its position", f"a session has at least one record, not {last}")
+        while after < last:
+            for entry in await self.read(session_id, after):
                 yield entry
-            after = page[-1].position
+                after = entry.position
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -280,7 +299,10 @@ class Store(ABC):
 
     @abstractmethod
     async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
-        """Messages that no commit has taken, in the order in which they were sent."""
+        """Messages that no commit has taken, in the order in which they were sent.
+
+        One that was changed raises `CorruptSessionError` naming its number.
+        """
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -304,13 +326,16 @@ class Store(ABC):
 
     @abstractmethod
     async def release_blob(self, session_id: str, blob_id: str) -> None:
-        """Undo one `put_blob` of this session. A blob that nobody keeps any more is gone. Unknown ones are ignored."""
+        """Undo one `put_blob` of this session; unknown ones are ignored.
+
+        A blob that no session has put, and that no record refers to, is gone.
+        """
 
     # --- state -----------------------------------------------------------------------------------
 
     @abstractmethod
     async def get_state(self, namespace: str, key: str) -> StateItem | None:
-        """The item under a key, or None."""
+        """The item under a key, or None. `CorruptStateError` if it cannot be read."""
 
     @abstractmethod
     async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
@@ -396,6 +421,11 @@ class Watches:
         watches.discard(gone)
         if not watches:
             self._by_session.pop(session_id, None)
+
+    def notify_all(self) -> None:
+        for watches in self._by_session.values():
+            for watch in watches:
+                watch.notify()
 
     def notify(self, session_id: str) -> None:
         for watch in (*self._by_session.get(session_id, ()), *self._by_session.get(None, ())):

@@ -38,9 +38,10 @@ class SchemaVersionError(StoreError):
     kind = "schema_version"
 
     def __str__(self) -> str:
+        advice = "Use a newer Holdfast" if self.found > self.supported else "No Holdfast has written that"
         return (
             f"{self.where} has schema version {self.found}, and this Holdfast reads up to {self.supported};"
-            " nothing was read or changed. Use a newer Holdfast"
+            f" nothing was read or changed. {advice}"
         )
 
 
@@ -150,6 +151,19 @@ class CorruptSessionError(StoreError):
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' is damaged at {self.place}: {self.why}"
+
+
+@dataclass(eq=False)
+class CorruptStateError(StoreError):
+    """What is stored of one state item cannot be trusted. Other items are not affected."""
+
+    namespace: str
+    key: str
+    why: str
+    kind = "corrupt_state"
+
+    def __str__(self) -> str:
+        return f"state '{self.namespace}/{self.key}' is damaged: {self.why}; write it anew, or delete it"
 
 
 @dataclass(eq=False)

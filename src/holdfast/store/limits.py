@@ -1,8 +1,5 @@
 """Every limit of the stores, with its unit and the reason for its size."""
 
-MAX_RECORD_BYTES = 64 * 1024 * 1024
-"""Bytes of JSON in one record: a full batch of large queries, still a single row for every database."""
-
 INLINE_VALUE_BYTES = 4096
 """Bytes of JSON up to which a value stays in its record; larger ones become compressed blobs."""
 
@@ -20,6 +17,12 @@ GROUP_COMMIT_MAX = 256
 
 BUSY_TIMEOUT_MS = 30_000
 """Milliseconds one process waits for another's write to the same SQLite file before it gives up."""
+
+IN_PLACE_MAX_MS = 10
+"""Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
+
+IN_PLACE_REST_MS = 1_000
+"""Milliseconds for which they are left to it."""
 
 POLL_MS = 40
 """Milliseconds between looks at a SQLite file where the system cannot tell us that it changed."""

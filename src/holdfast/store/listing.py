@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.core.errors import InvalidIdError
+from holdfast.core.errors import InvalidIdError, InvalidValueError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.state import State
 from holdfast.core.summary import Summary
+from holdfast.core.values import check_number, check_value
 from holdfast.store.contract import SessionFilter
 
 
-def matches(where: SessionFilter | None, session_id: str, summary: Summary) -> bool:
+def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
     """Whether a session meets all conditions of a filter."""
-    if where is None:
-        return True
     return (
         (not where.states or summary.state in where.states)
         and (where.program is None or summary.program == where.program)
@@ -21,6 +21,20 @@ def matches(where: SessionFilter | None, session_id: str, summary: Summary) -> b
         and (where.updated_before is None or summary.updated_at < where.updated_before)
         and (where.updated_after is None or summary.updated_at > where.updated_after)
     )
+
+
+def check_filter(where: SessionFilter | None) -> SessionFilter:
+    """The filter to use; `InvalidValueError` for one that cannot be compared with anything stored."""
+    if where is None:
+        return SessionFilter()
+    what = "session filter"
+    check_value([where.program, where.parent, where.id_prefix, where.waiting_for], what)
+    for moment in (where.updated_before, where.updated_after):
+        if moment is not None:
+            check_number(moment, what)
+    if not all(isinstance(state, State) for state in where.states):
+        raise InvalidValueError(what, f"states must be some of {', '.join(State)}")
+    return where
 
 
 def cursor_of(num: int) -> str:

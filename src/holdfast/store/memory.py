@@ -12,13 +12,14 @@ from holdfast.core.errors import SessionDeletedError, SessionExistsError, Sessio
 from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
-from holdfast.core.values import Json, check_value
+from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
     blob_id_of,
-    check_stored,
     decode_entry,
     decode_message,
+    decode_value,
+    digest,
     encode_message,
     encode_value,
     references,
@@ -33,6 +34,7 @@ from holdfast.store.contract import (
     SessionPage,
     SessionRow,
     StateItem,
+    StateWrite,
     Store,
     Watch,
     Watches,
@@ -42,11 +44,21 @@ from holdfast.store.errors import (
     LeaseLostError,
     MessageConflictError,
     MessageTakenError,
-    StateConflictError,
 )
-from holdfast.store.fencing import NEW, Head, check_hold, claim_epoch, commit_epoch, encode_commit, lease_columns
+from holdfast.store.fencing import (
+    NEW,
+    Head,
+    check_hold,
+    check_summary,
+    claim_epoch,
+    commit_epoch,
+    encode_commit,
+    in_range,
+    lease_columns,
+    next_version,
+)
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
-from holdfast.store.listing import cursor_of, matches, parse_cursor
+from holdfast.store.listing import check_filter, cursor_of, matches, parse_cursor
 
 
 @dataclass
@@ -54,6 +66,7 @@ class _Mail:
     number: int
     at: int
     body: str
+    digest: str
     taken: bool = False
 
 
@@ -64,7 +77,8 @@ class _Stored:
     summary: Summary
     entries: list[StoredEntry] = field(default_factory=list)
     mail: dict[str, _Mail] = field(default_factory=dict)
-    blobs: dict[str, int] = field(default_factory=dict)
+    puts: dict[str, int] = field(default_factory=dict)
+    refs: set[str] = field(default_factory=set)
 
 
 class MemoryStore(Store):
@@ -115,14 +129,17 @@ class MemoryStore(Store):
         for number in commit.takes:
             if number not in waiting:
                 raise MessageTakenError(session_id, number)
+        versions = [next_version(write, self._version(write)) for write in commit.writes]
         if not session.num:
             session.num = self._next_number()
             self._sessions[session_id] = session
         for number in commit.takes:
             waiting[number].taken = True
+        for write, version in zip(commit.writes, versions, strict=True):
+            self._write(write, version)
         for entry in stored:
-            for blob_id, data in entry.blobs.items():
-                self._keep(session, blob_id, data)
+            self._blobs |= entry.blobs
+            session.refs |= entry.blobs.keys()
             session.entries.append(msgspec.structs.replace(entry, blobs={}))
         position = commit.expected + len(stored)
         session.head = Head(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
@@ -131,13 +148,15 @@ class MemoryStore(Store):
         return CommitReceipt(session_id, position, epoch)
 
     async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
-        entries = self._find(session_id).entries[after : after + limit]
-        for expected, stored in enumerate(entries, after + 1):
-            check_stored(session_id, stored, expected)
+        after = in_range(after)
+        entries = self._find(session_id).entries[after : after + in_range(limit)]
         return [
             decode_entry(session_id, stored, {ref: self._blobs[ref] for ref in references(stored.body)})
             for stored in entries
         ]
+
+    async def position(self, session_id: str) -> int:
+        return self._find(session_id).head.position
 
     async def session(self, session_id: str) -> SessionRow:
         return self._row(session_id, self._find(session_id))
@@ -157,7 +176,7 @@ class MemoryStore(Store):
     async def sessions(
         self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
     ) -> SessionPage:
-        before = parse_cursor(after)
+        before, where, limit = parse_cursor(after), check_filter(where), in_range(limit)
         found: list[SessionRow] = []
         last = 0
         for session_id, session in reversed(self._sessions.items()):
@@ -172,6 +191,7 @@ class MemoryStore(Store):
         return SessionPage(found, None)
 
     async def repair(self, session_id: str, summary: Summary) -> None:
+        check_summary(summary)
         self._find(session_id).summary = summary
         self._watches.notify(session_id)
 
@@ -194,6 +214,7 @@ class MemoryStore(Store):
         return msgspec.structs.replace(lease, until=now + hold_ms)
 
     async def release(self, lease: Lease) -> None:
+        check_id(lease.session_id, "session id")
         session = self._sessions.get(lease.session_id)
         if session is not None and session.head.epoch == lease.epoch:
             session.head = session.head._replace(owner=None, lease_until=None)
@@ -202,22 +223,23 @@ class MemoryStore(Store):
 
     async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         check_id(key, "message key")
-        body = encode_message(session_id, message)
+        check_number(at, "time of a message")
+        body, mark = encode_message(session_id, message), digest(message)
         session = self._find(session_id)
         before = session.mail.get(key)
         if before is not None:
-            if before.body != body:
+            if before.digest != mark:
                 raise MessageConflictError(session_id, key)
             return MessageReceipt(session_id, key, before.number, replayed=True)
-        mail = session.mail[key] = _Mail(self._next_number(), at, body)
+        mail = session.mail[key] = _Mail(self._next_number(), at, body, mark)
         self._watches.notify(session_id)
         return MessageReceipt(session_id, key, mail.number)
 
     async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
         waiting = [(key, mail) for key, mail in self._find(session_id).mail.items() if not mail.taken]
         return [
-            MailboxItem(mail.number, key, mail.at, decode_message(session_id, mail.number, mail.body))
-            for key, mail in waiting[:limit]
+            MailboxItem(mail.number, key, mail.at, decode_message(session_id, mail.number, mail.body, mail.digest))
+            for key, mail in waiting[: in_range(limit)]
         ]
 
     # --- time ------------------------------------------------------------------------------------
@@ -228,53 +250,61 @@ class MemoryStore(Store):
             for session_id, session in self._sessions.items()
             if session.summary.due_at is not None and session.summary.due_at <= now
         ]
-        return sorted(found, key=lambda item: item[1])[:limit]
+        return sorted(found, key=lambda item: item[1])[: in_range(limit)]
 
     # --- blobs -----------------------------------------------------------------------------------
 
-    def _keep(self, session: _Stored, blob_id: str, data: bytes) -> None:
-        self._blobs[blob_id] = data
-        session.blobs[blob_id] = session.blobs.get(blob_id, 0) + 1
-
     def _drop_unkept(self, blob_ids: list[str]) -> None:
         for blob_id in blob_ids:
-            if not any(blob_id in session.blobs for session in self._sessions.values()):
+            if not any(blob_id in session.puts or blob_id in session.refs for session in self._sessions.values()):
                 self._blobs.pop(blob_id, None)
 
     async def put_blob(self, session_id: str, data: bytes) -> str:
         session = self._find(session_id)
         blob_id = blob_id_of(data)
-        self._keep(session, blob_id, bytes(data))
+        self._blobs[blob_id] = bytes(data)
+        session.puts[blob_id] = session.puts.get(blob_id, 0) + 1
         return blob_id
 
     async def get_blob(self, blob_id: str) -> bytes:
+        check_id(blob_id, "blob id")
         if blob_id not in self._blobs:
             raise BlobNotFoundError(blob_id)
         return self._blobs[blob_id]
 
     async def release_blob(self, session_id: str, blob_id: str) -> None:
+        check_id(blob_id, "blob id")
         session = self._find(session_id)
-        if blob_id not in session.blobs:
+        if blob_id not in session.puts:
             return
-        session.blobs[blob_id] -= 1
-        if not session.blobs[blob_id]:
-            del session.blobs[blob_id]
+        session.puts[blob_id] -= 1
+        if not session.puts[blob_id]:
+            del session.puts[blob_id]
             self._drop_unkept([blob_id])
 
     # --- state -----------------------------------------------------------------------------------
 
     async def get_state(self, namespace: str, key: str) -> StateItem | None:
         found = self._state.get(_state_key(namespace, key))
-        return StateItem(msgspec.json.decode(found[0]), found[1]) if found else None
+        return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
 
     async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
-        place = _state_key(namespace, key)
         check_value(value, f"state '{namespace}/{key}'")
-        version = self._state[place][1] if place in self._state else 0
-        if expected is not None and expected != version:
-            raise StateConflictError(namespace, key, expected, version)
-        self._state[place] = (encode_value(value), version + 1)
-        return version + 1
+        _state_key(namespace, key)
+        write = StateWrite(namespace=namespace, key=key, value=value, expected=expected)
+        version = next_version(write, self._version(write))
+        self._write(write, version)
+        return version
+
+    def _version(self, write: StateWrite) -> int:
+        found = self._state.get((write.namespace, write.key))
+        return found[1] if found else 0
+
+    def _write(self, write: StateWrite, version: int) -> None:
+        if write.delete:
+            self._state.pop((write.namespace, write.key), None)
+        else:
+            self._state[write.namespace, write.key] = (encode_value(write.value), version)
 
     async def delete_state(self, namespace: str, key: str) -> bool:
         return self._state.pop(_state_key(namespace, key), None) is not None
@@ -284,20 +314,23 @@ class MemoryStore(Store):
     ) -> list[str]:
         check_id(namespace, "state namespace")
         keys = (key for space, key in self._state if space == namespace)
-        return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
+        return sorted(key for key in keys if key.startswith(prefix) and key > after)[: in_range(limit)]
 
     # --- ends and change ---------------------------------------------------------------------------
 
     async def delete(self, session_id: str, at: int) -> None:
+        check_number(at, "time of a deletion")
         if session_id in self._deleted:
             return
         session = self._find(session_id)
         del self._sessions[session_id]
         self._deleted[session_id] = at
-        self._drop_unkept(list(session.blobs))
+        self._drop_unkept([*session.puts, *session.refs])
         self._watches.notify(session_id)
 
     def watch(self, session_id: str | None = None) -> Watch:
+        if session_id is not None:
+            check_id(session_id, "session id")
         return self._watches.add(session_id)
 
 

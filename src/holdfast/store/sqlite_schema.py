@@ -1,0 +1,198 @@
+"""The SQLite file: its pragmas, its tables, and how an older one is brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
+from holdfast.store.limits import BUSY_TIMEOUT_MS
+
+APPLICATION_ID = 0x486F6C64
+"""`Hold` in ASCII: tells our files from those of other programs."""
+
+PAGE_BYTES = 1024
+"""Small pages: a commit of one pause rewrites a few kilobytes instead of twenty, and 2 KB records fill them well.
+See docs/decisions/002-small-pages.md."""
+
+CHECKPOINT_PAGES = 4 * 1024
+"""Pages in the write-ahead log after which it is copied back (4 MB). From then on the log is overwritten in place, and
+that syncs faster than a file that grows; so a larger log would make commits slower, not faster."""
+
+RETRY_MS = 20
+"""Milliseconds between tries to prepare a file that another process is preparing."""
+
+CACHE_KIB = 16 * 1024
+"""KiB of page cache for each connection."""
+
+_VERSION_1 = """
+CREATE TABLE sessions (
+    num          INTEGER PRIMARY KEY AUTOINCREMENT,
+    id           TEXT NOT NULL UNIQUE,
+    state        TEXT NOT NULL,
+    position     INTEGER NOT NULL,
+    epoch        INTEGER NOT NULL,
+    owner        TEXT,
+    lease_until  INTEGER,
+    pending      INTEGER NOT NULL,
+    waiting_for  TEXT NOT NULL,
+    due_at       INTEGER,
+    created_at   INTEGER NOT NULL,
+    updated_at   INTEGER NOT NULL,
+    program_kind TEXT NOT NULL,
+    program      TEXT NOT NULL,
+    parent       TEXT
+);
+CREATE INDEX sessions_by_state ON sessions (state, num);
+CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
+
+CREATE TABLE journal (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    session  INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    body     TEXT NOT NULL
+);
+CREATE UNIQUE INDEX journal_by_position ON journal (session, position);
+
+CREATE TABLE mailbox (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    session INTEGER NOT NULL,
+    key     TEXT NOT NULL,
+    at      INTEGER NOT NULL,
+    digest  TEXT NOT NULL,
+    body    TEXT
+);
+CREATE UNIQUE INDEX mailbox_by_key ON mailbox (session, key);
+CREATE INDEX mailbox_waiting ON mailbox (session, number) WHERE body IS NOT NULL;
+
+CREATE TABLE tombstones (
+    id         TEXT PRIMARY KEY,
+    deleted_at INTEGER NOT NULL
+);
+
+CREATE TABLE blobs (
+    id      TEXT PRIMARY KEY,
+    packing TEXT NOT NULL,
+    size    INTEGER NOT NULL,
+    data    BLOB NOT NULL
+);
+CREATE TABLE blob_refs (
+    session INTEGER NOT NULL,
+    blob    TEXT NOT NULL,
+    puts    INTEGER NOT NULL,
+    records INTEGER NOT NULL,
+    PRIMARY KEY (session, blob)
+) WITHOUT ROWID;
+CREATE INDEX blob_refs_by_blob ON blob_refs (blob);
+
+CREATE TABLE state (
+    namespace TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    version   INTEGER NOT NULL,
+    value     TEXT NOT NULL,
+    PRIMARY KEY (namespace, key)
+);
+
+CREATE VIEW journal_lines AS
+SELECT sessions.id AS session_id,
+       journal.position,
+       strftime('%Y-%m-%d %H:%M:%f', journal.at / 1000.0, 'unixepoch') AS time,
+       json_extract(journal.body, '$.type') AS type,
+       json_remove(journal.body, '$.type') AS body
+  FROM journal JOIN sessions ON sessions.num = journal.session
+ ORDER BY sessions.num, journal.position;
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1,)
+"""The script at index n brings a file from version n to n + 1. Released scripts are never changed."""
+
+
+def connect(path: str, url: str, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
+    """A connection, to be set up with `configure` once the file is known to be ours."""
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
+    except sqlite3.Error as error:
+        raise StoreUnavailableError(url, str(error)) from None
+    return connection
+
+
+def configure(connection: sqlite3.Connection, url: str) -> None:
+    """Our settings. They make SQLite read the tables, so the version is checked before."""
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+    except sqlite3.Error as error:
+        raise StoreUnavailableError(url, str(error)) from None
+
+
+def prepare(connection: sqlite3.Connection, url: str, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Check whose file this is and of which version, then create or migrate it; concurrent openers wait."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            _prepare(connection, url, migrations)
+            return configure(connection, url)
+        except sqlite3.OperationalError as error:
+            # The change to WAL does not wait for others by itself.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise StoreUnavailableError(url, str(error)) from None
+            time.sleep(RETRY_MS / 1000)
+        except sqlite3.Error as error:
+            raise StoreUnavailableError(url, str(error)) from None
+
+
+def _prepare(connection: sqlite3.Connection, url: str, migrations: Sequence[str]) -> None:
+    found = _check_version(connection, url, len(migrations))
+    if found == len(migrations):
+        return
+    if found == 0:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for version in range(_check_version(connection, url, len(migrations)), len(migrations)):
+            for statement in _statements(migrations[version]):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _check_version(connection: sqlite3.Connection, url: str, supported: int) -> int:
+    alone = not connection.in_transaction
+    if alone:
+        connection.execute("BEGIN")
+    try:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        if application == APPLICATION_ID and version > supported:
+            raise SchemaVersionError(url, version, supported)
+        if application != APPLICATION_ID:
+            if version or application or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                raise StoreUnavailableError(url, "this SQLite file belongs to another program; choose another path")
+            return 0
+        return version
+    finally:
+        if alone:
+            connection.execute("ROLLBACK")
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a script one by one: `executescript` would commit the transaction they belong to."""
+    found: list[str] = []
+    text = ""
+    for line in script.splitlines(keepends=True):
+        text += line
+        if sqlite3.complete_statement(text):
+            found.append(text)
+            text = ""
+    return [*found, text] if text.strip() else found

@@ -1,0 +1,253 @@
+"""Portable export: one file that holds a whole session, and can be imported into any store.
+
+The file is text, one JSON object a line: a header, then the journal in order, each blob before the first record that
+refers to it, and a last line that counts and hashes all that stands before. Every line ends with a checksum of itself
+and of its number, so a file that was cut off, edited or reordered is refused with the line where that shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, SessionExistsError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Entry
+from holdfast.core.state import Session
+from holdfast.core.summary import summarize
+from holdfast.store.codec import (
+    StoredEntry,
+    check_stored,
+    decode_entry,
+    encode_entry,
+    pack_blob,
+    references,
+    unpack_blob,
+)
+from holdfast.store.contract import Commit, Store
+from holdfast.store.errors import ExportFileError, SchemaVersionError
+
+EXPORT_VERSION = 1
+
+
+class _Header(msgspec.Struct, tag="session", tag_field="holdfast"):
+    version: int
+    session_id: str
+    records: int
+
+
+class _Blob(msgspec.Struct, tag="blob", tag_field="holdfast"):
+    id: str
+    packing: str
+    bytes: int
+    data: str
+
+
+class _Line(msgspec.Struct, tag="record", tag_field="holdfast"):
+    position: int
+    at: int
+    checksum: int
+    record: msgspec.Raw
+
+
+class _End(msgspec.Struct, tag="end", tag_field="holdfast"):
+    lines: int
+    sha256: str
+
+
+class ImportReceipt(msgspec.Struct, frozen=True):
+    """Proof that an imported session is durable; `replayed` if the store had exactly this session already."""
+
+    session_id: str
+    position: int
+    replayed: bool = False
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+async def export_lines(store: Store, session_id: str) -> AsyncIterator[bytes]:
+    """The lines of a session's export file, read from the store a page at a time."""
+    row = await store.session(session_id)
+    sealer = _Sealer()
+    yield sealer.seal(_Header(EXPORT_VERSION, session_id, row.position))
+    written: set[str] = set()
+    async for entry in store.journal(session_id):
+        if entry.position > row.position:
+            break
+        stored = encode_entry(session_id, entry)
+        for blob_id, content in stored.blobs.items():
+            if blob_id not in written:
+                written.add(blob_id)
+                packing, data = pack_blob(content)
+                yield sealer.seal(_Blob(blob_id, packing, len(content), base64.b64encode(data).decode()))
+        body = msgspec.Raw(stored.body)
+        yield sealer.seal(_Line(stored.position, stored.at, stored.checksum, body))
+    yield sealer.end()
+
+
+async def export_session(store: Store, session_id: str, path: str | os.PathLike[str]) -> int:
+    """Write a session's export file and give back its size in bytes. A file of that name is replaced at the end."""
+    target = Path(path)
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            async for line in export_lines(store, session_id):
+                file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    return size
+
+
+class _Sealer:
+    def __init__(self) -> None:
+        self.lines = 0
+        self.hash = hashlib.sha256()
+
+    def seal(self, line: Any) -> bytes:
+        self.lines += 1
+        text = msgspec.json.encode(line)[:-1]
+        sealed = text + b',"crc":%d}\n' % _line_crc(self.lines, text)
+        self.hash.update(sealed)
+        return sealed
+
+    def end(self) -> bytes:
+        return self.seal(_End(self.lines, self.hash.hexdigest()))
+
+
+def _line_crc(number: int, text: bytes) -> int:
+    return crc32(text, crc32(b"%d:" % number))
+
+
+# --- reading ---------------------------------------------------------------------------------------
+
+
+async def import_session(store: Store, path: str | os.PathLike[str], session_id: str | None = None) -> ImportReceipt:
+    """Add the session in an export file to a store, under its own id or another; all of it, or nothing.
+
+    A session that is there already with the same journal is left as it is; one with another journal raises
+    `SessionExistsError`.
+    """
+    own_id, entries = await asyncio.to_thread(_parse_file, path)
+    target = check_id(session_id, "session id") if session_id is not None else own_id
+    try:
+        session = Session.fold(target, entries)
+    except HoldfastError as error:
+        raise ExportFileError(1, f"the journal does not hold together: {error}") from None
+    commit = Commit(
+        session_id=target, expected=0, entries=entries, summary=summarize(session), owner="import", hold_ms=0
+    )
+    try:
+        receipt = await store.append(commit)
+    except SessionExistsError:
+        present = [entry async for entry in store.journal(target)]
+        if present != entries:
+            raise
+        return ImportReceipt(target, len(entries), replayed=True)
+    return ImportReceipt(target, receipt.position)
+
+
+def _parse_file(path: str | os.PathLike[str]) -> tuple[str, list[Entry]]:
+    with open(path, "rb") as file:
+        return parse_export(file)
+
+
+def parse_export(lines: Iterable[bytes]) -> tuple[str, list[Entry]]:
+    """The session id and the journal in an export file; `ExportFileError` with the line if anything is wrong."""
+    opened = _open_lines(lines)
+    number, header = next(opened, (1, None))
+    if not isinstance(header, _Header):
+        raise ExportFileError(number, "this is not an export of a session")
+    blobs: dict[str, bytes] = {}
+    entries: list[Entry] = []
+    for number, line in opened:
+        match line:
+            case _Blob():
+                blobs[line.id] = _unpack(number, line)
+            case _Line():
+                entries.append(_entry(number, header, line, len(entries) + 1, blobs))
+            case _End():
+                if len(entries) != header.records:
+                    raise ExportFileError(number, f"{header.records} records were announced, {len(entries)} are here")
+                next(opened, None)  # raises if anything comes after the last line
+                return header.session_id, entries
+            case _:
+                raise ExportFileError(number, "a second header")
+    raise ExportFileError(number + 1, "the file is cut off: its last line is missing")
+
+
+def _open_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, _Header | _Blob | _Line | _End]]:
+    digest = hashlib.sha256()
+    ended = False
+    for number, sealed in enumerate(lines, 1):
+        if ended:
+            raise ExportFileError(number, "there is something after the last line")
+        text, mark, seal = sealed.rpartition(b',"crc":')
+        if not mark or not sealed.endswith(b"}\n"):
+            if number == 1:
+                raise ExportFileError(1, "this is not an export of a session")
+            raise ExportFileError(number, "the file is cut off within this line, or was edited")
+        if seal != b"%d}\n" % _line_crc(number, text):
+            raise ExportFileError(number, "this line was changed after it was written")
+        line = _parse(number, text + b"}")
+        if isinstance(line, _End):
+            ended = True
+            if line.lines != number - 1 or line.sha256 != digest.hexdigest():
+                raise ExportFileError(number, "the lines before do not add up to what was written")
+        digest.update(sealed)
+        yield number, line
+
+
+def _parse(number: int, text: bytes) -> _Header | _Blob | _Line | _End:
+    try:
+        if number == 1:
+            _check_version(text)
+        return msgspec.json.decode(text, type=_Header | _Blob | _Line | _End)
+    except msgspec.MsgspecError as error:
+        raise ExportFileError(number, str(error)) from None
+
+
+def _check_version(text: bytes) -> None:
+    class Version(msgspec.Struct):
+        version: int = 0
+
+    found = msgspec.json.decode(text, type=Version).version
+    if found > EXPORT_VERSION:
+        raise SchemaVersionError("export file", found, EXPORT_VERSION)
+
+
+def _unpack(number: int, line: _Blob) -> bytes:
+    try:
+        content = unpack_blob(line.id, line.packing, line.bytes, base64.b64decode(line.data, validate=True))
+    except ValueError as error:
+        raise ExportFileError(number, str(error)) from None
+    if content is None:
+        raise ExportFileError(number, f"blob {line.id} is not what its id says")
+    return content
+
+
+def _entry(number: int, header: _Header, line: _Line, expected: int, blobs: dict[str, bytes]) -> Entry:
+    stored = StoredEntry(line.position, line.at, line.checksum, bytes(line.record).decode(), {})
+    try:
+        check_stored(header.session_id, stored, expected)
+        return decode_entry(header.session_id, stored, {ref: blobs[ref] for ref in references(stored.body)})
+    except KeyError as error:
+        raise ExportFileError(number, f"blob {error.args[0]} is missing") from None
+    except HoldfastError as error:
+        raise ExportFileError(number, str(error)) from None

@@ -1,0 +1,66 @@
+"""Holdfast: a durable session runtime for LLM programs. A program asks; anyone answers; nothing is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.core.budget import Budget as Budget
+    from holdfast.core.budget import Price as Price
+    from holdfast.core.decide import Given as Given
+    from holdfast.core.errors import HoldfastError as HoldfastError
+    from holdfast.core.ids import new_session_id as new_session_id
+    from holdfast.core.queries import Failure as Failure
+    from holdfast.core.queries import Usage as Usage
+    from holdfast.engine.drivers import Attempt as Attempt
+    from holdfast.engine.drivers import NotDone as NotDone
+    from holdfast.engine.drivers import Reply as Reply
+    from holdfast.engine.minder import Minder as Minder
+    from holdfast.engine.runtime import Holdfast as Holdfast
+    from holdfast.engine.runtime import open_holdfast as open  # noqa: F401 - the alias is the public name
+    from holdfast.engine.sync import SyncHoldfast as SyncHoldfast
+    from holdfast.engine.sync import open_sync as open_sync
+    from holdfast.programs.context import Context as Context
+    from holdfast.programs.errors import QueryFailedError as QueryFailedError
+    from holdfast.programs.registry import strategy as strategy
+    from holdfast.store import Store as Store
+    from holdfast.store import open_store as open_store
+    from holdfast.store.contract import SessionFilter as SessionFilter
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Attempt": "holdfast.engine.drivers",
+    "Budget": "holdfast.core.budget",
+    "Context": "holdfast.programs.context",
+    "Failure": "holdfast.core.queries",
+    "Given": "holdfast.core.decide",
+    "Holdfast": "holdfast.engine.runtime",
+    "HoldfastError": "holdfast.core.errors",
+    "Minder": "holdfast.engine.minder",
+    "NotDone": "holdfast.engine.drivers",
+    "Price": "holdfast.core.budget",
+    "QueryFailedError": "holdfast.programs.errors",
+    "Reply": "holdfast.engine.drivers",
+    "SessionFilter": "holdfast.store.contract",
+    "Store": "holdfast.store",
+    "SyncHoldfast": "holdfast.engine.sync",
+    "Usage": "holdfast.core.queries",
+    "new_session_id": "holdfast.core.ids",
+    "open": "holdfast.engine.runtime:open_holdfast",
+    "open_store": "holdfast.store",
+    "open_sync": "holdfast.engine.sync",
+    "strategy": "holdfast.programs.registry",
+}
+"""Where each public name lives. Nothing is imported before it is used: `import holdfast` stays light."""
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(module), attribute or name)

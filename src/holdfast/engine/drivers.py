@@ -1,0 +1,198 @@
+"""Drivers: what answers queries by itself, and what is done about an effect whose outcome a crash has hidden."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.decide import Given
+from holdfast.core.errors import HoldfastError
+from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
+from holdfast.core.values import Json, repaired
+from holdfast.engine.errors import DriverError
+
+Recovery: TypeAlias = Literal["never", "safe", "idempotent", "confirm", "ask"]
+"""What to do about a query whose effect was begun by a process that died before it wrote down the outcome:
+
+- `never`: do not run it again; the program gets a failure with the code `unknown_outcome`;
+- `safe`: run it again, nothing is lost by that;
+- `idempotent`: run it again with the same key, by which the other side recognises it;
+- `confirm`: ask the driver's probe what became of it;
+- `ask`: leave it to whoever answers from outside.
+"""
+
+DEFAULT_CONCURRENCY = 16
+"""Effects of one driver under way at once: what most services allow, and few enough to be cancelled together."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One execution of a query's effect."""
+
+    session_id: str
+    query_id: str
+    number: int
+    """1 for the first, 2 for the first after a crash, …"""
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt at this query, and for no other: an idempotency key."""
+        return f"{self.session_id}/{self.query_id}"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a driver may return instead of a bare value: a value with its usage."""
+
+    value: Json
+    usage: Usage | None = None
+
+
+class NotDone(msgspec.Struct, frozen=True):
+    """What a probe returns when it knows that the effect did not happen: it is then run again."""
+
+
+Effect: TypeAlias = Callable[..., Any]
+"""`fn(query)` or `fn(query, attempt)`, sync or async. For tools: called with the tool's arguments by name, and with
+`attempt=` if it takes that."""
+
+Probe: TypeAlias = Callable[[Attempt], Any]
+
+
+class Slots:
+    """How many effects may be under way at once."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def try_take(self) -> bool:
+        """Take a slot if one is free."""
+        if self._free:
+            self._free -= 1
+            return True
+        return False
+
+    async def take(self) -> None:
+        """Take a slot, in turn."""
+        if self.try_take():
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Hand a slot to the next in line, or keep it free."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
+
+
+class Driver:
+    """One registered driver."""
+
+    def __init__(self, name: str, effect: Effect, *, recovery: Recovery, probe: Probe | None, concurrency: int) -> None:
+        if (recovery == "confirm") != (probe is not None):
+            raise DriverError(f"driver '{name}': a probe and the policy 'confirm' go together")
+        if concurrency < 1:
+            raise DriverError(f"driver '{name}': concurrency must be at least 1, got {concurrency}")
+        self.name = name
+        self.recovery: Recovery = recovery
+        self._effect = effect
+        self._probe = probe
+        self.slots = Slots(concurrency)
+        self._wants_attempt = _takes_attempt(effect, name)
+
+    async def run(self, query: Query, attempt: Attempt) -> Given:
+        """Execute the effect and give back its answer; an exception is an answer too."""
+        try:
+            if isinstance(query, ToolQuery):
+                extra = {"attempt": attempt} if self._wants_attempt else {}
+                outcome = self._effect(**query.arguments, **extra)
+            else:
+                outcome = self._effect(*((query, attempt) if self._wants_attempt else (query,)))
+            return _answer(await outcome if isinstance(outcome, Awaitable) else outcome, query.id)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            code = getattr(error, "code", "failed")
+            text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            return Given(Failure(repaired(text), repaired(str(code))), query.id)
+
+    async def recover(self, query: Query, attempt: Attempt) -> Given | None:
+        """The answer to a query whose last attempt ended with its process; None if it is to be run again."""
+        match self.recovery:
+            case "safe" | "idempotent":
+                return None
+            case "confirm" if self._probe is not None:
+                try:
+                    found = self._probe(attempt)
+                    found = await found if isinstance(found, Awaitable) else found
+                except Exception as error:
+                    return _unknown(self.name, query.id, f"its probe failed: {error}")
+                return None if isinstance(found, NotDone) else _answer(found, query.id)
+            case _:
+                return _unknown(self.name, query.id, "the process that ran it died before it wrote down the outcome")
+
+
+def _unknown(driver: str, asked: str, why: str) -> Given:
+    return Given(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
+
+
+def _answer(outcome: Any, asked: str) -> Given:
+    match outcome:
+        case Failure():
+            given = Given(outcome, asked)
+        case Reply(value=value, usage=usage):
+            given = Given(Value(value=value), asked, usage)
+        case value:
+            given = Given(Value(value=value), asked)
+    check_answer(given.answer, given.usage)
+    return given
+
+
+def _takes_attempt(effect: Effect, name: str) -> bool:
+    try:
+        parameters = inspect.signature(effect).parameters
+    except (TypeError, ValueError):
+        return False
+    if name in ("llm", "human"):
+        positional = [p for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return len(positional) > 1
+    return "attempt" in parameters
+
+
+class Drivers:
+    """The drivers of one process: one for all `llm` queries, one for `human` ones, and one for each tool by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Driver] = {}
+
+    def add(self, driver: Driver) -> None:
+        self._by_name[driver.name] = driver
+
+    def find(self, query: Query) -> Driver | None:
+        """The driver that answers a query here, if one does."""
+        match query:
+            case LlmQuery():
+                return self._by_name.get("llm")
+            case ToolQuery(name=name):
+                return self._by_name.get(f"tool:{name}")
+            case _:
+                return self._by_name.get("human") if query.__struct_config__.tag == "human" else None
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of query of which some are answered here."""
+        return {"tool" if name.startswith("tool:") else name for name in self._by_name}

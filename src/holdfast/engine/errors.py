@@ -1,0 +1,74 @@
+"""What can go wrong in the engine, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+
+
+@dataclass(eq=False)
+class ResultTimeoutError(HoldfastError):
+    """A session had not ended when the wait was over."""
+
+    session_id: str
+    seconds: float
+    state: str
+    kind = "result_timeout"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' is still {self.state} after {self.seconds:g} s;"
+            " look at its status to see what it waits for"
+        )
+
+
+@dataclass(eq=False)
+class SessionFailedError(HoldfastError):
+    """The result of a session was asked for, and it ended without one."""
+
+    session_id: str
+    state: str
+    why: str
+    kind = "session_failed"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' has no result: it is {self.state}: {self.why}"
+
+
+@dataclass(eq=False)
+class ForkPositionError(HoldfastError):
+    """A fork at a position that the journal does not have."""
+
+    session_id: str
+    position: int
+    last: int
+    kind = "fork_position"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' cannot be forked at {self.position}: choose a position from 1 to {self.last}"
+        )
+
+
+@dataclass(eq=False)
+class ContentionError(HoldfastError):
+    """Others wrote to the session each time before this message could be."""
+
+    session_id: str
+    tries: int
+    kind = "contention"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}': others wrote first {self.tries} times; nothing was changed, try again"
+
+
+@dataclass(eq=False)
+class DriverError(HoldfastError):
+    """A driver that cannot be registered as asked."""
+
+    why: str
+    kind = "driver"
+
+    def __str__(self) -> str:
+        return self.why

@@ -1,0 +1,135 @@
+"""The minder: what happens to sessions because time passes, or because a process has died.
+
+One task looks at the store: at once when a timer set here is due, every second for those set elsewhere, and now and
+then for sessions that nobody owns although they have something to do. What it finds it hands to the engine, and the
+engine's commits decide who of several processes that found the same does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.core.decide import decide_expire
+from holdfast.core.errors import HoldfastError
+from holdfast.core.limits import DEFAULT_IDLE_TTL_MS
+from holdfast.core.state import State
+from holdfast.store.contract import SessionFilter, SessionRow
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+LOOK_MS = 1_000
+"""Milliseconds between looks for timers that other processes have set."""
+
+ORPHANS_MS = 2_000
+"""Milliseconds between looks for sessions whose owner is gone."""
+
+CLEAN_MS = 60_000
+"""Milliseconds between looks for sessions that have been idle, or kept, for too long."""
+
+BATCH = 100
+"""Sessions taken up in one look: the rest is found by the next."""
+
+
+class Minder:
+    """Timers, orphans, expiry and retention. `on` False makes a process that only does what it is told."""
+
+    def __init__(
+        self, *, on: bool = True, idle_ttl_ms: int = DEFAULT_IDLE_TTL_MS, keep_ended_ms: int | None = None
+    ) -> None:
+        self._on = on
+        self._idle_ttl_ms = idle_ttl_ms
+        self._keep_ended_ms = keep_ended_ms
+        self._due: list[int] = []
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._next_orphans = 0.0
+        self._next_clean = 0.0
+
+    def start(self, engine: Engine) -> None:
+        if self._on:
+            self._task = asyncio.create_task(self._run(engine))
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def look_at(self, due: int) -> None:
+        """A timer is due then."""
+        if not self._due or due < self._due[0]:
+            self._woken.set()
+        heapq.heappush(self._due, due)
+
+    def look_soon(self) -> None:
+        """Something changed that may let orphans go on."""
+        self._next_orphans = 0.0
+        self._woken.set()
+
+    async def _run(self, engine: Engine) -> None:
+        while True:
+            try:
+                await self._look(engine)
+            except HoldfastError as error:
+                engine.report("(all)", error)
+            now = engine.now()
+            while self._due and self._due[0] <= now:
+                heapq.heappop(self._due)
+            patience = min(LOOK_MS, max(1, self._due[0] - now)) if self._due else LOOK_MS
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience / 1000):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def _look(self, engine: Engine) -> None:
+        for session_id, _ in await engine.store.due(engine.now(), BATCH):
+            with contextlib.suppress(HoldfastError):
+                await engine.wake(session_id)
+        clock = time.monotonic()
+        if clock >= self._next_orphans:
+            self._next_orphans = clock + ORPHANS_MS / 1000
+            await self._adopt(engine)
+        if clock >= self._next_clean:
+            self._next_clean = clock + CLEAN_MS / 1000
+            await self.clean(engine)
+
+    async def _adopt(self, engine: Engine) -> None:
+        filters = [SessionFilter(states=[State.RUNNING])]
+        kinds = sorted({*engine.drivers.kinds, "child"})
+        filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind) for kind in kinds]
+        for where in filters:
+            page = await engine.store.sessions(where, limit=BATCH)
+            for row in page.rows:
+                if row.owner is None:
+                    with contextlib.suppress(HoldfastError):
+                        await engine.attend(row.session_id)
+
+    async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:
+        """Expire sessions that were idle for too long, delete ended ones that were kept for long enough."""
+        now = engine.now()
+        idle = SessionFilter(states=[State.PAUSED], updated_before=now - self._idle_ttl_ms + 1)
+        expired = [row.session_id for row in await self._all(engine, idle) if await self._expire(engine, row, now)]
+        pruned: list[str] = []
+        if self._keep_ended_ms is not None:
+            pruned = await engine.store.prune(now - self._keep_ended_ms)
+        return expired, pruned
+
+    async def _all(self, engine: Engine, where: SessionFilter) -> list[SessionRow]:
+        page = await engine.store.sessions(where)
+        rows = list(page.rows)
+        while page.next is not None:
+            page = await engine.store.sessions(where, after=page.next)
+            rows += page.rows
+        return rows
+
+    async def _expire(self, engine: Engine, row: SessionRow, now: int) -> bool:
+        if row.owner is not None:
+            return False
+        with contextlib.suppress(HoldfastError):
+            return await engine.end_idle(row.session_id, lambda session: decide_expire(session, now, self._idle_ttl_ms))
+        return False

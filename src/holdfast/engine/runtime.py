@@ -1,0 +1,240 @@
+"""`Holdfast`: the door. Start, feed, cancel, look at, watch, fork and delete sessions, from any process."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from holdfast.core.budget import Budget, Price
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
+from holdfast.core.errors import HoldfastError, InvalidBudgetError
+from holdfast.core.events import Event, event_of
+from holdfast.core.ids import check_id, new_session_id
+from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.records import CompletedRecord, Entry, Fork, Program, StartedRecord
+from holdfast.core.state import Session
+from holdfast.core.status import parse_pending_filter, snapshot
+from holdfast.core.summary import summarize
+from holdfast.core.values import Json
+from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Probe, Recovery
+from holdfast.engine.engine import Engine, Seam
+from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
+from holdfast.engine.minder import Minder
+from holdfast.programs.contract import ProgramKind
+from holdfast.programs.native import NativeKind
+from holdfast.programs.registry import Function, Strategy, find
+from holdfast.store import open_store
+from holdfast.store.contract import Commit, SessionFilter, SessionPage, Store
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+
+HOT_PROGRAMS = 1_000
+"""Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
+
+Answers: TypeAlias = Mapping[str, Any] | Any
+"""An answer (a value, a `Failure`, a `Given`), or several by query id."""
+
+
+class Holdfast:
+    """Sessions on one store. Made by `holdfast.open`, used as an async context manager."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hot_programs: int = HOT_PROGRAMS,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        minder: Minder | None = None,
+        seam: Seam | None = None,
+    ) -> None:
+        self.store = store
+        self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
+        self.add_kind(NativeKind())
+
+    async def __aenter__(self) -> Self:
+        await self._engine.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.close()
+
+    async def start(
+        self,
+        program: Strategy | Function | Program | str,
+        *,
+        ctx: Json = None,
+        budget: Budget | Mapping[str, Any] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        id: str | None = None,
+        wait: float | None = None,
+    ) -> Event:
+        """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over."""
+        found = program if isinstance(program, Program) else find(program).program
+        started = decide_start(found, ctx=ctx, budget=_budget(budget), prices=prices, seed=secrets.randbits(53))
+        return await self._engine.start(id or new_session_id(), started, wait)
+
+    async def feed(
+        self,
+        session_id: str,
+        answers: Answers,
+        *,
+        usage: Usage | None = None,
+        by: str | None = None,
+        wait: float | None = None,
+    ) -> Event:
+        """Answer one query, or several at once by their ids: all answers are taken, or none.
+
+        An answer is a value, or a `Failure`; a `Given` carries usage too. A bare answer goes to the only pending query.
+        """
+        event = await self._engine.deliver(session_id, FeedMessage(_given(answers, usage), by), wait)
+        return await self._engine.until_needed(session_id, event, wait)
+
+    async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
+        """End a session, and the children it waits for."""
+        for child in await self._engine.children(session_id):
+            with contextlib.suppress(HoldfastError):
+                await self.cancel(child, reason or f"its parent {session_id} was cancelled", by=by)
+        return await self._engine.deliver(session_id, CancelMessage(reason, by))
+
+    async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
+        """What a session looks like now: phase, metrics, pending queries, who owns it."""
+        wanted = parse_pending_filter(pending)
+        row = await self.store.session(session_id)
+        session = await self.store.load(session_id)
+        shown = snapshot(session, self._engine.now(), pending_filter=wanted, include_history=history)
+        shown["position"] = session.position
+        shown["owner"] = row.owner
+        if session.is_terminal:
+            shown["outcome"] = event_of(session, self._engine.now()).to_json()
+        return shown
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        """Sessions that meet a filter, the newest first, a page at a time."""
+        return await self.store.sessions(where, after=after, limit=limit)
+
+    async def result(self, session_id: str, timeout: float | None = None) -> Json:  # noqa: ASYNC109
+        """The result of a session, once it has one. `SessionFailedError` if it ended otherwise."""
+        session = await self._until_ended(session_id, timeout)
+        ended = session.ended
+        if isinstance(ended, CompletedRecord):
+            return ended.result
+        why = getattr(ended, "error", None) or getattr(ended, "reason", None) or "no reason was given"
+        raise SessionFailedError(session_id, session.state, why)
+
+    async def watch(self, session_id: str, from_: int = 0) -> AsyncIterator[Entry]:
+        """A session's entries after a position, and then each new one, until the session has ended."""
+        position = from_
+        with self.store.watch(session_id) as changes:
+            while True:
+                row = await self.store.session(session_id)
+                for entry in await self.store.read(session_id, position):
+                    yield entry
+                    position = entry.position
+                if position >= row.position:
+                    if row.summary.state.is_terminal:
+                        return
+                    await changes.changed()
+
+    async def fork(self, session_id: str, at: int | None = None, *, id: str | None = None) -> Event:
+        """A new session with the first `at` records of another one; it goes on by itself from there."""
+        entries = [entry async for entry in self.store.journal(session_id)]
+        last = at if at is not None else len(entries)
+        if not 1 <= last <= len(entries):
+            raise ForkPositionError(session_id, last, len(entries))
+        new_id = check_id(id, "session id") if id else new_session_id()
+        first = entries[0].record
+        assert isinstance(first, StartedRecord)
+        started = msgspec.structs.replace(first, forked_from=Fork(session_id, last), parent=None)
+        kept = [Entry(1, entries[0].at, started), *entries[1:last]]
+        session = Session.fold(new_id, kept)
+        commit = Commit(
+            session_id=new_id, expected=0, entries=kept, summary=summarize(session), owner=self._engine.owner, hold_ms=0
+        )
+        await self.store.append(commit)
+        return await self._engine.resume(new_id)
+
+    async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
+        """Go on with a session here: take over what a process that is gone has left, and say what it needs."""
+        event = await self._engine.resume(session_id)
+        return await self._engine.until_needed(session_id, event, wait)
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with everything that belongs to it. Its id is not used again."""
+        await self.store.delete(session_id, self._engine.now())
+        self._engine.drop(session_id)
+
+    def drive(
+        self,
+        what: str,
+        effect: Effect,
+        *,
+        recovery: Recovery | None = None,
+        probe: Probe | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+    ) -> None:
+        """Let a function answer queries: all of a kind (`llm`, `human`), or those to the tool of that name.
+
+        After a crash, `recovery` decides about queries that were under way. A model is asked again (`safe`), a tool is
+        not run twice (`never`), unless it says otherwise.
+        """
+        kind = what in ("llm", "human")
+        policy: Recovery = recovery or ("safe" if kind else "never")
+        name = what if kind else f"tool:{what}"
+        self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
+        self._engine.minder.look_soon()
+
+    def add_kind(self, kind: ProgramKind) -> None:
+        """Make a kind of program known."""
+        self._engine.add_kind(kind)
+
+    async def _until_ended(self, session_id: str, timeout: float | None) -> Session:  # noqa: ASYNC109
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.store.watch(session_id) as changes:
+            while True:
+                row = await self.store.session(session_id)
+                if row.summary.state.is_terminal:
+                    return await self.store.load(session_id)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise ResultTimeoutError(session_id, timeout or 0.0, row.summary.state)
+                await changes.changed(timeout=left)
+
+
+def open_holdfast(url: str | Store, **options: Any) -> Holdfast:
+    """Sessions on the store behind a URL: `async with holdfast.open("sqlite:///sessions.db") as hf: …`."""
+    return Holdfast(open_store(url) if isinstance(url, str) else url, **options)
+
+
+def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    try:
+        return msgspec.convert(dict(given), Budget)
+    except msgspec.ValidationError as error:
+        raise InvalidBudgetError(str(error)) from None
+
+
+def _given(answers: Answers, usage: Usage | None) -> list[Given]:
+    if isinstance(answers, Mapping) and answers and all(_looks_like_query(key) for key in answers):
+        return [_one(answer, asked, None) for asked, answer in answers.items()]
+    return [_one(answers, None, usage)]
+
+
+def _looks_like_query(key: object) -> bool:
+    return isinstance(key, str) and key.startswith("q-") and key[2:].isdigit()
+
+
+def _one(answer: Any, asked: str | None, usage: Usage | None) -> Given:
+    match answer:
+        case Given():
+            return msgspec.structs.replace(answer, query_id=asked or answer.query_id)
+        case Value() | Failure():
+            return Given(answer, asked, usage)
+        case value:
+            return Given(Value(value=value), asked, usage)

@@ -1,0 +1,109 @@
+"""The same door without `await`: an event loop in a thread of its own, and every method waits for its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any, Self, TypeVar
+
+from holdfast.core.events import Event
+from holdfast.core.records import Entry
+from holdfast.core.values import Json
+from holdfast.engine.drivers import Effect
+from holdfast.engine.runtime import Answers, Holdfast, open_holdfast
+from holdfast.programs.registry import Function, Strategy
+from holdfast.store.contract import SessionFilter, SessionPage, Store
+
+T = TypeVar("T")
+
+
+class SyncHoldfast:
+    """`Holdfast` for programs that do not use asyncio. Methods, arguments and results are the same."""
+
+    def __init__(self, url: str | Store, **options: Any) -> None:
+        self._url = url
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
+        self._inner: Holdfast | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self._inner = self._wait(self._open())
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._inner is not None:
+            self._wait(self._inner.__aexit__(None, None, None))
+        self._stop()
+
+    async def _open(self) -> Holdfast:
+        return await open_holdfast(self._url, **self._options).__aenter__()
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @property
+    def _hf(self) -> Holdfast:
+        if self._inner is None:
+            raise RuntimeError("use it as a context manager: `with holdfast.open_sync(url) as hf: …`")
+        return self._inner
+
+    def start(self, program: Strategy | Function | str, **options: Any) -> Event:
+        return self._wait(self._hf.start(program, **options))
+
+    def feed(self, session_id: str, answers: Answers, **options: Any) -> Event:
+        return self._wait(self._hf.feed(session_id, answers, **options))
+
+    def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
+        return self._wait(self._hf.cancel(session_id, reason, by=by))
+
+    def status(self, session_id: str, **options: Any) -> dict[str, Any]:
+        return self._wait(self._hf.status(session_id, **options))
+
+    def sessions(self, where: SessionFilter | None = None, **options: Any) -> SessionPage:
+        return self._wait(self._hf.sessions(where, **options))
+
+    def result(self, session_id: str, timeout: float | None = None) -> Json:
+        return self._wait(self._hf.result(session_id, timeout))
+
+    def watch(self, session_id: str, from_: int = 0) -> Iterator[Entry]:
+        entries = self._hf.watch(session_id, from_)
+        try:
+            while True:
+                try:
+                    yield self._wait(anext(entries))  # type: ignore[arg-type]
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._wait(entries.aclose())  # type: ignore[attr-defined]
+
+    def fork(self, session_id: str, at: int | None = None, **options: Any) -> Event:
+        return self._wait(self._hf.fork(session_id, at, **options))
+
+    def resume(self, session_id: str, **options: Any) -> Event:
+        return self._wait(self._hf.resume(session_id, **options))
+
+    def delete(self, session_id: str) -> None:
+        self._wait(self._hf.delete(session_id))
+
+    def drive(self, what: str, effect: Effect, **options: Any) -> None:
+        async def register() -> None:
+            self._hf.drive(what, effect, **options)
+
+        self._wait(register())
+
+
+def open_sync(url: str | Store, **options: Any) -> SyncHoldfast:
+    """Sessions on the store behind a URL, without asyncio: `with holdfast.open_sync(url) as hf: …`."""
+    return SyncHoldfast(url, **options)

@@ -1,0 +1,90 @@
+"""What a program is to the engine: something that is resumed, and then asks, returns or raises.
+
+An instance is one live run of a program. It holds nothing that cannot be lost: made anew and resumed with the same
+answers in the same order, it takes the same steps. It does no I/O and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.core.queries import Answer, Failure, Query
+from holdfast.core.records import LoggedRecord, Program, ProgressedRecord, StatRecord, Wake
+from holdfast.core.state import Session
+from holdfast.core.values import Json
+
+Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord
+"""What a program says beside its questions; appended before the outcome of the step that said it."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The program waits: for these queries, and for those it asked before."""
+
+    queries: list[Query]
+    """With their ids, counted on from the queries before."""
+    wake: Wake = "all"
+    withdrawn: list[str] = []
+    notes: list[Note] = []
+    where: str = ""
+    """The place in the program's source that asked, for people."""
+
+
+class Returned(msgspec.Struct, frozen=True, kw_only=True):
+    """The program is over, with a result."""
+
+    result: Json
+    notes: list[Note] = []
+
+
+class Raised(msgspec.Struct, frozen=True, kw_only=True):
+    """The program is over, with an error."""
+
+    error: str
+    kind: str = "error"
+    notes: list[Note] = []
+
+
+Step: TypeAlias = Asked | Returned | Raised
+
+
+class Instance(Protocol):
+    """One live run."""
+
+    session: Session
+
+    def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
+        """Go on at `at` with these answers (none at the start) until the program asks, returns or raises."""
+        ...
+
+    def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
+        """Go on after the queries of the last step could not be asked: each of them fails with `failure`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of whatever the run holds. The instance is not used again."""
+        ...
+
+
+class ProgramKind(Protocol):
+    """A kind of program: how its instances are made."""
+
+    kind: str
+
+    def knows(self, program: Program) -> bool:
+        """Whether the program can be run in this process."""
+        ...
+
+    def create(self, session: Session) -> Instance:
+        """A new instance for a session that has started, not yet resumed.
+
+        `session` is the fold as it is when the program is resumed: what the program may know about itself. Raises
+        `ProgramNotFoundError` if the program cannot be found here.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of whatever the kind holds."""
+        ...

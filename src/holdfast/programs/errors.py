@@ -1,0 +1,56 @@
+"""What can go wrong with programs, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+
+
+@dataclass(eq=False)
+class ProgramNotFoundError(HoldfastError):
+    """The program of a session is not available in this process."""
+
+    program: str
+    why: str
+    kind = "program_not_found"
+
+    def __str__(self) -> str:
+        return f"program '{self.program}' cannot be run here: {self.why}"
+
+
+@dataclass(eq=False)
+class DivergenceError(HoldfastError):
+    """A replay asked something other than what was recorded. Nothing was changed."""
+
+    session_id: str
+    position: int
+    recorded: str
+    asked: str
+    where: str
+    kind = "divergence"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': the program no longer does what the journal says it did.\n"
+            f"  recorded at position {self.position}: {self.recorded}\n"
+            f"  asked now{f' at {self.where}' if self.where else ''}: {self.asked}\n"
+            "Nothing was changed. Run it with the code it was started with, fork it at"
+            f" position {self.position - 1} to go on with this code, or cancel it"
+        )
+
+
+class QueryFailedError(HoldfastError):
+    """A query was answered with a failure. Raised inside programs, which may catch it."""
+
+    kind = "query_failed"
+
+    def __init__(self, message: str, code: str = "failed") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotAQueryError(HoldfastError):
+    """A strategy waited for something that is not a query, and that could not be waited for again after a restart."""
+
+    kind = "not_a_query"

@@ -1,0 +1,250 @@
+"""Native programs: trusted `async def` strategies, run in this process and rebuilt by replay."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from holdfast.core.ids import query_id
+from holdfast.core.queries import Answer, Failure, Query, TimerQuery, Value
+from holdfast.core.records import LoggedRecord, Program, Wake
+from holdfast.core.state import Session
+from holdfast.core.values import check_value
+from holdfast.programs.context import Context
+from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
+from holdfast.programs.loop import Loop, Timer, run_coroutine
+from holdfast.programs.registry import Strategy, resolve
+
+PROMPT_MS = 20
+"""Milliseconds within which a step should pause again. A strategy that once took longer is run in a thread from then
+on, so that it cannot hold up the others, and its answers are committed before it goes on."""
+
+_THREADS = 4
+"""Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""
+
+
+class QueryFuture(asyncio.Future[Any]):
+    """The answer to one query, awaited by the strategy."""
+
+    run: NativeInstance
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Nobody waits for the answer any more, so the query is withdrawn."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.run.forget(self)
+        return cancelled
+
+
+class NativeKind:
+    """The kind `native`."""
+
+    kind = "native"
+
+    def __init__(self) -> None:
+        self._slow: set[str] = set()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def knows(self, program: Program) -> bool:
+        try:
+            resolve(program)
+        except ProgramNotFoundError:
+            return False
+        return True
+
+    def create(self, session: Session) -> NativeInstance:
+        if session.started is None:
+            raise ValueError(f"session '{session.id}' has not started")
+        return NativeInstance(resolve(session.started.program), session, self)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def is_slow(self, strategy: Strategy) -> bool:
+        return strategy.name in self._slow
+
+    def took(self, strategy: Strategy, seconds: float) -> None:
+        if seconds * 1000 > PROMPT_MS:
+            self._slow.add(strategy.name)
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "holdfast-strategy")
+        return self._threads
+
+
+class NativeInstance:
+    """One run of a strategy on a loop of its own."""
+
+    def __init__(self, strategy: Strategy, session: Session, kind: NativeKind) -> None:
+        self.session = session
+        """The session as it was when the program was last resumed: what it may know about itself."""
+        self.loop = Loop(self._set_timer, self._drop)
+        self.notes: list[Note] = []
+        self._strategy = strategy
+        self._kind = kind
+        self._main: asyncio.Task[Any] | None = None
+        self._asked = 0
+        self._new: dict[QueryFuture | Timer, Query] = {}
+        self._open: dict[str, QueryFuture | Timer] = {}
+        self._last: list[str] = []
+        self._withdrawn: list[str] = []
+        self._where = ""
+
+    # --- the engine's side -----------------------------------------------------------------------
+
+    def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
+        self.loop.now_ms = at
+        if self._main is None:
+            self._main = run_coroutine(self.loop, self._strategy.function(Context(self)))
+        for asked, answer in answers:
+            self._settle(self._open.pop(asked, None), answer)
+        return self._go_on()
+
+    def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
+        self.loop.now_ms = at
+        refused = [self._open.pop(asked) for asked in self._last]
+        self._asked -= len(refused)
+        for target in refused:
+            self._settle(target, failure)
+        return self._go_on()
+
+    def close(self) -> None:
+        self.loop.discard()
+        if self._main is not None and not self._main.done():
+            # Let `finally` blocks run, but hear no more questions.
+            self._main.cancel()
+            self.loop.step()
+            self.loop.discard()
+
+    def _settle(self, target: QueryFuture | Timer | None, answer: Answer) -> None:
+        match target:
+            case QueryFuture() if not target.done():
+                if isinstance(answer, Value):
+                    target.set_result(answer.value)
+                else:
+                    target.set_exception(QueryFailedError(answer.message, answer.code))
+            case Timer() if not target.cancelled():
+                self.loop.fire(target)
+            case _:
+                pass
+
+    def _go_on(self) -> Step | Awaitable[Step]:
+        if self._kind.is_slow(self._strategy):
+            running = asyncio.get_running_loop()
+            return running.run_in_executor(self._kind.threads, self._run)
+        began = time.perf_counter()
+        step = self._run()
+        self._kind.took(self._strategy, time.perf_counter() - began)
+        return step
+
+    def _run(self) -> Step:
+        self.loop.step()
+        if self.loop.unhandled is not None:
+            context, self.loop.unhandled = self.loop.unhandled, None
+            error = context.get("exception")
+            told = f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
+            self.notes.append(LoggedRecord(message=told, level="warning", source="asyncio"))
+        notes, self.notes = self.notes, []
+        main = self._main
+        if main is not None and main.done():
+            return _ending(main, notes)
+        if not self._new and not self._open:
+            return Raised(error=_explain_block(main), kind="not_a_query", notes=notes)
+        return self._ask(notes)
+
+    def _ask(self, notes: list[Note]) -> Asked:
+        wake = self._wake()
+        queries: list[Query] = []
+        self._last = []
+        for target, query in self._new.items():
+            asked = query_id(self._asked)
+            self._asked += 1
+            self._open[asked] = target
+            self._last.append(asked)
+            queries.append(msgspec.structs.replace(query, id=asked))
+        self._new = {}
+        withdrawn, self._withdrawn = self._withdrawn, []
+        return Asked(queries=queries, wake=wake, withdrawn=withdrawn, notes=notes, where=self._where)
+
+    def _wake(self) -> Wake:
+        """Wait for all answers where nothing could go on before the last of them, else for the first."""
+        waiting = [*self._open.values(), *self._new]
+        if len(waiting) == 1 or all(_is_joined(target) for target in waiting):
+            return "all"
+        return "first"
+
+    # --- the strategy's side ---------------------------------------------------------------------
+
+    def ask(self, query: Query) -> QueryFuture:
+        """A future of the answer. The query is asked when the strategy blocks."""
+        future = QueryFuture(loop=self.loop)
+        future.run = self
+        self._new[future] = query
+        frame = inspect.currentframe()
+        caller = frame.f_back.f_back if frame and frame.f_back else None
+        if caller is not None:
+            self._where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        return future
+
+    def forget(self, future: QueryFuture) -> None:
+        self._drop(future)
+
+    def _set_timer(self, timer: Timer) -> None:
+        delay = max(0, round(timer.when() * 1000) - self.loop.now_ms)
+        self._new[timer] = TimerQuery(delay_ms=delay)
+
+    def _drop(self, target: QueryFuture | Timer) -> None:
+        if self._new.pop(target, None) is not None:
+            return
+        for asked, waiting in self._open.items():
+            if waiting is target:
+                del self._open[asked]
+                self._withdrawn.append(asked)
+                return
+
+
+def _is_joined(target: QueryFuture | Timer) -> bool:
+    """Whether an answer only adds to a `gather`, which goes on when it has all of its answers."""
+    if isinstance(target, Timer):
+        return False
+    callbacks = target._callbacks or []
+    return bool(callbacks) and all(
+        getattr(callback, "__qualname__", "") == "gather.<locals>._done_callback" for callback, _ in callbacks
+    )
+
+
+def _ending(main: asyncio.Task[Any], notes: list[Note]) -> Returned | Raised:
+    if main.cancelled():
+        return Raised(error="the strategy cancelled itself", kind="cancelled", notes=notes)
+    error = main.exception()
+    if error is None:
+        try:
+            check_value(main.result(), "result")
+        except Exception as bad:
+            return Raised(error=f"{bad}; a strategy returns JSON", kind="invalid_result", notes=notes)
+        return Returned(result=main.result(), notes=notes)
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f" ({place.tb_frame.f_code.co_filename}:{place.tb_lineno})" if place is not None else ""
+    kind = getattr(error, "code", None) or getattr(error, "kind", None) or type(error).__name__
+    return Raised(error=f"{type(error).__name__}: {error}{where}", kind=str(kind), notes=notes)
+
+
+def _explain_block(main: asyncio.Task[Any] | None) -> str:
+    frames = main.get_stack() if main is not None else []
+    where = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
+    return (
+        f"the strategy waits{where} for something that is not a query, so nobody can ever answer it. Use ctx.llm,"
+        " ctx.ask, ctx.tool, ctx.sleep or ctx.child, and wait for tasks that do"
+    )

@@ -24,7 +24,17 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import query_id
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
-from holdfast.core.queries import Answer, Failure, Query, TimerQuery, Usage, Value, check_answer, check_query
+from holdfast.core.queries import (
+    Answer,
+    Failure,
+    Query,
+    TimerQuery,
+    Usage,
+    Value,
+    check_answer,
+    check_query,
+    check_usage,
+)
 from holdfast.core.records import (
     AnsweredRecord,
     CancelledRecord,
@@ -109,22 +119,23 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
     """
     if not feed.answers:
         raise EmptyFeedError(session.id)
-    check_value(feed.by, "name of who answered")
     records: list[Record] = []
     replayed: list[int] = []
     taken: dict[str, Given] = {}
     for given in feed.answers:
-        check_answer(given.answer, given.usage)
         asked = given.query_id if given.query_id is not None else _sole_pending(session)
         if asked in taken:
+            check_answer(given.answer)
             if fingerprint(taken[asked].answer) != fingerprint(given.answer):
                 raise _conflict(session, asked, preview(_shown(taken[asked].answer)), given.answer)
             continue
         taken[asked] = given
         if asked in session.pending:
             answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
+            check_usage(given.usage)
             records.append(checked(answered, "answer"))
         elif asked in session.settled:
+            check_answer(given.answer)
             before = session.settled[asked]
             if fingerprint(given.answer) != before.fingerprint:
                 raise _conflict(session, asked, before.preview, given.answer)
@@ -212,7 +223,8 @@ def decide_pause(
         msgspec.structs.replace(query, id=query_id(session.queries_asked + i)) for i, query in enumerate(queries)
     ]
     record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
-    checked(PausedRecord(queries=[], wake=wake, withdrawn=list(withdrawn)), "pause")
+    if wake not in ("all", "first"):
+        raise InvalidValueError("pause", "wake must be 'all' or 'first'")
     session.check(record)
     return record
 

@@ -121,9 +121,15 @@ def _check_wait(milliseconds: int, what: str, field: str) -> None:
 def check_answer(answer: Answer, usage: Usage | None = None) -> None:
     """Raise `InvalidValueError` unless the answer can be kept."""
     checked(answer, "answer" if isinstance(answer, Value) else "failure")
-    if usage is not None:
-        checked(usage, "usage")
-        for name in usage.__struct_fields__:
-            spent = getattr(usage, name)
-            if spent is not None and spent < 0:
-                raise InvalidValueError("usage", f"{name} cannot be negative, got {spent}")
+    check_usage(usage)
+
+
+def check_usage(usage: Usage | None) -> None:
+    """Raise `InvalidValueError` unless the usage can be kept, and is no gift."""
+    if usage is None:
+        return
+    checked(usage, "usage")
+    for name in usage.__struct_fields__:
+        spent = getattr(usage, name)
+        if spent is not None and spent < 0:
+            raise InvalidValueError("usage", f"{name} cannot be negative, got {spent}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cache
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -92,12 +93,43 @@ _MOST_SWELLING = 10
 
 def checked(struct: T, what: str) -> T:
     """Give back `struct` if it can be stored and read back as it is; raise `InvalidValueError` if not."""
+    encode_checked(struct, what)
+    return struct
+
+
+def encode_checked(struct: msgspec.Struct, what: str) -> bytes:
+    """The JSON of a struct that can be stored and read back as it is; `InvalidValueError` if it cannot.
+
+    Most can be told at once: small, flat enough, and equal to what is read back. The others are looked through.
+    """
+    kind = type(struct)
+    try:
+        body = _encoder.encode(struct)
+        if (
+            len(body) <= _PLAIN_BYTES
+            and body.count(b"[") + body.count(b"{") <= MAX_VALUE_DEPTH
+            and _LONG_NUMBER not in body.translate(_DIGITS)
+            and _decoder_of(kind).decode(body) == struct
+        ):
+            return body
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass
     _check(struct, what, structs=True)
     try:
-        msgspec.convert(msgspec.to_builtins(struct), type(struct))
+        msgspec.convert(msgspec.to_builtins(struct), kind)
+        return _encoder.encode(struct)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidValueError(what, str(error)[: 2 * ERROR_PREVIEW_CHARS]) from None
-    return struct
+
+
+_PLAIN_BYTES = 64 * 1024
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_LONG_NUMBER = b"0" * 19  # as many digits as a 64-bit integer has
+
+
+@cache
+def _decoder_of(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
 
 def check_number(number: object, what: str, least: int = MIN_INTEGER) -> None:

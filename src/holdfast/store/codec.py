@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
-from holdfast.core.records import Entry, decode_record, type_of
-from holdfast.core.values import Json, check_number, checked, encode, fingerprint
+from holdfast.core.records import Entry, decode_record
+from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
 
@@ -41,7 +41,7 @@ class StoredEntry(msgspec.Struct, frozen=True):
 def encode_entry(session_id: str, entry: Entry) -> StoredEntry:
     """The stored form of an entry."""
     check_number(entry.at, "time of an entry")
-    body = encode(checked(entry.record, f"{type_of(entry.record)} record"))
+    body = encode_checked(entry.record, "record")
     blobs: dict[str, bytes] = {}
     if len(body) > INLINE_VALUE_BYTES or b'"$' in body:
         body = encode(_move_out(msgspec.json.decode(body), blobs, outermost=True))
@@ -193,7 +193,7 @@ _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 def encode_message(session_id: str, message: Message) -> str:
     """The stored form of a message."""
-    return encode(checked(message, f"message to session '{session_id}'")).decode()
+    return encode_checked(message, f"message to session '{session_id}'").decode()
 
 
 def decode_message(session_id: str, number: int, body: str | bytes, mark: str) -> Message:

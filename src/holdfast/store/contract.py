@@ -14,8 +14,11 @@ What holds for all methods
   for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled or the process dies
   meanwhile, it has written either everything or nothing.
 - *Atomic.* Each call is one transaction: no other reader or writer, in any process, sees a part of it.
-- *Checked first.* Ids and keys that break the grammar raise `InvalidIdError`, values that JSON cannot hold exactly
-  raise `InvalidValueError`, before anything is touched.
+- *Checked first.* Ids (of sessions, owners, messages, blobs, state) that break the grammar raise `InvalidIdError`;
+  values that JSON cannot hold exactly, and numbers past 64 bits, raise `InvalidValueError`; both before anything is
+  touched.
+- *Known sessions only.* A method that is given a session id raises `SessionNotFoundError` if there is none, and
+  `SessionDeletedError` if there was one, unless it says otherwise.
 - *Independent.* Damage to one session raises `CorruptSessionError` for that session, and for no other.
 - Reads are lenient about numbers: a position or limit out of range is brought into it, so a limit of 0 gives nothing.
 - Times are unix milliseconds. Times of entries and messages are the caller's; lease times are the store's own.
@@ -116,6 +119,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     """Who holds the session; None when nobody does, or the lease has run out."""
     lease_until: int | None
+    """Until when; None when nobody does."""
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -128,7 +132,9 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     waiting_for: str | None = None
     """A kind of query the session waits for."""
     updated_before: int | None = None
+    """Only sessions whose last entry is earlier than that."""
     updated_after: int | None = None
+    """Only sessions whose last entry is later than that."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -208,7 +214,8 @@ class Store(ABC):
     async def append(self, commit: Commit) -> CommitReceipt:
         """Append entries, replace the summary, take messages, and hold or release the lease: all of it, or nothing.
 
-        `entries` are at positions `expected + 1` and on, and may be empty (to take messages or change the lease only).
+        `entries` are at positions `expected + 1` and on, else `InvalidValueError`. They may be empty, to take messages
+        or change the lease only, but not for a new session.
 
         With `expected` 0 the session is created: an id that exists raises `SessionExistsError`, one that was deleted
         `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.

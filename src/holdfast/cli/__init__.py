@@ -1,0 +1,85 @@
+"""The command line. Here: the list of commands, each in a module that is imported when it is used, and the exit."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from holdfast import __version__
+from holdfast.cli.errors import failed
+from holdfast.cli.options import common
+
+_COMMANDS = {
+    "run": ("running", "Start a strategy, or go on with a session."),
+    "answer": ("running", "Answer what a session asks."),
+    "cancel": ("running", "End a session."),
+    "fork": ("running", "Make a new session from the first records of another."),
+    "sessions": ("looking", "List sessions, the newest first."),
+    "show": ("looking", "Show one session: what it waits for, what it spent."),
+    "watch": ("looking", "Follow a session as it goes on."),
+    "export": ("keeping", "Write a session to a file."),
+    "import": ("keeping", "Add the session in a file to the store."),
+    "delete": ("keeping", "Remove a session and all that belongs to it."),
+    "gc": ("keeping", "Expire idle sessions, delete old ones."),
+    "doctor": ("checking", "Check every session, and repair what can be repaired."),
+    "demo": ("demo", "See a session survive the death of its process."),
+    "completion": ("completion", "Print the script for shell completion."),
+}
+"""The module of each command and its line in `--help`, so that help needs no module."""
+
+
+class Commands(click.Group):
+    """The commands by name. Every error ends here: a sentence on stderr, and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = import_module(f"holdfast.cli.{_COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        given = list(sys.argv[1:] if args is None else args)
+        if os.environ.get("NO_COLOR"):
+            extra.setdefault("color", False)
+        try:
+            code = super().main(given, prog_name or "holdfast", complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except Exception as error:
+            code = failed(error, as_json="--json" in given)
+        sys.exit(code or 0)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="holdfast %(version)s")
+@common(from_environment=True)
+def cli() -> None:
+    """Durable sessions for LLM programs: a program asks, anyone answers, nothing is lost."""
+
+
+def main() -> NoReturn:
+    """The entry point of `holdfast`."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # an odd locale must not turn a result into an error
+    cli.main()

@@ -1,0 +1,141 @@
+"""The interactive mode: a person at a terminal answers what a session asks, one query at a time."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.errors import INTERRUPTED, OK
+from holdfast.cli.options import settings
+from holdfast.cli.output import dim, heading, plain
+from holdfast.cli.telling import show_query, tell
+from holdfast.core.errors import AnswerConflictError, StaleQueryError
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
+from holdfast.core.queries import HumanQuery, Query, ToolQuery
+from holdfast.core.state import State
+from holdfast.engine.minder import Minder
+from holdfast.engine.sync import SyncHoldfast, open_sync
+from holdfast.store.contract import SessionFilter
+
+if TYPE_CHECKING:
+    from holdfast.store.contract import SessionPage
+
+LOOK_S = 0.2
+"""Seconds between looks at a session that goes on by itself: short, so that Ctrl-C is heard, and nobody waits."""
+
+_BLOCK = '"""'
+
+
+def ask_all(begin: Callable[[SyncHoldfast], Event]) -> int:
+    """Begin, then ask the person whatever the session and its children ask, until it ends or they leave."""
+    try:
+        import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
+    except ImportError:
+        pass
+    session_id = ""
+    try:
+        with open_sync(settings().url(create=True), minder=Minder()) as hf:
+            event = begin(hf)
+            session_id = event.session_id
+            click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
+            return _converse(hf, session_id, event)
+    except (EOFError, KeyboardInterrupt) as left:
+        if not session_id:
+            raise
+        click.echo(
+            f"\n\nLeft; session {session_id} waits, and nothing is lost. Go on with\n"
+            f"  holdfast run --resume {session_id}\n"
+            f"  holdfast answer {session_id} TEXT"
+        )
+        return OK if isinstance(left, EOFError) else INTERRUPTED
+
+
+def _converse(hf: SyncHoldfast, session_id: str, event: Event) -> int:
+    told = ""
+    while True:
+        match event:
+            case PausedEvent(queries=[query, *others]):
+                told = ""
+                more = dim(f"  ({len(others)} more after this)") if others else ""
+                whose = dim(f"  (child {event.session_id})") if event.session_id != session_id else ""
+                click.echo(show_query(query) + more + whose)
+                _answer(hf, event.session_id, query)
+            case AcceptedEvent():
+                pass
+            case RunningEvent(waits_for=kinds):
+                waits = f"Waiting for {', '.join(kinds) or 'the program'} …"
+                if waits != told:
+                    click.echo(dim(waits))
+                    told = waits
+                time.sleep(LOOK_S)
+            case _:
+                return tell(event)
+        event = _next(hf, session_id)
+
+
+def _next(hf: SyncHoldfast, session_id: str) -> Event:
+    """What a session needs now, or one of the children it waits for."""
+    event = hf.resume(session_id, wait=0)
+    if isinstance(event, RunningEvent) and "child" in event.waits_for:
+        children: SessionPage = hf.sessions(SessionFilter(parent=session_id, states=[State.PAUSED]))
+        for row in children.rows:
+            inner = _next(hf, row.session_id)
+            if isinstance(inner, PausedEvent):
+                return inner
+    return event
+
+
+def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:
+    from holdfast.core.decide import Given
+    from holdfast.core.queries import Value
+
+    value = _read(query)
+    try:
+        hf.feed(session_id, Given(Value(value=value), query.id), by="person", wait=0)
+    except (AnswerConflictError, StaleQueryError) as error:
+        click.echo(f"{plain(str(error))}\n", err=True)
+    else:
+        click.echo()
+
+
+def _read(query: Query) -> Any:
+    """An answer that fits the query."""
+    while True:
+        text = _read_text()
+        if not text.strip():
+            click.echo(dim(f"An answer, please; {_BLOCK} begins and ends one of several lines, Ctrl-D leaves."))
+            continue
+        if isinstance(query, HumanQuery) and query.choices:
+            chosen = _choice(text.strip(), query.choices)
+            if chosen is None:
+                click.echo(dim(f"One of 1 to {len(query.choices)}, please, or the words of one."))
+                continue
+            return chosen
+        if isinstance(query, ToolQuery):
+            try:
+                return json.loads(text)
+            except ValueError:
+                return text
+        return text
+
+
+def _read_text() -> str:
+    text = input("> ")
+    if text.strip() != _BLOCK:
+        return text
+    lines: list[str] = []
+    while (line := input("… ")).strip() != _BLOCK:
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _choice(text: str, choices: list[str]) -> str | None:
+    if text in choices:
+        return text
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= len(choices):
+        return choices[int(text) - 1]
+    return next((choice for choice in choices if choice.casefold() == text.casefold()), None)

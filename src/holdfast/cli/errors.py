@@ -1,0 +1,136 @@
+"""How a command ends: the exit codes, which error has which, and how errors are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from holdfast.core.errors import HoldfastError
+
+OK = 0
+ENDED_BADLY = 1
+"""The session failed, was cancelled or expired; or damage remains."""
+BAD_INPUT = 2
+NOT_FOUND = 3
+CONFLICT = 4
+UNAVAILABLE = 5
+BUG = 70
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+_CODES = {
+    "session_not_found": NOT_FOUND,
+    "session_deleted": NOT_FOUND,
+    "program_not_found": NOT_FOUND,
+    "unknown_query": NOT_FOUND,
+    "blob_not_found": NOT_FOUND,
+    "answer_conflict": CONFLICT,
+    "stale_query": CONFLICT,
+    "no_pending_query": CONFLICT,
+    "invalid_transition": CONFLICT,
+    "session_exists": CONFLICT,
+    "lease_held": CONFLICT,
+    "lease_lost": CONFLICT,
+    "position_conflict": CONFLICT,
+    "message_conflict": CONFLICT,
+    "message_taken": CONFLICT,
+    "state_conflict": CONFLICT,
+    "contention": CONFLICT,
+    "divergence": CONFLICT,
+    "store_unavailable": UNAVAILABLE,
+    "schema_version": UNAVAILABLE,
+    "corrupt_session": ENDED_BADLY,
+    "invalid_journal": ENDED_BADLY,
+}
+"""The exit code of each kind of error; any other kind is bad input."""
+
+_NEXT = {
+    "session_not_found": "`holdfast sessions` lists them",
+    "session_deleted": "`holdfast sessions` lists the others",
+    "corrupt_session": "`holdfast doctor` says what can be done",
+    "invalid_journal": "`holdfast doctor` says what can be done",
+    "no_pending_query": "`holdfast show` says how it stands",
+    "query_id_required": "choose one with --query",
+}
+"""What to do next, for kinds of error whose sentence does not say it."""
+
+
+@dataclass(eq=False)
+class InputError(HoldfastError):
+    """Something on the command line that cannot be used."""
+
+    why: str
+    kind = "input"
+
+    def __str__(self) -> str:
+        return self.why
+
+
+@dataclass(eq=False)
+class AmbiguousIdError(HoldfastError):
+    """The beginning of more than one session id."""
+
+    given: str
+    candidates: list[str]
+    kind = "ambiguous_id"
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.candidates[:10]) + (", …" if len(self.candidates) > 10 else "")
+        return f"'{self.given}' is the beginning of {len(self.candidates)} session ids; give more of one of {shown}"
+
+
+def code_of(error: HoldfastError) -> int:
+    """The exit code of an error."""
+    return _CODES.get(error.kind, BAD_INPUT)
+
+
+def failed(error: Exception, *, as_json: bool) -> int:
+    """Tell an error on stderr; the exit code it leads to."""
+    match error:
+        case click.exceptions.NoArgsIsHelpError():
+            error.show()
+            return BAD_INPUT
+        case click.Abort():
+            _tell({"kind": "interrupted", "error": "interrupted; what was answered is kept"}, as_json)
+            return INTERRUPTED
+        case click.UsageError():
+            hint = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
+            _tell({"kind": "usage", "error": error.format_message().rstrip(".") + hint}, as_json)
+            return BAD_INPUT
+        case click.ClickException():
+            _tell({"kind": "usage", "error": error.format_message()}, as_json)
+            return BAD_INPUT
+        case HoldfastError():
+            told = error.to_json()
+            if error.kind in _NEXT:
+                told["error"] = f"{told['error']}; {_NEXT[error.kind]}"
+            _tell(told, as_json)
+            return code_of(error)
+        case BrokenPipeError():
+            # Nobody reads any more; without this, the interpreter complains when it flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return PIPE_CLOSED
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            _tell({"kind": "os", "error": f"{where}{error.strerror or error}"}, as_json)
+            return BAD_INPUT
+        case _:
+            if os.environ.get("HOLDFAST_DEBUG"):
+                raise error
+            why = f"a bug in Holdfast: {type(error).__name__}: {error}; HOLDFAST_DEBUG=1 shows where"
+            _tell({"kind": "bug", "error": why}, as_json)
+            return BUG
+
+
+def _tell(told: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"status": "error", **told}, ensure_ascii=False, default=str), err=True)
+    else:
+        from holdfast.cli.output import plain
+
+        click.echo(f"{click.style('holdfast:', fg='red')} {plain(told['error'])}", err=True)

@@ -1,0 +1,167 @@
+"""Finding things: sessions by the beginning of their id, strategies by name, and the completion of both."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from holdfast.cli.errors import AmbiguousIdError, InputError
+from holdfast.cli.options import Settings, settings
+
+if TYPE_CHECKING:
+    from holdfast.core.records import Program
+    from holdfast.engine.runtime import Holdfast
+    from holdfast.store import Store
+
+_COMPLETIONS = 50
+"""Suggestions shown: more than fit on a screen help nobody."""
+
+
+class SessionType(click.ParamType):
+    """A session id, or the beginning of one."""
+
+    name = "session"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(session_id, help=told) for session_id, told in _known(ctx, _session_ids, incomplete)]
+
+
+class ProgramType(click.ParamType):
+    """A strategy: FILE.py:name, module:name, or the name of one that this store has run before."""
+
+    name = "program"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        file, colon, begun = incomplete.partition(":")
+        if colon and file.endswith(".py"):
+            # In bash a colon separates words, so that only what follows it is replaced.
+            before = "" if os.environ.get("_HOLDFAST_COMPLETE", "").startswith("bash") else f"{file}:"
+            return [CompletionItem(before + name) for name in _strategies_in(file) if name.startswith(begun)]
+        names = [CompletionItem(name, help=told) for name, told in _known(ctx, _program_names, incomplete)]
+        return [*names, CompletionItem(incomplete, type="file")]
+
+
+@asynccontextmanager
+async def opened(*, create: bool = False) -> AsyncIterator[Store]:
+    """The store."""
+    from holdfast.store import open_store
+
+    async with open_store(settings().url(create=create)) as store:
+        yield store
+
+
+@asynccontextmanager
+async def engine(*, minding: bool = False, create: bool = False) -> AsyncIterator[Holdfast]:
+    """The engine on the store. Where it is not `minding`, it does only what it is told."""
+    from holdfast.engine.minder import Minder
+    from holdfast.engine.runtime import open_holdfast
+
+    find_modules_here()
+    async with open_holdfast(settings().url(create=create), minder=Minder(on=minding)) as hf:
+        yield hf
+
+
+def find_modules_here() -> None:
+    """Let `module:name` be found in the working directory, as with `python -m`."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+async def find_session(store: Store, given: str) -> str:
+    """The full id of a session, from its beginning with or without `s-`."""
+    from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
+    from holdfast.store.contract import SessionFilter
+
+    if not given:
+        raise InputError("the session id is empty; `holdfast sessions` lists sessions")
+    try:
+        await store.position(given)
+    except SessionDeletedError:
+        raise
+    except SessionNotFoundError:
+        pass
+    else:
+        return given
+    found: list[str] = []
+    for prefix in (given, f"s-{given}"):
+        page = await store.sessions(SessionFilter(id_prefix=prefix))
+        found += [row.session_id for row in page.rows] + page.damaged
+    # The ids of children begin with that of their parent: who writes the beginning of it means the parent.
+    tops = [each for each in found if not any(each.startswith(f"{other}.") for other in found)]
+    match tops:
+        case [only]:
+            return only
+        case []:
+            raise SessionNotFoundError(given)
+        case several:
+            raise AmbiguousIdError(given, sorted(several))
+
+
+async def find_program(store: Store, given: str) -> Program | str:
+    """What to start: a name that is no file and no module is looked for among the sessions of the store."""
+    from holdfast.core.records import StartedRecord
+    from holdfast.store.contract import SessionFilter
+
+    if ":" in given or given.endswith(".py"):
+        return given
+    for row in (await store.sessions(SessionFilter(program=given), limit=1)).rows:
+        entries = await store.read(row.session_id, limit=1)
+        if entries and isinstance(entries[0].record, StartedRecord):
+            return entries[0].record.program
+    return given
+
+
+# --- completion ------------------------------------------------------------------------------------
+
+
+def _known(ctx: click.Context, what: Any, begun: str) -> list[tuple[str, str]]:
+    """Suggestions from the store; none if it cannot be used, because a key press must not show an error."""
+    import asyncio
+
+    async def ask() -> list[tuple[str, str]]:
+        from holdfast.store import open_store
+
+        url = ctx.ensure_object(Settings).url()
+        path = url.removeprefix("sqlite:///")
+        if path != url and not os.path.exists(path):
+            return []
+        async with open_store(url) as store:
+            found: list[tuple[str, str]] = await what(store, begun)
+            return found
+
+    try:
+        return asyncio.run(ask())
+    except Exception:
+        return []
+
+
+async def _session_ids(store: Store, begun: str) -> list[tuple[str, str]]:
+    from holdfast.store.contract import SessionFilter
+
+    page = await store.sessions(SessionFilter(id_prefix=begun or None), limit=_COMPLETIONS)
+    return [(row.session_id, f"{row.summary.program}, {row.summary.state}") for row in page.rows]
+
+
+async def _program_names(store: Store, begun: str) -> list[tuple[str, str]]:
+    page = await store.sessions()
+    names = {row.summary.program for row in page.rows if row.summary.program.startswith(begun)}
+    return [(name, "run before") for name in sorted(names)][:_COMPLETIONS]
+
+
+def _strategies_in(file: str) -> list[str]:
+    """The async functions of a file, by reading it: a completion runs no code."""
+    import ast
+
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return []
+    return [node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)]

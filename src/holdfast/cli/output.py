@@ -1,0 +1,120 @@
+"""Printing: JSON for programs; text, tables and times for people."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+_STATE_COLOURS = {
+    "running": "cyan",
+    "paused": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "expired": "magenta",
+}
+
+_PIPE_WIDTH = 160
+"""Columns where there is no terminal to ask."""
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def plain(text: str) -> str:
+    """Text without characters that would command the terminal: prompts and answers come from anywhere."""
+    return _CONTROLS.sub("�", text.replace("\r\n", "\n"))
+
+
+def one_line(value: object, width: int) -> str:
+    """A value on one line of at most so many characters; text as it is, anything else as JSON."""
+    text = value[: width * 4] if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = plain(" ".join(text.split()))
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def pretty(value: object) -> str:
+    """A value in full; text as it is, anything else as indented JSON."""
+    if isinstance(value, str):
+        return plain(value)
+    return plain(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_json(value: object) -> None:
+    """One JSON value, on one line."""
+    click.echo(msgspec.json.encode(value))
+
+
+def state(name: str) -> str:
+    """The name of a state, in its colour."""
+    return click.style(name, fg=_STATE_COLOURS.get(name), bold=True)
+
+
+def heading(text: str) -> str:
+    return click.style(text, bold=True)
+
+
+def dim(text: str) -> str:
+    return click.style(text, dim=True)
+
+
+def width() -> int:
+    """Columns to print on."""
+    return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH
+
+
+def clock(at: int) -> str:
+    """A time of day, to the millisecond."""
+    return datetime.fromtimestamp(at / 1000).strftime("%H:%M:%S.") + f"{at % 1000:03d}"
+
+
+def date(at: int) -> str:
+    """A date and time, to the second."""
+    return datetime.fromtimestamp(at / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def ago(at: int) -> str:
+    """How long ago something was, or how far ahead it lies."""
+    passed = int(time.time() * 1000) - at
+    return f"{duration(passed)} ago" if passed >= 0 else f"in {duration(-passed)}"
+
+
+def duration(ms: int) -> str:
+    """A length of time in its largest fitting unit."""
+    if ms < 1000:
+        return f"{ms} ms"
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h")):
+        if ms / 1000 < limit:
+            return f"{ms / 1000 / unit:.3g} {name}"
+    return f"{ms // 86_400_000} days"
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: int | None = None) -> None:
+    """A table; the first column is never cut, and the one numbered `states` is coloured."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=True, overflow="fold" if number == 0 else "ellipsis")
+    for row in rows:
+        cells = [Text(plain(cell)) for cell in row]
+        if states is not None:
+            cells[states].stylize(_STATE_COLOURS.get(row[states], ""))
+        table.add_row(*cells)
+    colours: Any = "auto" if coloured() else None
+    Console(file=sys.stdout, width=width(), color_system=colours, highlight=False, soft_wrap=False).print(table)
+
+
+def coloured() -> bool:
+    """Whether colours are wanted: on a terminal, unless NO_COLOR says otherwise."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -1,0 +1,309 @@
+"""`run`, `answer`, `cancel`, `fork`: commands that change a session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.errors import OK, InputError
+from holdfast.cli.finding import ProgramType, SessionType, engine, find_modules_here, find_program, find_session, opened
+from holdfast.cli.options import common, parse_json, settings
+
+if TYPE_CHECKING:
+    from holdfast.core.decide import Given
+    from holdfast.core.events import Event
+    from holdfast.core.records import Program
+
+BY = "cli"
+"""Who answered, in the journal."""
+
+_wait = click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Wait at most so long while the session goes on by itself (timers, children, another process).",
+)
+
+
+def is_terminal() -> bool:
+    """Whether a person sits at both ends, and is to be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not settings().json
+
+
+# --- run -------------------------------------------------------------------------------------------
+
+
+@click.command("run")
+@click.argument("program", type=ProgramType(), required=False)
+@click.option("--task", metavar="TEXT", help="The task: ctx.task in the strategy.")
+@click.option("--ctx", "ctx_json", metavar="JSON|@FILE", help="What the strategy is started with.")
+@click.option(
+    "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
+)
+@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@click.option("--resume", type=SessionType(), metavar="SESSION", help="Go on with a session instead of a new one.")
+@_wait
+@common()
+def run_command(
+    program: str | None,
+    task: str | None,
+    ctx_json: str | None,
+    budget: tuple[str, ...],
+    session_id: str | None,
+    resume: str | None,
+    wait: float | None,
+) -> int:
+    """Start a strategy, or go on with a session.
+
+    PROGRAM is FILE.py:name, module:name, or the name of a strategy that this store has run before.
+
+    On a terminal you are asked what the strategy asks. Leave with Ctrl-C or Ctrl-D and go on later: nothing is lost.
+    Elsewhere the first event is printed, and the session waits.
+    """
+    if (program is None) == (resume is None):
+        raise click.UsageError("Give a program to start, or --resume SESSION.", click.get_current_context())
+    if resume is not None:
+        if task is not None or ctx_json is not None or budget or session_id is not None:
+            why = "--task, --ctx, --budget and --id belong to a new session, not to --resume"
+            raise click.UsageError(why, click.get_current_context())
+        return _resume(resume, wait)
+    options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
+
+    async def find() -> Program | str:
+        async with opened(create=True) as store:
+            return await find_program(store, program or "")
+
+    found = asyncio.run(find())
+    if is_terminal():
+        from holdfast.cli.asking import ask_all
+
+        find_modules_here()
+        return ask_all(lambda hf: hf.start(found, **options, wait=0))
+
+    async def start() -> Event:
+        async with engine(minding=True, create=True) as hf:
+            return await hf.start(found, **options, wait=wait)
+
+    from holdfast.cli.telling import tell
+
+    return tell(asyncio.run(start()))
+
+
+def _resume(given: str, wait: float | None) -> int:
+    async def find() -> str:
+        async with opened() as store:
+            return await find_session(store, given)
+
+    session_id = asyncio.run(find())
+    if is_terminal():
+        from holdfast.cli.asking import ask_all
+
+        find_modules_here()
+        return ask_all(lambda hf: hf.resume(session_id, wait=0))
+
+    async def resume() -> Event:
+        async with engine(minding=True) as hf:
+            return await hf.resume(session_id, wait=wait)
+
+    from holdfast.cli.telling import tell
+
+    return tell(asyncio.run(resume()))
+
+
+def _ctx(task: str | None, ctx_json: str | None) -> Any:
+    ctx = parse_json(ctx_json, "--ctx") if ctx_json is not None else None
+    if task is None:
+        return ctx
+    if ctx is not None and not isinstance(ctx, dict):
+        raise InputError("--task goes into --ctx, so --ctx has to be a JSON object")
+    return {**(ctx or {}), "task": task}
+
+
+def _budget(given: tuple[str, ...]) -> dict[str, Any] | None:
+    from holdfast.core.budget import Budget
+
+    known = Budget.__struct_fields__
+    limits: dict[str, Any] = {}
+    for each in given:
+        if each.lstrip().startswith("{"):
+            limits |= parse_json(each, "--budget")
+        else:
+            key, _, value = each.partition("=")
+            try:
+                limits[key.strip()] = json.loads(value)
+            except ValueError:
+                raise InputError(f"--budget {each}: expected KEY=NUMBER, with one of {', '.join(known)}") from None
+    for key in limits:
+        if key not in known:
+            raise InputError(f"--budget: there is no limit '{key}'; there are {', '.join(known)}")
+    return limits or None
+
+
+# --- answer ----------------------------------------------------------------------------------------
+
+
+@click.command("answer")
+@click.argument("session", type=SessionType())
+@click.argument("text", required=False)
+@click.option("--query", metavar="ID", help="Which query, where several wait.")
+@click.option("--fail", metavar="MESSAGE", help="Answer that there is no answer: the strategy sees an error.")
+@click.option("--responses", metavar="JSON|@FILE", help='[{"query_id": …, "response": …}, …] or {"q-0": …, …}.')
+@_wait
+@common()
+def answer_command(
+    session: str,
+    text: str | None,
+    query: str | None,
+    fail: str | None,
+    responses: str | None,
+    wait: float | None,
+) -> int:
+    """Answer what a session asks, and print what it says next.
+
+    TEXT is the answer; `-` reads it from standard input. Without TEXT you are asked, on a terminal.
+    """
+    if sum(given is not None for given in (text, fail, responses)) > 1:
+        raise click.UsageError("Give one of TEXT, --fail and --responses.", click.get_current_context())
+    if responses is not None and query is not None:
+        raise click.UsageError("--responses names its queries; leave --query out.", click.get_current_context())
+    if text is None and fail is None and responses is None:
+        if query is None and is_terminal():
+            return _resume(session, None)
+        raise click.UsageError(
+            "Give TEXT (or - for standard input), --fail or --responses.", click.get_current_context()
+        )
+    answers = _answers(text, fail, responses, query)
+
+    async def feed() -> Event:
+        async with engine(minding=True) as hf:
+            session_id = await find_session(hf.store, session)
+            return await hf.feed(session_id, answers, by=BY, wait=wait)
+
+    from holdfast.cli.telling import tell
+
+    return tell(asyncio.run(feed()))
+
+
+def _answers(text: str | None, fail: str | None, responses: str | None, query: str | None) -> Given | dict[str, Given]:
+    from holdfast.core.decide import Given
+    from holdfast.core.queries import Failure, Value
+
+    if responses is not None:
+        return _responses(parse_json(responses, "--responses"))
+    if query is not None:
+        _check_query_id(query)
+    if fail is not None:
+        return Given(Failure(fail), query)
+    if text == "-":
+        try:
+            text = sys.stdin.buffer.read().decode().removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InputError("the answer on standard input is not text in UTF-8") from None
+    return Given(Value(value=text), query)
+
+
+def _responses(given: Any) -> Given | dict[str, Given]:
+    """Answers from their JSON: algocline's array, or an object from query id to answer."""
+    from holdfast.core.decide import Given
+    from holdfast.core.queries import Value
+
+    match given:
+        case {} if not given:
+            raise InputError("--responses is empty; give at least one answer")
+        case dict():
+            for query in given:
+                _check_query_id(query)
+            return {query: Given(Value(value=value), query) for query, value in given.items()}
+        case [only] if isinstance(only, dict) and "query_id" not in only:
+            return _response(only)
+        case list():
+            answers: dict[str, Given] = {}
+            for item in given:
+                if not isinstance(item, dict) or "query_id" not in item:
+                    raise InputError("--responses: each answer is an object with query_id and response")
+                query = _check_query_id(item["query_id"])
+                if query in answers:
+                    raise InputError(f"--responses answers {query} twice; answer it once")
+                answers[query] = _response(item)
+            if not answers:
+                raise InputError("--responses is empty; give at least one answer")
+            return answers
+        case _:
+            raise InputError("--responses: expected an array of answers, or an object from query id to answer")
+
+
+def _response(item: dict[str, Any]) -> Given:
+    import msgspec
+
+    from holdfast.core.decide import Given
+    from holdfast.core.queries import Answer, Failure, Usage, Value
+
+    query = item.get("query_id")
+    unknown = sorted(set(item) - {"query_id", "response", "error", "usage"})
+    if unknown:
+        raise InputError(f"--responses: unknown key '{unknown[0]}'; there are query_id, response, error and usage")
+    if ("response" in item) == ("error" in item):
+        raise InputError(f"--responses: the answer to {query or 'the query'} needs one of response and error")
+    try:
+        usage = msgspec.convert(item["usage"], Usage) if item.get("usage") is not None else None
+        answer: Answer
+        if "response" in item:
+            answer = Value(value=item["response"])
+        elif isinstance(item["error"], str):
+            answer = Failure(item["error"])
+        else:
+            answer = msgspec.convert({"is": "failure", **item["error"]}, Failure)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InputError(f"--responses: the answer to {query or 'the query'}: {error}") from None
+    return Given(answer, query, usage)
+
+
+def _check_query_id(query: object) -> str:
+    if not isinstance(query, str) or re.fullmatch(r"q-[0-9]+", query) is None:
+        raise InputError(f"{json.dumps(query)} is not a query id; they look like q-0")
+    return query
+
+
+# --- cancel, fork ----------------------------------------------------------------------------------
+
+
+@click.command("cancel")
+@click.argument("session", type=SessionType())
+@click.option("--reason", metavar="TEXT", help="Why; kept in the journal.")
+@common()
+def cancel_command(session: str, reason: str | None) -> int:
+    """End a session, and the children it waits for. It can still be shown, exported and forked."""
+
+    async def cancel() -> Event:
+        async with engine() as hf:
+            return await hf.cancel(await find_session(hf.store, session), reason, by=BY)
+
+    from holdfast.cli.telling import tell
+
+    tell(asyncio.run(cancel()))
+    return OK
+
+
+@click.command("fork")
+@click.argument("session", type=SessionType())
+@click.option("--at", type=click.IntRange(min=1), metavar="N", help="The last record to keep.  [default: all]")
+@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@common()
+def fork_command(session: str, at: int | None, session_id: str | None) -> int:
+    """Make a new session from the first N records of another, and print what it says.
+
+    The other session is not touched. `holdfast show SESSION --journal` has the numbers.
+    """
+
+    async def fork() -> Event:
+        async with engine() as hf:
+            return await hf.fork(await find_session(hf.store, session), at, id=session_id)
+
+    from holdfast.cli.telling import tell
+
+    return tell(asyncio.run(fork()))

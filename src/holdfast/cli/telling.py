@@ -1,0 +1,101 @@
+"""What an event says, for a person; and the exit code it leads to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+import click
+
+from holdfast.cli.errors import ENDED_BADLY, OK
+from holdfast.cli.options import settings
+from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
+from holdfast.core.events import (
+    AcceptedEvent,
+    CancelledEvent,
+    CompletedEvent,
+    ExpiredEvent,
+    FailedEvent,
+    PausedEvent,
+    RunningEvent,
+)
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Event
+
+
+def tell(event: Event) -> int:
+    """Print an event, and give back the exit code."""
+    if settings().json:
+        print_json(event.to_json())
+    else:
+        _tell(event)
+    return exit_code(event)
+
+
+def exit_code(event: Event) -> int:
+    """0, unless the session ended without a result."""
+    return ENDED_BADLY if isinstance(event, (FailedEvent, CancelledEvent, ExpiredEvent)) else OK
+
+
+def _tell(event: Event) -> None:
+    sid = event.session_id
+    match event:
+        case PausedEvent(queries=queries):
+            click.echo(f"{sid}  {state('paused')}\n")
+            for query in queries:
+                click.echo(show_query(query) + "\n")
+            which = f" --query {queries[0].id}" if len(queries) > 1 else ""
+            click.echo(dim(f"Answer with: holdfast answer {sid}{which} TEXT"))
+        case AcceptedEvent(remaining=remaining):
+            waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
+            click.echo(f"{sid}  accepted; {waits}")
+        case RunningEvent(waits_for=kinds):
+            click.echo(f"{sid}  {state('running')}" + (f"; waits for {', '.join(kinds)}" if kinds else ""))
+            if "child" in kinds:
+                click.echo(dim(f"Its children may wait for you: holdfast sessions --parent {sid}"))
+        case CompletedEvent(result=result, stats=stats):
+            click.echo(f"{sid}  {state('completed')}  {dim(stats_line(stats))}")
+            click.echo(pretty(result))
+        case FailedEvent(error=error, stats=stats):
+            click.echo(f"{sid}  {state('failed')}  {dim(stats_line(stats))}")
+            click.echo(plain(error))
+        case CancelledEvent(reason=reason, stats=stats) | ExpiredEvent(reason=reason, stats=stats):
+            click.echo(f"{sid}  {state(event.status)}  {dim(stats_line(stats))}")
+            click.echo(plain(reason or "no reason was given"))
+        case _:
+            assert_never(event)
+
+
+def show_query(query: Query) -> str:
+    """A query in full."""
+    head = f"{heading(query.id)} {dim(kind_of(query))}"
+    match query:
+        case LlmQuery(prompt=prompt, system=system):
+            lines = [f"{dim('system:')} {plain(system)}"] if system else []
+            return "\n".join([head, *lines, plain(prompt)])
+        case HumanQuery(prompt=prompt, choices=choices):
+            numbered = [f"  {number}. {plain(choice)}" for number, choice in enumerate(choices, 1)]
+            return "\n".join([head, plain(prompt), *numbered])
+        case ToolQuery(name=name, arguments=arguments):
+            return f"{head} {plain(name)}\n{pretty(arguments)}"
+        case TimerQuery(delay_ms=delay):
+            return f"{head} {duration(delay)}"
+        case ChildQuery(program=program, ctx=ctx):
+            return f"{head} {plain(program)}" + ("" if ctx is None else f"\n{pretty(ctx)}")
+        case _:
+            assert_never(query)
+
+
+def stats_line(stats: dict[str, Any]) -> str:
+    """The stats of an ended session on one line."""
+    auto = stats.get("auto", {})
+    tokens = auto.get("total_tokens", {})
+    about = "about " if tokens.get("source") != "provided" else ""
+    told = [
+        f"{auto.get('llm_calls', 0)} llm calls",
+        f"{auto.get('pauses', 0)} pauses",
+        f"{about}{tokens.get('tokens', 0)} tokens",
+        duration(auto.get("elapsed_ms", 0)),
+    ]
+    return " · ".join(told)

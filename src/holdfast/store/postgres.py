@@ -1,0 +1,499 @@
+"""The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
+
+Needs PostgreSQL 13 or later. What is said to the server stands in `postgres_work`, wake-ups in `postgres_notify`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from holdfast.core.decide import Message
+from holdfast.core.errors import InvalidValueError, SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Entry
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json, check_number, check_value
+from holdfast.store import postgres_work as sql
+from holdfast.store.codec import (
+    StoredEntry,
+    blob_id_of,
+    check_page,
+    decode_entry,
+    decode_message,
+    decode_value,
+    digest,
+    encode_message,
+    references,
+    unpack_blob,
+)
+from holdfast.store.contract import (
+    Commit,
+    CommitReceipt,
+    Lease,
+    MailboxItem,
+    MessageReceipt,
+    SessionFilter,
+    SessionPage,
+    SessionRow,
+    StateItem,
+    StateWrite,
+    Store,
+    Watch,
+)
+from holdfast.store.errors import (
+    BlobNotFoundError,
+    CorruptSessionError,
+    LeaseLostError,
+    MessageConflictError,
+    MessageTakenError,
+    StoreUnavailableError,
+)
+from holdfast.store.fencing import (
+    NEW,
+    Head,
+    check_hold,
+    check_summary,
+    claim_epoch,
+    commit_epoch,
+    encode_commit,
+    in_range,
+)
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.listing import check_filter, cursor_of, parse_cursor
+from holdfast.store.postgres_notify import Announcer, Listener, WatchedSessions
+from holdfast.store.postgres_schema import MIGRATIONS, migrate
+
+POOL_CONNECTIONS = 16
+"""Connections for reads and writes: past this, more commits at once wait for the same log flush."""
+
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds to wait for a connection to be made: a server that does not answer by then is away."""
+
+COMMAND_TIMEOUT_S = 60.0
+"""Seconds one statement may take: far above any of ours, so that a stuck server becomes an error."""
+
+CLOSE_TIMEOUT_S = 10.0
+"""Seconds that closing waits for calls in flight."""
+
+_TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError)
+"""All that the driver raises; ValueError for a URL that it cannot parse."""
+_BROKEN = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError, ConnectionError)
+"""What a connection raises that the server or the network has ended."""
+_BAD_ARGUMENT = (asyncpg.DataError, asyncpg.exceptions._base.DataError)
+"""Seen by the server, and by the driver itself."""
+
+
+def _unavailable(shown: str, error: Exception) -> StoreUnavailableError:
+    match error:
+        case TimeoutError():
+            why = "the server did not answer in time"
+        case ValueError():
+            why = "its URL cannot be read"  # the driver's message may quote the password
+        case _:
+            why = str(error) or type(error).__name__
+    return StoreUnavailableError(shown, why)
+
+
+def redact(url: str) -> str:
+    """The URL as it may be shown: without its passwords, even where it is malformed."""
+    url = re.sub(r"^(\w+://[^:/@?]*):.*@", r"\1:***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url)
+
+
+# --- the store -------------------------------------------------------------------------------------
+
+
+async def _no_reset(_connection: Any) -> None:
+    """Our statements leave nothing behind on a connection, so that a round trip to clean it is saved."""
+
+
+class PostgresStore(Store):
+    """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
+
+    def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+        self.url = url
+        self._shown = redact(url)
+        self._migrations = migrations
+        self._pool: Any = None
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._watches = WatchedSessions()
+        self._announcer = Announcer(self._connect)
+        self._listener = Listener(self._connect, self._watches, self._announcer)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        try:
+            connection = await self._connect()
+            try:
+                await migrate(connection, self._shown, self._migrations)
+            finally:
+                await connection.close(timeout=CONNECT_TIMEOUT_S)
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=POOL_CONNECTIONS,
+                timeout=CONNECT_TIMEOUT_S,
+                command_timeout=COMMAND_TIMEOUT_S,
+                reset=_no_reset,
+                server_settings={"application_name": "holdfast", "default_transaction_isolation": "read committed"},
+            )
+        except _TROUBLE as error:
+            raise _unavailable(self._shown, error) from None
+        self._announcer = Announcer(self._connect)
+        self._listener = Listener(self._connect, self._watches, self._announcer)
+
+    async def _connect(self) -> Any:
+        """A connection beside the pool, for migrations and wake-ups: neither needs to wait for the disk."""
+        settings = {"application_name": "holdfast", "synchronous_commit": "off"}
+        return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        await self._listener.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._idle.wait()
+                await pool.close()
+        except _TROUBLE:
+            pool.terminate()
+        await self._announcer.close()
+
+    @contextlib.asynccontextmanager
+    async def _call(self) -> AsyncIterator[Any]:
+        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out."""
+        pool = self._pool
+        if pool is None:
+            raise StoreUnavailableError(self._shown, "it is not open")
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield pool
+        except _BAD_ARGUMENT as error:
+            raise InvalidValueError("argument", str(error)) from None
+        except _TROUBLE as error:
+            if isinstance(error, _BROKEN):
+                await pool.expire_connections()
+            raise _unavailable(self._shown, error) from None
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
+        """Rows of a statement that only reads: once more if its connection turns out to be broken."""
+        async with self._call() as pool:
+            try:
+                return list(await pool.fetch(statement, *arguments))
+            except _BROKEN:
+                await pool.expire_connections()  # the others are as old, and may be broken without knowing it
+                return list(await pool.fetch(statement, *arguments))
+
+    async def _write(self, statement: str, *arguments: Any) -> Any:
+        """The first row of a statement that writes, and is its own transaction."""
+        async with self._call() as pool:
+            return await pool.fetchrow(statement, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        async with self._call() as pool, pool.acquire() as connection, connection.transaction():
+            yield connection
+
+    def _changed(self, session_id: str) -> None:
+        self._watches.notify(session_id)
+        self._announcer.note(session_id)
+
+    async def _missing(self, session_id: str) -> SessionNotFoundError:
+        rows = await self._read("select deleted_at from holdfast.tombstones where id = $1", session_id)
+        return SessionDeletedError(session_id, rows[0]["deleted_at"]) if rows else SessionNotFoundError(session_id)
+
+    async def _find(self, session_id: str) -> tuple[int, Head, int]:
+        """A session's number and head, and the server's time."""
+        for num, position, epoch, owner, lease_until, now in await self._read(sql.FOUND, session_id):
+            return num, Head(position, epoch, owner, lease_until), now
+        raise await self._missing(session_id)
+
+    # --- journals --------------------------------------------------------------------------------
+
+    async def append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_commit(commit)
+        new = commit.expected == 0
+        takes = sorted(set(commit.takes))
+        blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
+        statement = sql.append_statement(new, bool(takes), bool(blobs))
+        arguments = sql.append_arguments(commit, stored, takes, blobs)
+        possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
+        while not possible or (row := await self._try_append(statement, arguments, commit.writes)) is None:
+            await self._explain(commit)  # or, if the reason is gone by now, try again
+        self._changed(commit.session_id)
+        return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
+
+    async def _try_append(self, statement: str, arguments: list[Any], writes: Sequence[StateWrite]) -> Any:
+        async with self._call() as pool:
+            try:
+                if not writes:
+                    return await pool.fetchrow(statement, *arguments)
+                async with pool.acquire() as connection, connection.transaction():
+                    row = await connection.fetchrow(statement, *arguments)
+                    for write in sorted(writes, key=lambda write: (write.namespace, write.key)) if row else ():
+                        await sql.write_state(connection, write)
+                    return row
+            except asyncpg.UniqueViolationError:  # the id was deleted
+                return None
+
+    async def _explain(self, commit: Commit) -> None:
+        """Raise the reason why a commit was refused, the first in the order of the contract, if there still is one."""
+        session_id = commit.session_id
+        if commit.expected == 0:
+            num, head, now = 0, NEW, 0
+            if await self._read(sql.FOUND, session_id):
+                raise SessionExistsError(session_id)
+            missing = await self._missing(session_id)
+            if isinstance(missing, SessionDeletedError):
+                raise missing
+        else:
+            num, head, now = await self._find(session_id)
+        commit_epoch(commit, head, now)
+        rows = await self._read(sql.WAITING, num, list(commit.takes))
+        waiting = {row["number"] for row in rows}
+        for number in commit.takes:
+            if number not in waiting:
+                raise MessageTakenError(session_id, number)
+
+    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
+        check_id(session_id, "session id")
+        after, limit = in_range(after), in_range(limit)
+        rows = await self._read(sql.READ, session_id, after, limit)
+        if not rows:
+            raise await self._missing(session_id)
+        stored = [
+            StoredEntry(row["position"], row["at"], row["checksum"], row["body"], {})
+            for row in rows
+            if row["position"] is not None
+        ]
+        check_page(session_id, stored, after, min(rows[0]["reach"], after + limit))
+        wanted = {entry.position: references(entry.body) for entry in stored}
+        blobs = await self._blobs(session_id, set().union(*wanted.values()))
+        return [
+            decode_entry(session_id, entry, {ref: blobs[ref] for ref in wanted[entry.position] if ref in blobs})
+            for entry in stored
+        ]
+
+    async def _blobs(self, session_id: str, wanted: set[str]) -> dict[str, bytes]:
+        """The content of those blobs that are there and unharmed."""
+        if not wanted:
+            return {}
+        rows = await self._read("select * from holdfast.blobs where id = any($1::text[])", list(wanted))
+        found = {row["id"]: unpack_blob(*row) for row in rows}
+        if len(rows) < len(wanted):
+            await self._find(session_id)  # a session deleted since its entries were read is not damaged
+        return {blob_id: data for blob_id, data in found.items() if data is not None}
+
+    async def position(self, session_id: str) -> int:
+        check_id(session_id, "session id")
+        return (await self._find(session_id))[1].position
+
+    async def session(self, session_id: str) -> SessionRow:
+        check_id(session_id, "session id")
+        for row in await self._read(f"select {sql.ROW} from holdfast.sessions where id = $1", session_id):
+            return sql.row_of(row)
+        raise await self._missing(session_id)
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        conditions, values = sql.conditions(check_filter(where), parse_cursor(after))
+        limit = in_range(limit)
+        statement = f"select num, {sql.ROW} from holdfast.sessions where {conditions} order by num desc"
+        found = await self._read(f"{statement} limit ${len(values) + 1}", *values, limit + 1) if limit else []
+        rows, damaged = list[SessionRow](), list[str]()
+        for row in found[:limit]:
+            try:
+                rows.append(sql.row_of(row))
+            except CorruptSessionError:
+                damaged.append(row["id"])
+        return SessionPage(rows, cursor_of(found[limit - 1]["num"]) if len(found) > limit else None, damaged)
+
+    async def repair(self, session_id: str, summary: Summary) -> None:
+        check_id(session_id, "session id")
+        check_summary(summary)
+        if await self._write(sql.REPAIR, session_id, *sql.summary_columns(summary)) is None:
+            raise await self._missing(session_id)
+        self._changed(session_id)
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(session_id, "session id")
+        check_id(owner, "owner")
+        check_hold(hold_ms)
+        while (row := await self._write(sql.CLAIM, session_id, owner, hold_ms)) is None:
+            _, head, now = await self._find(session_id)
+            claim_epoch(session_id, head, owner, now)  # raises, unless the holder has let go since
+        return Lease(session_id, owner, row["epoch"], row["until"])
+
+    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(lease.session_id, "session id")
+        check_hold(hold_ms)
+        row = await self._write(sql.RENEW, lease.session_id, lease.owner, hold_ms, lease.epoch)
+        if row is None:
+            _, head, _ = await self._find(lease.session_id)
+            raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
+        return msgspec.structs.replace(lease, until=row["until"])
+
+    async def release(self, lease: Lease) -> None:
+        check_id(lease.session_id, "session id")
+        await self._write(
+            "update holdfast.sessions set owner = null, lease_until = null where id = $1 and epoch = $2",
+            *(lease.session_id, lease.epoch),
+        )
+
+    # --- mailboxes -------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
+        check_id(session_id, "session id")
+        check_id(key, "message key")
+        check_number(at, "time of a message")
+        body, mark = encode_message(session_id, message), digest(message)
+        row = await self._write(sql.SEND, session_id, key, at, mark, body)
+        if row is None:
+            raise await self._missing(session_id)
+        if row["number"] is not None:
+            self._changed(session_id)
+            return MessageReceipt(session_id, key, row["number"])
+        first = await self._read(
+            "select number, digest from holdfast.mailbox where session = $1 and key = $2", row["num"], key
+        )
+        if not first:
+            raise await self._missing(session_id)
+        if first[0]["digest"] != mark:
+            raise MessageConflictError(session_id, key)
+        return MessageReceipt(session_id, key, first[0]["number"], replayed=True)
+
+    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+        check_id(session_id, "session id")
+        rows = await self._read(sql.MAILBOX, session_id, in_range(limit))
+        if not rows:
+            raise await self._missing(session_id)
+        return [
+            MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
+            for number, key, at, body, mark in rows
+            if number is not None
+        ]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+        statement = "select id, due_at from holdfast.sessions where due_at <= $1 order by due_at, num limit $2"
+        return [
+            (session_id, due_at) for session_id, due_at in await self._read(statement, in_range(now), in_range(limit))
+        ]
+
+    # --- blobs -----------------------------------------------------------------------------------
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        check_id(session_id, "session id")
+        blob_id = blob_id_of(data)
+        if await self._write(sql.PUT_BLOB, session_id, *sql.blob_columns({blob_id: data})) is None:
+            raise await self._missing(session_id)
+        return blob_id
+
+    async def get_blob(self, blob_id: str) -> bytes:
+        check_id(blob_id, "blob id")
+        for row in await self._read("select * from holdfast.blobs where id = $1", blob_id):
+            data = unpack_blob(*row)
+            if data is not None:
+                return data
+        raise BlobNotFoundError(blob_id)
+
+    async def release_blob(self, session_id: str, blob_id: str) -> None:
+        check_id(session_id, "session id")
+        check_id(blob_id, "blob id")
+        locked = "select num from holdfast.sessions where id = $1 for key share"
+        here = "blob = $1 and session = $2"
+        async with self._transaction() as connection:
+            num = await connection.fetchval(locked, session_id)
+            if num is not None:
+                await connection.execute(
+                    f"update holdfast.blob_refs set puts = puts - 1 where {here} and puts > 0", blob_id, num
+                )
+                await connection.execute(
+                    f"delete from holdfast.blob_refs where {here} and puts = 0 and not recorded", blob_id, num
+                )
+                await sql.drop_unkept(connection, [blob_id])
+
+    # --- state -----------------------------------------------------------------------------------
+
+    async def get_state(self, namespace: str, key: str) -> StateItem | None:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        statement = "select value, version from holdfast.state where namespace = $1 and key = $2"
+        for value, version in await self._read(statement, *place):
+            return StateItem(decode_value(namespace, key, value), version)
+        return None
+
+    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        check_value(value, f"state '{namespace}/{key}'")
+        async with self._call() as pool:
+            write = StateWrite(namespace=place[0], key=place[1], value=value, expected=expected)
+            return await sql.write_state(pool, write)
+
+    async def delete_state(self, namespace: str, key: str) -> bool:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        async with self._call() as pool:
+            return await sql.write_state(pool, StateWrite(namespace=place[0], key=place[1], delete=True)) > 0
+
+    async def list_state(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
+    ) -> list[str]:
+        check_id(namespace, "state namespace")
+        statement = (
+            "select key from holdfast.state"
+            " where namespace = $1 and starts_with(key, $2) and key > $3 order by key limit $4"
+        )
+        # No key holds the character NUL, so what comes after it in `after` makes no difference.
+        arguments = (namespace, sql.escape(prefix), after.partition("\0")[0], in_range(limit))
+        return [key for (key,) in await self._read(statement, *arguments)]
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str, at: int) -> None:
+        check_id(session_id, "session id")
+        check_number(at, "time of a deletion")
+        async with self._transaction() as connection:
+            num = await connection.fetchval("select num from holdfast.sessions where id = $1 for update", session_id)
+            if num is not None:
+                await connection.execute("insert into holdfast.tombstones values ($1, $2)", session_id, at)
+                await connection.execute("delete from holdfast.journal where session = $1", num)
+                await connection.execute("delete from holdfast.mailbox where session = $1", num)
+                await connection.execute("delete from holdfast.sessions where num = $1", num)
+                rows = await connection.fetch("delete from holdfast.blob_refs where session = $1 returning blob", num)
+                await sql.drop_unkept(connection, [blob_id for (blob_id,) in rows])
+        if num is not None:
+            self._changed(session_id)
+            return
+        missing = await self._missing(session_id)
+        if not isinstance(missing, SessionDeletedError):
+            raise missing
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def watch(self, session_id: str | None = None) -> Watch:
+        if session_id is not None:
+            check_id(session_id, "session id")
+        watch = self._watches.add(session_id)
+        self._listener.start()
+        return watch

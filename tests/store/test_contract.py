@@ -1,0 +1,80 @@
+"""The store contract, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.testing import StoreContract
+from holdfast.testing.servers import postgres_server
+
+CHANGE = """update {journal} set body = '{{"type": "logged", "message": "forged"}}' """
+REMOVE = "delete from {journal} "
+WHERE = "where position = {position} and session = (select num from {sessions} where id = '{session_id}')"
+
+
+class TestMemoryStore(StoreContract):
+    shareable = False
+
+    @pytest.fixture
+    def store_url(self) -> str:
+        return "memory:"
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def store_url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/holdfast.db"
+
+    async def damage(self, url: str, session_id: str, position: int) -> None:
+        self._execute(url, CHANGE, session_id, position)
+
+    async def lose(self, url: str, session_id: str, position: int) -> None:
+        self._execute(url, REMOVE, session_id, position)
+
+    @staticmethod
+    def _execute(url: str, what: str, session_id: str, position: int) -> None:
+        names = {"journal": "journal", "sessions": "sessions"}
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+            statement = (what + WHERE).format(**names, session_id=session_id, position=position)
+            assert database.execute(statement).rowcount == 1
+
+
+@pytest.fixture(scope="module")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    def store_url(self, server_url: str) -> str:
+        """One database for all: emptying it costs a tenth of making and removing one."""
+        asyncio.run(_execute(server_url, "drop schema if exists holdfast cascade"))
+        return server_url
+
+    async def damage(self, url: str, session_id: str, position: int) -> None:
+        await self._execute(url, CHANGE, session_id, position)
+
+    async def lose(self, url: str, session_id: str, position: int) -> None:
+        await self._execute(url, REMOVE, session_id, position)
+
+    @staticmethod
+    async def _execute(url: str, what: str, session_id: str, position: int) -> None:
+        names = {"journal": "holdfast.journal", "sessions": "holdfast.sessions"}
+        done = await _execute(url, (what + WHERE).format(**names, session_id=session_id, position=position))
+        assert done.endswith(" 1")
+
+
+async def _execute(url: str, statement: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        return str(await connection.execute(statement))
+    finally:
+        await connection.close()

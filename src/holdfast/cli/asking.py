@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -32,10 +33,8 @@ _BLOCK = '"""'
 
 def ask_all(begin: Callable[[SyncHoldfast], Event]) -> int:
     """Begin, then ask the person whatever the session and its children ask, until it ends or they leave."""
-    try:
+    with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
-    except ImportError:
-        pass
     session_id = ""
     try:
         with open_sync(settings().url(create=True), minder=Minder()) as hf:

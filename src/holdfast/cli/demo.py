@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, heading, pretty, print_json, print_table
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
-from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry, PausedRecord
+from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry
 
 if TYPE_CHECKING:
     from holdfast.engine.runtime import Holdfast
@@ -73,7 +72,7 @@ class DemoReport(msgspec.Struct):
             and self.second_exit == 0
             and self.first_pid != self.second_pid
             and self.result is not None
-            and len(self.answered_before) == KILL_AFTER
+            and len(self.answered_before) >= KILL_AFTER
             and not self.asked_again
             and bool(self.effects)
             and set(self.effects.values()) == {1}
@@ -107,27 +106,26 @@ class _Demo:
 
         report = self._report
         async with asyncio.timeout(PATIENCE_S), open_holdfast(self._url, minder=Minder(on=False)) as hf:
-            async with self._child() as child:
+            async with self._child("start") as child:
                 report.first_pid = child.pid
                 _say(f"\n{heading('1  A process starts a session.')} {dim(f'pid {child.pid}; a script answers it.')}\n")
-                last, report.answered_before = await self._until_answered(hf, child, KILL_AFTER)
+                last = await self._until_answered(hf, child, KILL_AFTER)
                 child.send_signal(signal.SIGKILL)
                 report.first_exit = await child.wait()
-            report.killed_at = await hf.store.position(SESSION_ID)
+            report.answered_before, report.killed_at = await self._answered(hf)
             _say(f"\n{heading('2  kill -9.')} {dim(f'pid {report.first_pid} is gone, in the middle of a batch.')}")
-            before = len(self._logged())
-            async with self._child() as child:
+            async with self._child("resume") as child:
                 report.second_pid = child.pid
                 _say(f"\n{heading('3  Another process goes on.')} {dim(f'pid {child.pid}, the same file.')}\n")
                 await self._until_ended(hf, child, last)
                 report.second_exit = await child.wait()
-            await self._count(hf, before)
+            await self._count(hf)
         return report
 
     @contextlib.asynccontextmanager
-    async def _child(self) -> AsyncIterator[asyncio.subprocess.Process]:
+    async def _child(self, what: str) -> AsyncIterator[asyncio.subprocess.Process]:
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "holdfast.cli.demo_child", self._url, SESSION_ID, str(self._log)
+            sys.executable, "-m", "holdfast.cli.demo_child", what, self._url, SESSION_ID, str(self._log)
         )
         try:
             yield child
@@ -136,17 +134,15 @@ class _Demo:
                 child.kill()
                 await child.wait()
 
-    async def _until_answered(
-        self, hf: Holdfast, child: asyncio.subprocess.Process, count: int
-    ) -> tuple[int, list[str]]:
-        answered: list[str] = []
+    async def _until_answered(self, hf: Holdfast, child: asyncio.subprocess.Process, count: int) -> int:
+        """Show what happens until so many queries have their answer; the last position shown."""
+        answered = 0
         async with contextlib.aclosing(_entries(hf, child, 0)) as entries:
             async for entry in entries:
                 _show(entry)
-                if isinstance(entry.record, AnsweredRecord):
-                    answered.append(entry.record.query_id)
-                if len(answered) == count:
-                    return entry.position, answered
+                answered += isinstance(entry.record, AnsweredRecord)
+                if answered == count:
+                    return entry.position
         raise DemoError("the session ended before its process could be killed")
 
     async def _until_ended(self, hf: Holdfast, child: asyncio.subprocess.Process, after: int) -> None:
@@ -154,22 +150,25 @@ class _Demo:
             async for entry in entries:
                 _show(entry)
 
-    async def _count(self, hf: Holdfast, before: int) -> None:
-        report, logged = self._report, self._logged()
+    async def _answered(self, hf: Holdfast) -> tuple[list[str], int]:
+        """The queries that have an answer by now, and the journal's position."""
+        entries = [entry async for entry in hf.store.journal(SESSION_ID)]
+        return [e.record.query_id for e in entries if isinstance(e.record, AnsweredRecord)], entries[-1].position
+
+    async def _count(self, hf: Holdfast) -> None:
+        report = self._report
+        logged = [json.loads(line) for line in self._log.read_text().splitlines()]
         report.asked = dict(Counter(line["asked"] for line in logged if "asked" in line))
         report.effects = dict(Counter(line["effect"] for line in logged if "effect" in line))
-        after = {line["asked"] for line in logged[before:] if "asked" in line}
+        after = {line["asked"] for line in logged if "asked" in line and line["pid"] == report.second_pid}
         report.asked_again = sorted(after & set(report.answered_before))
         async for entry in hf.store.journal(SESSION_ID):
             if isinstance(entry.record, CompletedRecord):
                 report.result = entry.record.result
         report.stats = (await hf.status(SESSION_ID))["outcome"]["stats"]
 
-    def _logged(self) -> list[dict[str, str]]:
-        return [json.loads(line) for line in self._log.read_text().splitlines()] if self._log.exists() else []
 
-
-async def _entries(hf: Holdfast, child: asyncio.subprocess.Process, after: int) -> AsyncIterator[Entry]:
+async def _entries(hf: Holdfast, child: asyncio.subprocess.Process, after: int) -> AsyncGenerator[Entry, None]:
     """The entries of the session as they come; an error if its process ends while it is waited for."""
     dead = asyncio.create_task(child.wait())
     try:
@@ -217,11 +216,13 @@ def _print_report(report: DemoReport) -> None:
         f"\n{heading('5  The count.')} {dim('From a log that the host and the tools kept, outside the store.')}\n"
     )
     rows = [
-        [query, f"put to the host {_times(count)}", "before the kill" if query in report.answered_before else ""]
+        [query, f"put to the host {_times(count)}", "before" if query in report.answered_before else "after"]
         for query, count in sorted(report.asked.items(), key=lambda item: int(item[0][2:]))
     ]
     rows += [[effect, f"executed {_times(count)}", ""] for effect, count in report.effects.items()]
-    print_table(["WHAT", "HOW OFTEN", "ANSWERED"], rows)
+    print_table(["WHAT", "HOW OFTEN", "ANSWERED BEFORE THE KILL, OR AFTER"], rows)
+    for query in [query for query, count in report.asked.items() if count > 1 and query not in report.asked_again]:
+        click.echo(dim(f"\n{query} was with the host when the process died: it had no answer, so it was asked again."))
     if report.ok:
         told = "Nothing that had an answer was asked again, and no effect ran twice."
         click.echo(f"\n{click.style('✓', fg='green')} {told} {dim(f'({report.seconds} s)')}")

@@ -12,7 +12,6 @@ import os
 import sys
 
 from holdfast.core.decide import Given
-from holdfast.core.errors import SessionNotFoundError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.queries import HumanQuery, LlmQuery, Query, Value
 from holdfast.engine.runtime import Holdfast, open_holdfast
@@ -50,11 +49,11 @@ def host(query: Query) -> str:
             raise ValueError(f"the host has no answer to {query}")
 
 
-async def serve(url: str, session_id: str, log: Log) -> None:
-    """Start the session, or go on with it, and answer until it has ended."""
+async def serve(what: str, url: str, session_id: str, log: Log) -> None:
+    """Start (or resume) the session, and answer until it has ended."""
     async with open_holdfast(url) as hf:
         _drive(hf, log)
-        event = await _begin(hf, session_id)
+        event = await _begin(hf, what, session_id)
         while isinstance(event, (PausedEvent, AcceptedEvent)):
             if isinstance(event, AcceptedEvent):
                 event = await hf.resume(session_id)
@@ -65,13 +64,12 @@ async def serve(url: str, session_id: str, log: Log) -> None:
             event = await hf.feed(session_id, Given(Value(value=host(query)), query.id), by="host")
 
 
-async def _begin(hf: Holdfast, session_id: str) -> Event:
+async def _begin(hf: Holdfast, what: str, session_id: str) -> Event:
     from holdfast.cli.demo_strategy import weekend
 
-    try:
+    if what == "resume":
         return await hf.resume(session_id)
-    except SessionNotFoundError:
-        return await hf.start(weekend, ctx={"task": "Plan a weekend by the sea."}, id=session_id)
+    return await hf.start(weekend, ctx={"task": "Plan a weekend by the sea."}, id=session_id)
 
 
 def _drive(hf: Holdfast, log: Log) -> None:
@@ -88,4 +86,4 @@ def _drive(hf: Holdfast, log: Log) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], sys.argv[2], Log(sys.argv[3])))
+    asyncio.run(serve(sys.argv[1], sys.argv[2], sys.argv[3], Log(sys.argv[4])))

@@ -24,7 +24,7 @@ _COMPLETIONS = 50
 """Suggestions shown: more than fit on a screen help nobody."""
 
 
-class SessionType(click.ParamType):
+class SessionType(click.ParamType[str]):
     """A session id, or the beginning of one."""
 
     name = "session"
@@ -33,7 +33,7 @@ class SessionType(click.ParamType):
         return [CompletionItem(session_id, help=told) for session_id, told in _known(ctx, _session_ids, incomplete)]
 
 
-class ProgramType(click.ParamType):
+class ProgramType(click.ParamType[str]):
     """A strategy: FILE.py:name, module:name, or the name of one that this store has run before."""
 
     name = "program"

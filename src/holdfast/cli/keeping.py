@@ -144,9 +144,9 @@ async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], lis
     keep_ms = None if keep_days is None else round(keep_days * _DAY_MS)
     minder = Minder(on=False, idle_ttl_ms=round(idle_days * _DAY_MS), keep_ended_ms=keep_ms)
     async with open_holdfast(settings().url(), minder=minder) as hf:
-        expired, deleted = await minder.clean(hf)
+        expired, deleted = await minder.clean(hf._engine)
         more = deleted
         while more:  # each look deletes a bounded number
-            _, more = await minder.clean(hf)
+            _, more = await minder.clean(hf._engine)
             deleted = deleted + more
     return expired, deleted

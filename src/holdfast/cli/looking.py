@@ -34,6 +34,7 @@ _KINDS = ["llm", "tool", "human", "timer", "child"]
 @click.option("--after", metavar="CURSOR", help="The page after this cursor.")
 @common()
 def sessions_command(
+    *,
     states: tuple[str, ...],
     program: str | None,
     waiting_for: str | None,

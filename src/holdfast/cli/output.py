@@ -112,7 +112,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: i
             cells[states].stylize(_STATE_COLOURS.get(row[states], ""))
         table.add_row(*cells)
     colours: Any = "auto" if coloured() else None
-    Console(file=sys.stdout, width=width(), color_system=colours, highlight=False, soft_wrap=False).print(table)
+    console = Console(file=sys.stdout, width=width(), color_system=colours, highlight=False)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def coloured() -> bool:

@@ -17,7 +17,6 @@ from holdfast.cli.options import common, parse_json, settings
 if TYPE_CHECKING:
     from holdfast.core.decide import Given
     from holdfast.core.events import Event
-    from holdfast.core.records import Program
 
 BY = "cli"
 """Who answered, in the journal."""
@@ -50,6 +49,7 @@ def is_terminal() -> bool:
 @_wait
 @common()
 def run_command(
+    *,
     program: str | None,
     task: str | None,
     ctx_json: str | None,
@@ -74,7 +74,7 @@ def run_command(
         return _resume(resume, wait)
     options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
 
-    async def find() -> Program | str:
+    async def find() -> Any:
         async with opened(create=True) as store:
             return await find_program(store, program or "")
 
@@ -156,6 +156,7 @@ def _budget(given: tuple[str, ...]) -> dict[str, Any] | None:
 @_wait
 @common()
 def answer_command(
+    *,
     session: str,
     text: str | None,
     query: str | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import click
 
@@ -57,13 +57,17 @@ def query_line(query: Query, columns: int) -> str:
     return f"{query.id:<5} {kind_of(query):<6} {text}"
 
 
-def _told(entry: Entry) -> list[tuple[str, str | None, str]]:
+Line: TypeAlias = tuple[str, str | None, str]
+"""What happened in a word, its colour, and the rest."""
+
+
+def _told(entry: Entry) -> list[Line]:
     record = entry.record
     room = max(20, width() - _MARGIN)
     match record:
         case StartedRecord(program=program, ctx=ctx, forked_from=fork):
             told = program.name + ("" if ctx is None else f"  {one_line(ctx, room - len(program.name) - 2)}")
-            lines = [("started", None, told)]
+            lines: list[Line] = [("started", None, told)]
             if fork is not None:
                 lines.append(("", None, f"forked from {fork.session_id} at {fork.position}"))
             return lines

@@ -105,7 +105,7 @@ def decode_entry(session_id: str, stored: StoredEntry, blobs: Mapping[str, bytes
     place = f"position {stored.position}"
     try:
         if '"$blob"' in stored.body or '"$literal"' in stored.body:
-            values = {blob_id: msgspec.json.decode(data) for blob_id, data in blobs.items()}
+            values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(stored.body)}
             body = encode(_fill_in(msgspec.json.decode(stored.body), values))
         else:
             body = stored.body.encode()

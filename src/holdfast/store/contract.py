@@ -80,7 +80,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     takes: Sequence[int] = ()
     """Numbers of mailbox messages that these entries are the outcome of."""
     writes: Sequence[StateWrite] = ()
-    """State items to be written in the same transaction."""
+    """State items to be written in the same transaction, in this order."""
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import NoneType
 from typing import NamedTuple
 
@@ -100,6 +101,17 @@ def commit_epoch(commit: Commit, head: Head, now: int) -> int:
     if commit.expected != head.position:
         raise PositionConflictError(commit.session_id, commit.expected, head.position)
     return epoch
+
+
+def write_versions(writes: Sequence[StateWrite], version_of: Callable[[StateWrite], int]) -> list[int]:
+    """The version each write of a commit gives its item; a later write of the same item follows on the earlier one."""
+    now: dict[tuple[str, str], int] = {}
+    versions: list[int] = []
+    for write in writes:
+        place = (write.namespace, write.key)
+        versions.append(next_version(write, now[place] if place in now else version_of(write)))
+        now[place] = 0 if write.delete else versions[-1]
+    return versions
 
 
 def next_version(write: StateWrite, version: int) -> int:

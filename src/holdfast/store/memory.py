@@ -56,6 +56,7 @@ from holdfast.store.fencing import (
     in_range,
     lease_columns,
     next_version,
+    write_versions,
 )
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 from holdfast.store.listing import check_filter, cursor_of, matches, parse_cursor
@@ -129,7 +130,7 @@ class MemoryStore(Store):
         for number in commit.takes:
             if number not in waiting:
                 raise MessageTakenError(session_id, number)
-        versions = [next_version(write, self._version(write)) for write in commit.writes]
+        versions = write_versions(commit.writes, self._version)
         if not session.num:
             session.num = self._next_number()
             self._sessions[session_id] = session

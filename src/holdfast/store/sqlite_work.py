@@ -14,7 +14,7 @@ from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, encode_value, unpack_blob
 from holdfast.store.contract import Commit, CommitReceipt, SessionFilter, SessionRow, StateWrite
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
-from holdfast.store.fencing import NEW, Head, commit_epoch, lease_columns, next_version
+from holdfast.store.fencing import NEW, Head, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
@@ -39,7 +39,7 @@ def append(
         if connection.execute(waiting, (number, num)).fetchone() is None:
             raise MessageTakenError(session_id, number)
 
-    versions = [next_version(write, state_version(connection, write)) for write in commit.writes]
+    versions = write_versions(commit.writes, lambda write: state_version(connection, write))
 
     position = commit.expected + len(stored)
     owner, until = lease_columns(commit.owner, commit.hold_ms, now)

@@ -208,3 +208,15 @@ class StateWriteLaws(Laws):
         assert await store.get_state("notes", "key") == StateItem(winner.id, 1)
         for task in tasks:
             assert await entries_of(store, task.id) == task.entries
+
+    async def test_several_writes_of_one_item_in_a_commit_follow_on_each_other(self, store: Store) -> None:
+        task = await begin(store)
+        place = {"namespace": "notes", "key": "key"}
+        writes = [
+            StateWrite(**place, value="a", expected=0),
+            StateWrite(**place, value="b", expected=1),
+            StateWrite(**place, delete=True, expected=2),
+            StateWrite(**place, value="c", expected=0),
+        ]
+        await task.log("four times", writes=writes)
+        assert await store.get_state("notes", "key") == StateItem("c", 1)

@@ -50,6 +50,12 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # which click would turn into exit code 1
+            return failed(error, as_json=False)
+
     def main(
         self,
         args: Sequence[str] | None = None,

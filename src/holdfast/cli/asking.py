@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import time
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import INTERRUPTED, OK
+from holdfast.cli.finding import check_runs_here, opened
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
 from holdfast.cli.telling import show_query, tell
@@ -70,10 +72,16 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event) -> int:
                 if waits != told:
                     click.echo(dim(waits))
                     told = waits
+                    asyncio.run(_check(session_id))
                 time.sleep(LOOK_S)
             case _:
                 return tell(event)
         event = _next(hf, session_id)
+
+
+async def _check(session_id: str) -> None:
+    async with opened() as store:
+        await check_runs_here(store, session_id)
 
 
 def _next(hf: SyncHoldfast, session_id: str) -> Event:

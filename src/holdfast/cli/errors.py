@@ -55,6 +55,7 @@ _NEXT = {
     "corrupt_session": "`holdfast doctor` says what can be done",
     "invalid_journal": "`holdfast doctor` says what can be done",
     "no_pending_query": "`holdfast show` says how it stands",
+    "invalid_transition": "`holdfast show` says how it ended",
     "query_id_required": "choose one with --query",
 }
 """What to do next, for kinds of error whose sentence does not say it."""
@@ -133,4 +134,5 @@ def _tell(told: dict[str, Any], as_json: bool) -> None:
     else:
         from holdfast.cli.output import plain
 
-        click.echo(f"{click.style('holdfast:', fg='red')} {plain(told['error'])}", err=True)
+        colour = False if os.environ.get("NO_COLOR") else None
+        click.echo(f"{click.style('holdfast:', fg='red')} {plain(told['error'])}", err=True, color=colour)

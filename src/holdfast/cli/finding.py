@@ -41,9 +41,7 @@ class ProgramType(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         file, colon, begun = incomplete.partition(":")
         if colon and file.endswith(".py"):
-            # In bash a colon separates words, so that only what follows it is replaced.
-            before = "" if os.environ.get("_HOLDFAST_COMPLETE", "").startswith("bash") else f"{file}:"
-            return [CompletionItem(before + name) for name in _strategies_in(file) if name.startswith(begun)]
+            return [CompletionItem(f"{file}:{name}") for name in _strategies_in(file) if name.startswith(begun)]
         names = [CompletionItem(name, help=told) for name, told in _known(ctx, _program_names, incomplete)]
         return [*names, CompletionItem(incomplete, type="file")]
 
@@ -105,18 +103,38 @@ async def find_session(store: Store, given: str) -> str:
             raise AmbiguousIdError(given, sorted(several))
 
 
-async def find_program(store: Store, given: str) -> Program | str:
-    """What to start: a name that is no file and no module is looked for among the sessions of the store."""
-    from holdfast.core.records import StartedRecord
+async def find_program(store: Store, name: str) -> Program | None:
+    """The program of that name that the store has run last."""
     from holdfast.store.contract import SessionFilter
 
-    if ":" in given or given.endswith(".py"):
-        return given
-    for row in (await store.sessions(SessionFilter(program=given), limit=1)).rows:
-        entries = await store.read(row.session_id, limit=1)
-        if entries and isinstance(entries[0].record, StartedRecord):
-            return entries[0].record.program
-    return given
+    for row in (await store.sessions(SessionFilter(program=name), limit=1)).rows:
+        return await program_of(store, row.session_id)
+    return None
+
+
+async def program_of(store: Store, session_id: str) -> Program:
+    """The program of a session."""
+    from holdfast.core.records import StartedRecord
+
+    first = (await store.read(session_id, limit=1))[0].record
+    assert isinstance(first, StartedRecord)
+    return first.program
+
+
+async def check_runs_here(store: Store, session_id: str) -> None:
+    """Raise `ProgramNotFoundError` if a session stands still because its program cannot be run by this process."""
+    from holdfast.programs.errors import ProgramNotFoundError
+    from holdfast.programs.registry import resolve
+
+    row = await store.session(session_id)
+    program = await program_of(store, session_id)
+    if row.summary.state != "running" or row.owner is not None or program.kind != "native":
+        return
+    try:
+        resolve(program)
+    except ProgramNotFoundError as error:
+        why = f"{error.why}; the answers of session '{session_id}' are kept, it goes on with `holdfast run --resume`"
+        raise ProgramNotFoundError(error.program, why) from None
 
 
 # --- completion ------------------------------------------------------------------------------------

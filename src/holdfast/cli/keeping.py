@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -37,16 +39,28 @@ async def _export(given: str, file: str | None) -> int:
     async with opened() as store:
         session_id = await find_session(store, given)
         if file is None or file == "-":
-            async for line in export_lines(store, session_id):
-                sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
+            await _write(export_lines(store, session_id), sys.stdout.buffer)
             return OK
-        size = await export_session(store, session_id, file)
+        target = os.path.realpath(file)
+        if os.path.exists(target) and not os.path.isfile(target):
+            # A pipe or a device is written to. Replacing it, as is right for a file, would destroy it.
+            with await asyncio.to_thread(open, target, "wb") as stream:
+                size = await _write(export_lines(store, session_id), stream)
+        else:
+            size = await export_session(store, session_id, target)
     if settings().json:
         print_json({"session_id": session_id, "file": file, "bytes": size})
     else:
         click.echo(f"{session_id}  written to {file} ({size} bytes)")
     return OK
+
+
+async def _write(lines: AsyncIterator[bytes], stream: BinaryIO) -> int:
+    size = 0
+    async for line in lines:
+        size += stream.write(line)
+    stream.flush()
+    return size
 
 
 @click.command("import")

@@ -11,12 +11,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import OK, InputError
-from holdfast.cli.finding import ProgramType, SessionType, engine, find_modules_here, find_program, find_session, opened
+from holdfast.cli.finding import (
+    ProgramType,
+    SessionType,
+    check_runs_here,
+    engine,
+    find_modules_here,
+    find_program,
+    find_session,
+    opened,
+)
 from holdfast.cli.options import common, parse_json, settings
+from holdfast.cli.output import plain
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.core.decide import Given
     from holdfast.core.events import Event
+    from holdfast.engine.runtime import Holdfast
 
 BY = "cli"
 """Who answered, in the journal."""
@@ -74,11 +86,7 @@ def run_command(
         return _resume(resume, wait)
     options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
 
-    async def find() -> Any:
-        async with opened(create=True) as store:
-            return await find_program(store, program or "")
-
-    found = asyncio.run(find())
+    found = _program(program or "")
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
@@ -92,6 +100,18 @@ def run_command(
     from holdfast.cli.telling import tell
 
     return tell(asyncio.run(start()))
+
+
+def _program(given: str) -> Any:
+    """What to start: a name that is no file and no module is looked for among the sessions of the store."""
+    if ":" in given or given.endswith(".py"):
+        return given
+
+    async def find() -> Any:
+        async with opened(create=True) as store:
+            return await find_program(store, given)
+
+    return asyncio.run(find()) or given
 
 
 def _resume(given: str, wait: float | None) -> int:
@@ -108,7 +128,7 @@ def _resume(given: str, wait: float | None) -> int:
 
     async def resume() -> Event:
         async with engine(minding=True) as hf:
-            return await hf.resume(session_id, wait=wait)
+            return await _explained(hf, await hf.resume(session_id, wait=wait))
 
     from holdfast.cli.telling import tell
 
@@ -183,11 +203,21 @@ def answer_command(
     async def feed() -> Event:
         async with engine(minding=True) as hf:
             session_id = await find_session(hf.store, session)
-            return await hf.feed(session_id, answers, by=BY, wait=wait)
+            return await _explained(hf, await hf.feed(session_id, answers, by=BY, wait=wait))
 
     from holdfast.cli.telling import tell
 
     return tell(asyncio.run(feed()))
+
+
+async def _explained(hf: Holdfast, event: Event) -> Event:
+    """The event; with a word on stderr if the session goes on, but not here."""
+    if event.status == "running":
+        try:
+            await check_runs_here(hf.store, event.session_id)
+        except HoldfastError as error:
+            click.echo(f"holdfast: {plain(str(error))}", err=True)
+    return event
 
 
 def _answers(text: str | None, fail: str | None, responses: str | None, query: str | None) -> Given | dict[str, Given]:

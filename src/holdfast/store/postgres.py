@@ -67,6 +67,7 @@ from holdfast.store.fencing import (
 )
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 from holdfast.store.listing import check_filter, cursor_of, parse_cursor
+from holdfast.store.postgres_group import GROUP_APPEND, Groups, Plain, group_arguments
 from holdfast.store.postgres_notify import Announcer, Listener, WatchedSessions
 from holdfast.store.postgres_schema import MIGRATIONS, migrate
 
@@ -126,6 +127,7 @@ class PostgresStore(Store):
         self._idle = asyncio.Event()
         self._idle.set()
         self._watches = WatchedSessions()
+        self._groups = Groups(self._send_group)
         self._announcer = Announcer(self._connect)
         self._listener = Listener(self._connect, self._watches, self._announcer)
 
@@ -160,6 +162,11 @@ class PostgresStore(Store):
         return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
 
     async def close(self) -> None:
+        if self._pool is None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._groups.drain()
         pool, self._pool = self._pool, None
         if pool is None:
             return
@@ -233,6 +240,11 @@ class PostgresStore(Store):
         new = commit.expected == 0
         takes = sorted(set(commit.takes))
         blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
+        if not (new or takes or blobs or commit.writes):
+            while (epoch := await self._groups.append(Plain(commit, stored))) is None:
+                await self._explain(commit)  # or, if the reason is gone by now, try again
+            self._changed(commit.session_id)
+            return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
         statement = sql.append_statement(new, bool(takes), bool(blobs))
         arguments = sql.append_arguments(commit, stored, takes, blobs)
         possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
@@ -240,6 +252,24 @@ class PostgresStore(Store):
             await self._explain(commit)  # or, if the reason is gone by now, try again
         self._changed(commit.session_id)
         return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
+
+    async def _send_group(self, group: list[Plain]) -> dict[str, int]:
+        """Write appends to several sessions with one statement; gives the epochs of those that were not refused."""
+        if len(group) > 1:
+            async with self._call() as pool:
+                try:
+                    rows = await pool.fetch(GROUP_APPEND, *group_arguments(group))
+                    return {row["id"]: row["epoch"] for row in rows}
+                except asyncpg.DeadlockDetectedError:
+                    pass  # another process writes to the same sessions in another order: one by one, then
+        epochs = {}
+        for plain in group:
+            commit = plain.commit
+            arguments = sql.append_arguments(commit, plain.stored, [], {})
+            row = await self._try_append(sql.append_statement(False, False, False), arguments, ())
+            if row is not None:
+                epochs[commit.session_id] = row["epoch"]
+        return epochs
 
     async def _try_append(self, statement: str, arguments: list[Any], writes: Sequence[StateWrite]) -> Any:
         async with self._call() as pool:

@@ -19,25 +19,26 @@ from holdfast.store.codec import StoredEntry, encode_value, pack_blob
 from holdfast.store.contract import Commit, SessionFilter, SessionRow, StateWrite
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 
-_NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 _SUMMARY = Summary.__struct_fields__  # the columns have the names of the fields
 ROW = (
-    f"id, position, epoch, case when lease_until > {_NOW} then owner end as owner,"
-    f" case when lease_until > {_NOW} then lease_until end as lease_until, {', '.join(_SUMMARY)}"
+    f"id, position, epoch, case when lease_until > {NOW} then owner end as owner,"
+    f" case when lease_until > {NOW} then lease_until end as lease_until, {', '.join(_SUMMARY)}"
 )
-_FREE = f"(owner is null or owner = $2 or lease_until <= {_NOW})"
-FOUND = f"select num, position, epoch, owner, lease_until, {_NOW} as now from holdfast.sessions where id = $1"
+FREE_TO = f"({{table}}.owner is null or {{table}}.owner = {{owner}} or {{table}}.lease_until <= {NOW})"
+_FREE = FREE_TO.format(table="sessions", owner="$2")
+FOUND = f"select num, position, epoch, owner, lease_until, {NOW} as now from holdfast.sessions where id = $1"
 
 CLAIM = f"""
 update holdfast.sessions
    set epoch = epoch + 1,
-       owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {_NOW} + $3::bigint end
- where id = $1 and {_FREE} returning epoch, coalesce(lease_until, {_NOW}) as until
+       owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end
+ where id = $1 and {_FREE} returning epoch, coalesce(lease_until, {NOW}) as until
 """
 RENEW = f"""
 update holdfast.sessions
-   set owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {_NOW} + $3::bigint end
- where id = $1 and epoch = $4 returning coalesce(lease_until, {_NOW}) as until
+   set owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end
+ where id = $1 and epoch = $4 returning coalesce(lease_until, {NOW}) as until
 """
 READ = """
 select s.position as reach, j.* from holdfast.sessions s left join lateral (
@@ -98,7 +99,7 @@ def append_statement(new: bool, takes: bool, blobs: bool) -> str:
     Parameters: 1 id, 2 owner, 3 hold, 4 expected, 5 epoch; 6 and on the summary; then arrays of the entries' columns;
     then the numbers of messages; then arrays of the blobs' columns.
     """
-    held = "case when $3 > 0 then $2 end", f"case when $3 > 0 then {_NOW} + $3::bigint end"
+    held = "case when $3 > 0 then $2 end", f"case when $3 > 0 then {NOW} + $3::bigint end"
     entries = 6 + len(_SUMMARY)
     messages = entries + 4
     position = f"$4::bigint + cardinality(${entries}::bigint[])"

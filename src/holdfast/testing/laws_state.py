@@ -211,12 +211,9 @@ class StateWriteLaws(Laws):
 
     async def test_several_writes_of_one_item_in_a_commit_follow_on_each_other(self, store: Store) -> None:
         task = await begin(store)
-        place = {"namespace": "notes", "key": "key"}
         writes = [
-            StateWrite(**place, value="a", expected=0),
-            StateWrite(**place, value="b", expected=1),
-            StateWrite(**place, delete=True, expected=2),
-            StateWrite(**place, value="c", expected=0),
+            StateWrite(namespace="notes", key="key", value=value, delete=value is None, expected=expected)
+            for value, expected in (("a", 0), ("b", 1), (None, 2), ("c", 0))
         ]
         await task.log("four times", writes=writes)
         assert await store.get_state("notes", "key") == StateItem("c", 1)

@@ -59,7 +59,7 @@ def _tell(event: Event) -> None:
             click.echo(pretty(result))
         case FailedEvent(error=error, stats=stats):
             click.echo(f"{sid}  {state('failed')}  {dim(stats_line(stats))}")
-            click.echo(plain(error))
+            click.echo(plain(error or ""))
         case CancelledEvent(reason=reason, stats=stats) | ExpiredEvent(reason=reason, stats=stats):
             click.echo(f"{sid}  {state(event.status)}  {dim(stats_line(stats))}")
             click.echo(plain(reason or "no reason was given"))

@@ -7,7 +7,7 @@ records that `Session.apply` will accept. Nothing has changed until those are co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, assert_never
+from typing import TypeAlias, assert_never, get_args
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.core.ids import query_id
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
 from holdfast.core.queries import (
     Answer,
+    ChildQuery,
     Failure,
     Query,
     TimerQuery,
@@ -223,8 +224,8 @@ def decide_pause(
         msgspec.structs.replace(query, id=query_id(session.queries_asked + i)) for i, query in enumerate(queries)
     ]
     record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
-    if wake not in ("all", "first"):
-        raise InvalidValueError("pause", "wake must be 'all' or 'first'")
+    if wake not in get_args(Wake):
+        raise InvalidValueError("pause", f"wake must be one of {', '.join(get_args(Wake))}")
     session.check(record)
     return record
 
@@ -261,8 +262,9 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
 
     A session that waits for a timer or a timeout is not idle before that is due: the clock still owes it an answer.
+    Nor is one that waits for a child, which has a time of its own.
     """
-    if session.state is not State.PAUSED:
+    if session.state is not State.PAUSED or any(isinstance(p.query, ChildQuery) for p in session.pending.values()):
         return []
     last_due = max((p.due_at for p in session.pending.values() if p.due_at is not None), default=0)
     idle_since = max(session.metrics.last_activity_at, last_due)

@@ -24,6 +24,10 @@ from holdfast.core.values import Json
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
+    queries: list[Query] = []
+    result: Json = None
+    error: str | None = None
+    stats: dict[str, Any] = {}
     replayed: bool = False
     status: ClassVar[str]
 
@@ -43,10 +47,12 @@ class RunningEvent(_Event, frozen=True):
 
     waits_for: list[str] = []
     """The kinds of query it waits for meanwhile: `timer`, `child`, or what a driver answers."""
+    why: str = ""
+    """Why it does not go on here, if it does not."""
     status = "running"
 
     def _told(self) -> dict[str, Any]:
-        return {"waits_for": self.waits_for} if self.waits_for else {}
+        return {key: told for key, told in (("waits_for", self.waits_for), ("why", self.why)) if told}
 
 
 class AcceptedEvent(_Event, frozen=True):
@@ -62,7 +68,6 @@ class AcceptedEvent(_Event, frozen=True):
 class PausedEvent(_Event, frozen=True):
     """The program asks."""
 
-    queries: list[Query]
     due_at: dict[str, int] = {}
     """When a query lapses (unix ms), for those that do."""
     status = "needs_response"
@@ -82,8 +87,6 @@ class PausedEvent(_Event, frozen=True):
 
 
 class _EndedEvent(_Event, frozen=True, kw_only=True):
-    stats: dict[str, Any]
-
     def to_json(self) -> dict[str, Any]:
         return {**super().to_json(), "stats": self.stats}
 
@@ -91,7 +94,6 @@ class _EndedEvent(_Event, frozen=True, kw_only=True):
 class CompletedEvent(_EndedEvent, frozen=True):
     """The program returned."""
 
-    result: Json
     status = "completed"
 
     def _told(self) -> dict[str, Any]:
@@ -101,7 +103,6 @@ class CompletedEvent(_EndedEvent, frozen=True):
 class FailedEvent(_EndedEvent, frozen=True):
     """The program raised, or broke one of its limits."""
 
-    error: str
     error_kind: str = "error"
     status = "error"
 

@@ -14,8 +14,8 @@ from holdfast.core.budget import Budget, Price
 from holdfast.core.queries import Answer, Failure, Query, Usage
 from holdfast.core.values import Json
 
-Wake: TypeAlias = Literal["all", "first"]
-"""When a pause ends: once every pending query is answered, or at the first answer that the program has not seen."""
+Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
+"""When a pause ends: once every pending query is answered, also at the first failure, or at any first answer."""
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):

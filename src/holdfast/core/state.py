@@ -20,8 +20,9 @@ the session itself: a PAUSED session whose pause is over *wakes*, that is, becom
 of its own, because it follows from what is recorded. A pause waits for every query that is pending: those it asked, and
 those left over from pauses that ended before. It is over
 
-    wake "all"     when no query is pending,
-    wake "first"   when there is an answer that the program has not been given.
+    wake "all"              when no query is pending,
+    wake "all_or_failure"   then, or when there is a failure that the program has not been given,
+    wake "first"            when there is an answer that the program has not been given.
 
 An answer is given to the program when the session wakes. One that arrives while the program runs (its query was left
 over from a pause that ended at its first answer) is kept, and given at the next waking. So which answers a program gets
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
@@ -149,6 +150,7 @@ class Session:
         self.withdrawn: set[str] = set()
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
+        self._failure_undelivered = False
         self.queries_asked = 0
         self.asked_last = 0
         """How many queries the last pause asked; 0 if it went on waiting for earlier ones."""
@@ -212,6 +214,7 @@ class Session:
         if self.state is State.PAUSED and self._pause_is_over():
             self._enter(State.RUNNING)
             self.undelivered.clear()
+            self._failure_undelivered = False
             self.metrics.rounds += 1
         self.metrics.tick(entry.at, self.state is State.PAUSED)
         if self.ended is not None:
@@ -223,7 +226,15 @@ class Session:
         self._legal = TRANSITIONS[state]
 
     def _pause_is_over(self) -> bool:
-        return not self.pending if self.wake == "all" else bool(self.undelivered)
+        match self.wake:
+            case "all":
+                return not self.pending
+            case "all_or_failure":
+                return not self.pending or self._failure_undelivered
+            case "first":
+                return bool(self.undelivered)
+            case _:
+                assert_never(self.wake)
 
     # --- what each record does -----------------------------------------------------------------
 
@@ -258,6 +269,7 @@ class Session:
         self.settled[record.query_id] = settled
         self.undelivered.append(record.query_id)
         if isinstance(record.answer, Failure):
+            self._failure_undelivered = True
             self.metrics.failures += 1
         if isinstance(query, LlmQuery):
             price = price_for(query, self.started.prices) if self.started else None

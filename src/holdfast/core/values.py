@@ -132,6 +132,17 @@ def _decoder_of(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(kind)
 
 
+def own_copy(value: Json) -> Json:
+    """A value that shares nothing changeable with the given one, in the form it has when it is read back."""
+    return msgspec.json.decode(_encoder.encode(value)) if isinstance(value, (dict, list, tuple)) else value
+
+
+def own_copy_of(struct: T) -> T:
+    """A struct that shares nothing changeable with the given one, as it is when it is read back."""
+    copied: T = _decoder_of(type(struct)).decode(_encoder.encode(struct))
+    return copied
+
+
 def check_number(number: object, what: str, least: int = MIN_INTEGER) -> None:
     """Raise `InvalidValueError` unless `number` is an integer from `least` to 64 bits."""
     if type(number) is not int or not least <= number <= MAX_INTEGER:

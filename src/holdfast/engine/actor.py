@@ -14,11 +14,12 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
+
 from holdfast.core.decide import (
     CancelMessage,
     Decision,
     FeedMessage,
-    Given,
     Message,
     WakeMessage,
     decide,
@@ -27,27 +28,18 @@ from holdfast.core.decide import (
     decide_pause,
 )
 from holdfast.core.errors import BudgetExceededError, HoldfastError, InvalidValueError
-from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_after, reply_of
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, reply_of
 from holdfast.core.queries import ChildQuery, Failure, Query, ToolQuery
-from holdfast.core.records import (
-    AnsweredRecord,
-    AttemptedRecord,
-    CompletedRecord,
-    Entry,
-    FailedRecord,
-    PausedRecord,
-    Record,
-    RefusedRecord,
-)
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record, RefusedRecord
 from holdfast.core.replay import OUTCOMES, Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
-from holdfast.core.values import checked, preview
 from holdfast.engine import state_tool
 from holdfast.engine.drivers import Driver
+from holdfast.engine.rebuild import rebuild, resume
 from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Asked, Instance, Raised, Returned, Step
-from holdfast.programs.errors import DivergenceError, ProgramNotFoundError
+from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
 from holdfast.store.errors import LeaseLostError, PositionConflictError, StateConflictError
@@ -67,6 +59,7 @@ class Actor:
         self.id = session_id
         self.lock = asyncio.Lock()
         self.effects: dict[str, asyncio.Task[None]] = {}
+        """Effects under way, by query."""
         self.slotted: dict[str, Driver] = {}
         """Queries for whose effects a driver's slot is taken."""
         self.recovering: set[str] = set()
@@ -84,6 +77,8 @@ class Actor:
         self._batch: list[Entry] = []
         self._writes: list[StateWrite] = []
         self._launches: list[Query] = []
+        self._dropped: list[str] = []
+        """Child queries that nobody waits for any more."""
 
     @property
     def session(self) -> Session:
@@ -91,35 +86,35 @@ class Actor:
         return self._tracker.session
 
     @property
+    def is_loaded(self) -> bool:
+        return self._tracker is not None
+
+    @property
     def is_busy(self) -> bool:
         """Whether something would be interrupted if the actor were forgotten."""
-        return self.lock.locked() or bool(self.effects) or self._thinking is not None or self._epoch is not None
+        return self.lock.locked() or self.is_under_way or self._epoch is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether effects or a long step are running here."""
+        return bool(self.effects) or self._thinking is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the program could go on, but not in this process."""
+        return self.session.state is State.RUNNING and self._thinking is None and self._waking is not None
 
     @property
     def lease(self) -> Lease | None:
         """The lease that is held, if one is."""
         return None if self._epoch is None else Lease(self.id, self._engine.owner, self._epoch, 0)
 
-    # --- beginnings --------------------------------------------------------------------------------
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Everything that runs on behalf of the session."""
+        return [task for task in (*self.effects.values(), self._thinking, self._keeper) if task is not None]
 
-    async def begin(self, records: Sequence[Record]) -> Event:
-        """A new session, run to its first pause."""
-        async with self.lock:
-            self._tracker = Tracker(self.id)
-            with self._undone_on_error():
-                self._record(records)
-                await self._advance()
-                await self._commit("start")
-            return self.event()
-
-    @contextlib.contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Nothing that was not committed is kept."""
-        try:
-            yield
-        except BaseException:
-            self.forget()
-            raise
+    # --- what it knows -----------------------------------------------------------------------------
 
     async def load(self) -> Session:
         """What the journal says. Read again only after somebody else has written."""
@@ -150,22 +145,41 @@ class Actor:
     def forget(self) -> None:
         """Drop everything; the journal has it."""
         self._close_instance()
-        for task in (*self.effects.values(), self._thinking, self._keeper):
-            if task is not None and task is not asyncio.current_task():
+        for task in self.tasks:
+            if task is not asyncio.current_task():
                 task.cancel()
         for asked in [asked for asked in self.slotted if asked not in self.effects]:
             self.slotted.pop(asked).slots.give_back()
-        self.effects = {}
-        self.recovering = set()
+        self.effects, self.recovering = {}, set()
         self._tracker = self._instance = self._thinking = self._keeper = self._waking = self._epoch = None
-        self._history, self._batch, self._writes, self._launches = [], [], [], []
+        self._history, self._batch, self._writes, self._launches, self._dropped = [], [], [], [], []
+
+    @contextlib.contextmanager
+    def _undone_on_error(self) -> Iterator[None]:
+        """Nothing that was not committed is kept."""
+        try:
+            yield
+        except BaseException:
+            self.forget()
+            raise
 
     # --- messages ----------------------------------------------------------------------------------
+
+    async def begin(self, records: Sequence[Record]) -> Event:
+        """A new session, run to its first pause."""
+        async with self.lock:
+            self._tracker = Tracker(self.id)
+            with self._undone_on_error():
+                self._record(records)
+                await self._advance()
+                await self._commit("start")
+            return self.event()
 
     async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
         """Decide a message, do what follows from it, and say so once it is durable."""
         async with self.lock:
             session = await self.load()
+            message = self._addressed(message)
             try:
                 decision = decide(session, message, self._engine.now())
             except HoldfastError:
@@ -173,19 +187,30 @@ class Actor:
                 raise
             if not decision.records:
                 await self._check_fresh()
-            if isinstance(message, WakeMessage) and not self._engine.knows(session):
+            if isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
             with self._undone_on_error():
                 self._record(decision.records)
                 asleep = session.state is State.PAUSED
-                await self._advance()
-                if decision.records or takes:
-                    await self._commit(_reason(message, asleep), takes)
+                await self._go_on()
+                await self._commit_if_needed(_reason(message, asleep), takes)
             if decision.is_replay:
                 return await self._repeat(decision)
             if not isinstance(message, FeedMessage):
                 return self.event()
             return self._accepted() if asleep else self._reply()
+
+    def _addressed(self, message: Message) -> Message:
+        """An answer without a query id goes to the only query that is offered, where drivers answer the others."""
+        if not isinstance(message, FeedMessage) or len(self.session.pending) < 2:
+            return message
+        if all(given.query_id is not None for given in message.answers) or len(offered := self.offered()) != 1:
+            return message
+        answers = [
+            given if given.query_id is not None else msgspec.structs.replace(given, query_id=offered[0])
+            for given in message.answers
+        ]
+        return msgspec.structs.replace(message, answers=answers)
 
     async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
         """Append what a decision about the session comes to; False if that is nothing."""
@@ -201,22 +226,47 @@ class Actor:
         """Go on with whatever a process that is gone has left: a step, an effect, a child."""
         async with self.lock:
             session = await self.refresh()
-            if session.is_terminal:
+            if session.is_terminal or not self._engine.knows(session):
                 return
             with self._undone_on_error():
-                if session.state is State.RUNNING and self._thinking is None:
-                    await self._advance()
-                orphans = self._orphans()
-                self._launches += [query for query in orphans if not isinstance(query, ChildQuery)]
-                if self._batch or self._launches or self._thinking is not None:
-                    await self._commit("takeover")
-            for query in orphans:
-                if isinstance(query, ChildQuery):
-                    self._engine.begin_child(self.id, query)
+                await self._go_on()
+                self._launches += [query for query in self._orphans() if query not in self._launches]
+                await self._commit_if_needed("takeover")
+
+    async def attempt(self, asked: str, driver: str) -> int | None:
+        """The number of a new attempt, once it is durable; None if the query is not pending any more."""
+        async with self.lock:
+            session = await self.load()
+            if asked not in session.pending:
+                return None
+            with self._undone_on_error():
+                self._record([AttemptedRecord(query_id=asked, driver=driver)])
+                await self._commit("attempt")
+            return self.session.pending[asked].attempts
+
+    async def renew(self) -> None:
+        """Hold on to the lease, or let go of it if nothing is under way any more."""
+        async with self.lock:
+            if self._epoch is not None:
+                with self._undone_on_error():
+                    await self._commit("renew")
 
     async def _repeat(self, decision: Decision) -> Event:
+        """The reply that the message got the first time, found in the journal."""
         entries = [entry async for entry in self._engine.store.journal(self.id)]
-        return reply_after(self.id, entries, max(decision.replayed))
+        event = reply_after(self.id, entries, max(decision.replayed))
+        asked = {
+            query.id: query
+            for entry in entries
+            if isinstance(entry.record, PausedRecord)
+            for query in entry.record.queries
+        }
+        if isinstance(event, AcceptedEvent):
+            remaining = [each for each in event.remaining if not self._engine.drives(asked[each])]
+            return msgspec.structs.replace(event, remaining=remaining)
+        if isinstance(event, PausedEvent):
+            return msgspec.structs.replace(event, queries=[q for q in event.queries if not self._engine.drives(q)])
+        return event
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -232,7 +282,7 @@ class Actor:
         session = self.session
         if session.state is State.PAUSED and (offered := self.offered()):
             return paused_event(self.id, [session.pending[asked] for asked in offered])
-        if session.state is State.PAUSED:
+        if session.ended is None:
             return self._engine.running_event(session)
         return event_of(session, self._engine.now())
 
@@ -241,26 +291,30 @@ class Actor:
         return self._accepted() if isinstance(event, AcceptedEvent) else self.event()
 
     def _accepted(self) -> Event:
-        return AcceptedEvent(session_id=self.id, remaining=self.offered())
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether the program could go on, but not in this process."""
-        return self.session.state is State.RUNNING and self._thinking is None and self._waking is not None
+        remaining = self.offered()
+        return AcceptedEvent(session_id=self.id, remaining=remaining) if remaining else self.event()
 
     # --- running the program -----------------------------------------------------------------------
 
     def _record(self, records: Sequence[Record]) -> None:
         """Add records to the batch, and fold them in."""
         assert self._tracker is not None
+        session = self._tracker.session
         for record in records:
-            entry = Entry(self._tracker.session.position + 1, self._engine.now(), record)
+            children = [asked for asked, p in session.pending.items() if isinstance(p.query, ChildQuery)]
+            entry = Entry(session.position + 1, self._engine.now(), record)
             self._waking = self._tracker.apply(entry) or self._waking
             self._batch.append(entry)
+            self._dropped += [asked for asked in children if asked in session.withdrawn]
+
+    async def _go_on(self) -> None:
+        if self.session.state is State.PAUSED:
+            await self._answer_state()
+        await self._advance()
 
     async def _advance(self) -> None:
         """Run the program for as long as it can go on, adding what it does to the batch."""
-        while self.session.state is State.RUNNING and self._waking is not None:
+        while self.session.state is State.RUNNING and self._waking is not None and self._thinking is None:
             try:
                 instance = self._instance or await self._rebuild()
             except ProgramNotFoundError:
@@ -268,10 +322,12 @@ class Actor:
                     raise
                 return  # the answers are kept; a process that has the program will go on
             waking, self._waking = self._waking, None
-            step = _resume(instance, waking)
+            step = resume(instance, waking)
             if isinstance(step, Awaitable):
                 thought = asyncio.ensure_future(step)
+                self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
                 done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
+                self._instance = instance
                 if not done:
                     self._thinking = asyncio.create_task(self._think(thought))
                     return
@@ -288,8 +344,7 @@ class Actor:
                 if self.session.state is State.RUNNING:
                     with self._undone_on_error():
                         self._outcome(step)
-                        await self._answer_state()
-                        await self._advance()
+                        await self._go_on()
                         await self._commit("step")
         except StaleError:
             pass
@@ -298,11 +353,12 @@ class Actor:
 
     def _outcome(self, step: Step) -> None:
         session, now = self.session, self._engine.now()
-        self._record([checked(note, "note") for note in step.notes])
+        self._record(step.notes)
         match step:
             case Asked():
+                withdrawn = [asked for asked in step.withdrawn if asked in session.pending]
                 try:
-                    paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=step.withdrawn)
+                    paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
                 except (BudgetExceededError, InvalidValueError) as error:
                     self._record([RefusedRecord(queries=len(step.queries), failure=Failure(str(error), error.kind))])
                     return
@@ -312,6 +368,8 @@ class Actor:
                 self._record([decide_complete(session, result)])
             case Raised(error=error_text, kind=kind):
                 self._record([decide_fail(session, error_text, kind)])
+            case _:
+                assert_never(step)
 
     async def _answer_state(self) -> None:
         """Answer what the program asks of the durable state; writes go into the commit that records the answer."""
@@ -324,20 +382,9 @@ class Actor:
                 self._record([AnsweredRecord(query_id=asked, answer=answer, by="state")])
 
     async def _rebuild(self) -> Instance:
-        """The program as it was before the present waking, by running it again on its journal."""
-        self._instance = None
-        tracker = Tracker(self.id)
-        instance: Instance | None = None
-        waking: Waking | None = None
-        for entry in self._history or self._batch[:1]:
-            if isinstance(entry.record, OUTCOMES) and waking is not None and instance is not None:
-                step = _resume(instance, waking)
-                _compare(self.id, entry, await step if isinstance(step, Awaitable) else step)
-                waking = None
-            waking = tracker.apply(entry) or waking
-            if instance is None:
-                instance = self._engine.create(tracker.session)
-        assert instance is not None
+        """The program as it was before the present waking."""
+        entries = self._history or self._batch[:1]
+        instance = await rebuild(self.id, entries, self._engine.create)
         instance.session = self.session
         self._instance, self._history = instance, []
         return instance
@@ -360,35 +407,50 @@ class Actor:
         orphans = [
             pending
             for asked, pending in self.session.pending.items()
-            if self._engine.attends(pending.query, pending.attempts) and asked not in self.effects
+            if self._engine.attends(pending.query, pending.attempts)
+            and asked not in self.effects
+            and asked not in self.slotted
         ]
         self.recovering |= {pending.query.id for pending in orphans if pending.attempts}
         return [pending.query for pending in orphans]
 
-    async def attempt(self, asked: str, driver: str) -> int | None:
-        """The number of a new attempt, once it is durable; None if the query is not pending any more."""
-        async with self.lock:
-            session = await self.load()
-            if asked not in session.pending:
-                return None
-            with self._undone_on_error():
-                self._record([AttemptedRecord(query_id=asked, driver=driver)])
-                await self._commit("attempt")
-            return self.session.pending[asked].attempts
-
-    async def settle(self, given: Given, by: str) -> None:
-        """Take the answer of an effect."""
-        self.effects.pop(given.query_id or "", None)
-        await self._engine.deliver(self.id, FeedMessage([given], by))
+    def _launch(self, queries: Sequence[Query]) -> None:
+        """Begin what has become durable; stop what is not waited for any more."""
+        pending = self.session.pending
+        for query in queries:
+            if query.id not in pending:
+                if query.id in self.slotted and query.id not in self.effects:
+                    self.slotted.pop(query.id).slots.give_back()
+            elif isinstance(query, ChildQuery):
+                self._engine.begin_child(self.id, query)
+            elif query.id not in self.effects:
+                self.effects[query.id] = asyncio.create_task(self._engine.execute(self, query))
+        for asked, task in list(self.effects.items()):
+            if asked not in pending and task is not asyncio.current_task():
+                task.cancel()
+                del self.effects[asked]
+        dropped, self._dropped = self._dropped, []
+        for asked in dropped:
+            self._engine.drop_child(self.session, asked)
 
     # --- commits -----------------------------------------------------------------------------------
+
+    async def _commit_if_needed(self, reason: str, takes: Sequence[int] = ()) -> None:
+        claims = self._thinking is not None and self._epoch is None
+        driven = [query for query in self._launches if not isinstance(query, ChildQuery)]
+        if self._batch or takes or claims or driven:
+            await self._commit(reason, takes)
+        else:
+            launches, self._launches = self._launches, []
+            self._launch(launches)
 
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
         session = self.session
         launches, self._launches = self._launches, []
-        driven = [query for query in launches if not isinstance(query, ChildQuery)]
-        holds = not session.is_terminal and bool(self._thinking or self.effects or driven)
+        under_way = [asked for asked in self.effects if asked in session.pending]
+        driven = [q for q in launches if not isinstance(q, ChildQuery) and q.id in session.pending]
+        holds = not session.is_terminal and bool(self._thinking or under_way or driven)
         commit = Commit(
             session_id=self.id,
             expected=self._committed,
@@ -408,25 +470,14 @@ class Actor:
             raise StaleError from error
         self._committed, self._batch, self._writes = receipt.position, [], []
         self._epoch = receipt.epoch if holds else None
-        if not holds and self._keeper is not None and self._keeper is not asyncio.current_task():
-            self._keeper.cancel()
-            self._keeper = None
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(self._engine.keep(self))
-        for query in launches:
-            if isinstance(query, ChildQuery):
-                self._engine.begin_child(self.id, query)
-            elif query.id in session.pending and query.id not in self.effects:
-                self.effects[query.id] = asyncio.create_task(self._engine.execute(self, query))
+        self._launch(launches)
         if session.is_terminal:
             self._end()
         self._engine.committed(session)
 
     def _end(self) -> None:
-        for task in self.effects.values():
-            if task is not asyncio.current_task():
-                task.cancel()
-        self.effects = {}
         if self._thinking is not None and self._thinking is not asyncio.current_task():
             self._thinking.cancel()
         self._close_instance()
@@ -438,12 +489,9 @@ class Actor:
             with contextlib.suppress(Exception):
                 instance.close()
 
-    async def renew(self) -> None:
-        """Hold on to the lease, with a commit of nothing."""
-        async with self.lock:
-            if self._epoch is not None:
-                with self._undone_on_error():
-                    await self._commit("renew")
+    def kept(self) -> None:
+        """The keeper has ended."""
+        self._keeper = None
 
 
 def _reason(message: Message, asleep: bool) -> str:
@@ -456,42 +504,3 @@ def _reason(message: Message, asleep: bool) -> str:
             return "timer"
         case _:
             assert_never(message)
-
-
-def _resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
-    if waking.refusal is not None:
-        return instance.refuse(waking.at, waking.refusal)
-    return instance.resume(waking.at, waking.answers)
-
-
-def _compare(session_id: str, entry: Entry, step: Step) -> None:
-    """Raise `DivergenceError` unless a replayed step is what was recorded."""
-    record = entry.record
-    match record, step:
-        case PausedRecord(), Asked():
-            if record.queries == step.queries and sorted(record.withdrawn) == sorted(step.withdrawn):
-                return
-        case RefusedRecord(), Asked():
-            if record.queries == len(step.queries):
-                return
-        case CompletedRecord(), Returned():
-            if record.result == step.result:
-                return
-        case FailedRecord(), Raised():
-            return
-        case _:
-            pass
-    where = step.where if isinstance(step, Asked) else ""
-    raise DivergenceError(session_id, entry.position, _told(record), _told(step), where)
-
-
-def _told(what: Record | Step) -> str:
-    match what:
-        case PausedRecord(queries=list(queries)) | Asked(queries=queries):
-            return "; ".join(f"{query.id} {preview(query)}" for query in queries) or "nothing new"
-        case CompletedRecord(result=result) | Returned(result=result):
-            return f"the result {preview(result)}"
-        case FailedRecord(error=error) | Raised(error=error):
-            return f"the error {error}"
-        case _:
-            return preview(what)

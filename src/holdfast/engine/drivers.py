@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -113,15 +114,19 @@ class Driver:
         self._probe = probe
         self.slots = Slots(concurrency)
         self._wants_attempt = _takes_attempt(effect, name)
+        self._is_async = inspect.iscoroutinefunction(effect) or inspect.iscoroutinefunction(
+            getattr(effect, "__call__", None)  # noqa: B004 - an object whose call is async
+        )
 
     async def run(self, query: Query, attempt: Attempt) -> Given:
         """Execute the effect and give back its answer; an exception is an answer too."""
         try:
             if isinstance(query, ToolQuery):
                 extra = {"attempt": attempt} if self._wants_attempt else {}
-                outcome = self._effect(**query.arguments, **extra)
+                call = partial(self._effect, **query.arguments, **extra)
             else:
-                outcome = self._effect(*((query, attempt) if self._wants_attempt else (query,)))
+                call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
+            outcome = call() if self._is_async else await asyncio.to_thread(call)
             return _answer(await outcome if isinstance(outcome, Awaitable) else outcome, query.id)
         except asyncio.CancelledError:
             raise
@@ -139,9 +144,9 @@ class Driver:
                 try:
                     found = self._probe(attempt)
                     found = await found if isinstance(found, Awaitable) else found
+                    return None if isinstance(found, NotDone) else _answer(found, query.id)
                 except Exception as error:
                     return _unknown(self.name, query.id, f"its probe failed: {error}")
-                return None if isinstance(found, NotDone) else _answer(found, query.id)
             case _:
                 return _unknown(self.name, query.id, "the process that ran it died before it wrote down the outcome")
 

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage, decide, decide_start
-from holdfast.core.errors import HoldfastError, SessionExistsError
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, WakeMessage, decide, decide_start
+from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.events import Event, PausedEvent, RunningEvent
 from holdfast.core.ids import check_id
 from holdfast.core.queries import Answer, ChildQuery, Failure, Query, TimerQuery, ToolQuery, Value, kind_of
-from holdfast.core.records import CompletedRecord, Parent, Program, Record, StartedRecord
-from holdfast.core.state import Session
+from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, Record, StartedRecord
+from holdfast.core.state import Session, State
 from holdfast.engine.actor import Actor, StaleError
 from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError
@@ -72,8 +72,9 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for actor in self._actors.values():
-            lease = actor.lease
+            lease, tasks = actor.lease, actor.tasks
             actor.forget()
+            await asyncio.gather(*tasks, return_exceptions=True)
             if lease is not None:
                 with contextlib.suppress(HoldfastError):
                     await self.store.release(lease)
@@ -132,8 +133,12 @@ class Engine:
         return program is not None and kind is not None and kind.knows(program)
 
     def running_event(self, session: Session) -> RunningEvent:
+        """What is said of a session that needs no host now, and why it may stand still here."""
         waits: list[str] = sorted({kind_of(p.query) for p in session.pending.values()})
-        return RunningEvent(session_id=session.id, waits_for=waits)
+        why = ""
+        if session.state is State.RUNNING and not self.knows(session) and session.started is not None:
+            why = f"program '{session.started.program.name}' is not available here; a process that has it will go on"
+        return RunningEvent(session_id=session.id, waits_for=waits, why=why)
 
     def committed(self, session: Session) -> None:
         """A commit of a session is durable: set its timers, and tell its parent if it has ended."""
@@ -151,12 +156,19 @@ class Engine:
         check_id(session_id, "session id")
         takes: list[int] = []
         for _ in range(RETRIES):
+            actor = self._actor(session_id)
             try:
-                return await self._actor(session_id).take(message, takes)
+                if not actor.is_under_way:
+                    return await actor.take(message, takes)
+                # Whoever sent this may be cancelled; the effects that run here must not be.
+                return await asyncio.shield(asyncio.ensure_future(actor.take(message, takes)))
             except StaleError:
                 continue
             except MessageTakenError:
                 takes = []
+            except SessionNotFoundError:
+                self.drop(session_id)
+                raise
             except LeaseHeldError:
                 posted = await self._post(session_id, message, wait)
                 if isinstance(posted, RunningEvent):
@@ -164,10 +176,13 @@ class Engine:
                 takes = posted
         raise ContentionError(session_id, RETRIES)
 
-    async def wake(self, session_id: str) -> None:
-        """Look at what is due in a session, unless somebody else owns it or beats us to it."""
+    async def wake(self, session_id: str) -> bool:
+        """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
+        actor = self._actor(session_id)
         with contextlib.suppress(StaleError, LeaseHeldError):
-            await self._actor(session_id).take(WakeMessage())
+            await actor.take(WakeMessage())
+            return self.knows(actor.session)
+        return True
 
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
         """Write what the minder decided about a session; False if that was nothing, or somebody was quicker."""
@@ -176,54 +191,85 @@ class Engine:
         except (StaleError, LeaseHeldError):
             return False
 
-    async def attend(self, session_id: str) -> None:
-        """Go on with what was left undone, unless somebody else owns the session or beats us to it."""
+    async def attend(self, session_id: str) -> bool:
+        """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
+        actor = self._actor(session_id)
         with contextlib.suppress(StaleError, LeaseHeldError, ProgramNotFoundError):
-            await self._actor(session_id).attend()
+            await self._take_mail(actor)
+            await actor.attend()
+            return self.knows(actor.session)
+        return True
 
     async def execute(self, actor: Actor, query: Query) -> None:
         """Run the effect of a query and bring its answer home."""
         driver = self.drivers.find(query)
         if driver is None:
             return
-        if query.id not in actor.slotted:
-            await driver.slots.take()
-            actor.slotted[query.id] = driver
         try:
-            given = await self._effect(actor, query, driver)
-        except (StaleError, LeaseHeldError):
-            return  # somebody else owns the session now, and goes on with it
-        finally:
-            if actor.slotted.pop(query.id, None) is not None:
-                driver.slots.give_back()
-        if given is not None:
+            if query.id not in actor.slotted:
+                await driver.slots.take()
+                actor.slotted[query.id] = driver
             try:
-                await actor.settle(given, driver.name)
-            except HoldfastError as error:
-                self.report(actor.id, error)
+                given = await self._effect(actor, query, driver)
+            finally:
+                if actor.slotted.pop(query.id, None) is not None:
+                    driver.slots.give_back()
+            if given is not None:
+                await self.deliver(actor.id, FeedMessage([given], driver.name))
+        except (StaleError, LeaseHeldError):
+            pass  # somebody else owns the session now, and goes on with it
+        except HoldfastError as error:
+            self.report(actor.id, error)
+        finally:
+            if actor.effects.get(query.id) is asyncio.current_task():
+                del actor.effects[query.id]
+                self._spawn(self._let_go(actor))
+
+    async def _let_go(self, actor: Actor) -> None:
+        """Release a session that is held for nothing any more."""
+        if actor.lease is not None and not actor.is_under_way:
+            with contextlib.suppress(StaleError, HoldfastError):
+                await actor.renew()
 
     def begin_child(self, parent: str, query: ChildQuery) -> None:
         """Start the session that a query asks for, or find out what became of it."""
         self._spawn(self._run_child(parent, query))
 
+    def drop_child(self, parent: Session, asked: str) -> None:
+        """End the session of a query that nobody waits for any more."""
+        self._spawn(self._cancel_child(parent, asked))
+
+    async def _cancel_child(self, parent: Session, asked: str) -> None:
+        reason = f"its parent {parent.id} does not wait for it any more"
+        if isinstance(parent.ended, CancelledRecord):
+            reason = f"its parent {parent.id} was cancelled: {parent.ended.reason or 'no reason was given'}"
+        with contextlib.suppress(HoldfastError):
+            await self.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
+
     async def keep(self, actor: Actor) -> None:
         """Hold a lease, and take the messages that others send meanwhile."""
-        with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
-            while True:
-                for item in await self.store.mailbox(actor.id):
-                    with contextlib.suppress(HoldfastError):
-                        await self._take(actor, item.message, item.number)
-                if not await changes.changed(timeout=self.lease_ms / 3000):
-                    await actor.renew()
+        try:
+            with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
+                while actor.lease is not None:
+                    await self._take_mail(actor)
+                    if not await changes.changed(timeout=self.lease_ms / 3000):
+                        await actor.renew()
+        except HoldfastError as error:
+            self.report(actor.id, error)
+        finally:
+            actor.kept()
 
     # --- inside ----------------------------------------------------------------------------------------
 
-    async def _take(self, actor: Actor, message: Message, number: int) -> None:
-        try:
-            await actor.take(message, takes=[number])
-        except HoldfastError:
-            # Refused: the sender will find out why, as soon as the message is out of the way.
-            await actor.take(WakeMessage(), takes=[number])
+    async def _take_mail(self, actor: Actor) -> None:
+        for item in await self.store.mailbox(actor.id):
+            try:
+                await actor.take(item.message, takes=[item.number])
+            except (LeaseHeldError, MessageTakenError):
+                raise
+            except HoldfastError:
+                # Refused: the sender will find out why, as soon as the message is out of the way.
+                await actor.take(WakeMessage(), takes=[item.number])
 
     def _actor(self, session_id: str) -> Actor:
         actor = self._actors.get(session_id)
@@ -248,8 +294,6 @@ class Engine:
 
     async def start(self, session_id: str, started: StartedRecord, wait: float | None = None) -> Event:
         check_id(session_id, "session id")
-        if session_id in self._actors:
-            raise SessionExistsError(session_id)
         actor = Actor(self, session_id)
         event = await actor.begin([started])
         self._actors[session_id] = actor
@@ -259,6 +303,7 @@ class Engine:
         for _ in range(RETRIES):
             actor = self._actor(session_id)
             try:
+                await self._take_mail(actor)
                 await actor.attend()
                 async with actor.lock:
                     await actor.refresh()
@@ -267,6 +312,9 @@ class Engine:
                 continue
             except LeaseHeldError:
                 return RunningEvent(session_id=session_id)
+            except SessionNotFoundError:
+                self.drop(session_id)
+                raise
         raise ContentionError(session_id, RETRIES)
 
     async def until_needed(self, session_id: str, event: Event, wait: float | None) -> Event:
@@ -284,21 +332,23 @@ class Engine:
                     await actor.refresh()
                     event = actor.event()
                     stuck = actor.is_stuck and (await self.store.session(session_id)).owner is None
-                if stuck or await self._waits_for_hosts_of_children(actor):
+                if stuck or self._waits_for_host_of_child(actor):
                     break
                 if isinstance(event, RunningEvent):
                     pause = CHILD_LOOK_MS / 1000 if "child" in event.waits_for else None
                     await changes.changed(timeout=min((t for t in (left, pause) if t is not None), default=None))
         return event
 
-    async def _waits_for_hosts_of_children(self, actor: Actor) -> bool:
-        """Whether nothing goes on here because the only thing waited for is children that wait for a host."""
-        pending = list(actor.session.pending.values())
-        if not pending or not all(isinstance(p.query, ChildQuery) for p in pending):
+    def _waits_for_host_of_child(self, actor: Actor) -> bool:
+        """Whether a session stands still because every child it waits for, or one of theirs, needs a host."""
+        pending = [p.query for p in actor.session.pending.values() if not isinstance(p.query, TimerQuery)]
+        if not pending or not all(isinstance(query, ChildQuery) for query in pending):
             return False
-        for each in pending:
-            child = self._actors.get(child_session_id(actor.id, each.query.id))
-            if child is None or child.lock.locked() or not isinstance(child.event(), PausedEvent):
+        for query in pending:
+            child = self._actors.get(child_session_id(actor.id, query.id))
+            if child is None or not child.is_loaded or child.lock.locked():
+                return False
+            if not isinstance(child.event(), PausedEvent) and not self._waits_for_host_of_child(child):
                 return False
         return True
 
@@ -349,6 +399,19 @@ class Engine:
 
     async def _run_child(self, parent: str, query: ChildQuery) -> None:
         child_id = child_session_id(parent, query.id)
+        try:
+            session = await self.store.load(child_id)
+        except SessionNotFoundError:
+            await self._start_child(child_id, parent, query)
+        except HoldfastError as error:
+            self.report(child_id, error)
+        else:
+            if session.is_terminal:
+                await self._tell_parent(session, Parent(parent, query.id))
+            else:
+                await self.attend(child_id)
+
+    async def _start_child(self, child_id: str, parent: str, query: ChildQuery) -> None:
         started = decide_start(
             Program(kind="native", name=query.program, source=query.source),
             ctx=query.ctx,
@@ -358,11 +421,7 @@ class Engine:
         try:
             await self.start(child_id, started, wait=0)
         except SessionExistsError:
-            session = await self.store.load(child_id)
-            if session.is_terminal:
-                await self._tell_parent(session, Parent(parent, query.id))
-            else:
-                await self.attend(child_id)
+            pass  # another process was quicker
         except HoldfastError as error:
             failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
             with contextlib.suppress(HoldfastError):
@@ -377,14 +436,6 @@ class Engine:
             answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
         with contextlib.suppress(HoldfastError):
             await self.deliver(parent.session_id, FeedMessage([Given(answer, parent.query_id)], child.id))
-
-    async def children(self, session_id: str) -> list[str]:
-        session = await self.store.load(session_id)
-        return [
-            child_session_id(session_id, asked)
-            for asked, pending in session.pending.items()
-            if isinstance(pending.query, ChildQuery)
-        ]
 
 
 def child_session_id(parent: str, asked: str) -> str:

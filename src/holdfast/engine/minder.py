@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import heapq
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.decide import decide_expire
@@ -32,7 +33,10 @@ CLEAN_MS = 60_000
 """Milliseconds between looks for sessions that have been idle, or kept, for too long."""
 
 BATCH = 100
-"""Sessions taken up in one look: the rest is found by the next."""
+"""Due sessions taken up in one look: the rest is found by the next."""
+
+MOST_TIMERS = 10_000
+"""Due times kept in memory; those past that are found by looking."""
 
 
 class Minder:
@@ -45,6 +49,9 @@ class Minder:
         self._idle_ttl_ms = idle_ttl_ms
         self._keep_ended_ms = keep_ended_ms
         self._due: list[int] = []
+        self._known: set[int] = set()
+        self._foreign: set[str] = set()
+        """Sessions that cannot run here: their program is not available, or they are damaged."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._next_orphans = 0.0
@@ -62,13 +69,17 @@ class Minder:
 
     def look_at(self, due: int) -> None:
         """A timer is due then."""
-        if not self._due or due < self._due[0]:
-            self._woken.set()
+        if due in self._known or len(self._known) >= MOST_TIMERS:
+            return
+        self._known.add(due)
         heapq.heappush(self._due, due)
+        if self._due[0] == due:
+            self._woken.set()
 
     def look_soon(self) -> None:
         """Something changed that may let orphans go on."""
         self._next_orphans = 0.0
+        self._foreign.clear()
         self._woken.set()
 
     async def _run(self, engine: Engine) -> None:
@@ -79,7 +90,7 @@ class Minder:
                 engine.report("(all)", error)
             now = engine.now()
             while self._due and self._due[0] <= now:
-                heapq.heappop(self._due)
+                self._known.discard(heapq.heappop(self._due))
             patience = min(LOOK_MS, max(1, self._due[0] - now)) if self._due else LOOK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience / 1000):
@@ -87,27 +98,36 @@ class Minder:
             self._woken.clear()
 
     async def _look(self, engine: Engine) -> None:
-        for session_id, _ in await engine.store.due(engine.now(), BATCH):
-            with contextlib.suppress(HoldfastError):
-                await engine.wake(session_id)
+        for session_id, _ in await engine.store.due(engine.now(), BATCH + len(self._foreign)):
+            await self._try(session_id, engine.wake)
         clock = time.monotonic()
         if clock >= self._next_orphans:
             self._next_orphans = clock + ORPHANS_MS / 1000
             await self._adopt(engine)
         if clock >= self._next_clean:
             self._next_clean = clock + CLEAN_MS / 1000
+            self._foreign.clear()
             await self.clean(engine)
+
+    async def _try(self, session_id: str, act: Callable[[str], Awaitable[bool]]) -> None:
+        """Do something about a session; one that cannot run here is not looked at again for a while."""
+        if session_id in self._foreign:
+            return
+        try:
+            runs_here = await act(session_id)
+        except HoldfastError:
+            runs_here = False
+        if not runs_here:
+            self._foreign.add(session_id)
 
     async def _adopt(self, engine: Engine) -> None:
         filters = [SessionFilter(states=[State.RUNNING])]
         kinds = sorted({*engine.drivers.kinds, "child"})
         filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind) for kind in kinds]
         for where in filters:
-            page = await engine.store.sessions(where, limit=BATCH)
-            for row in page.rows:
+            for row in await self._all(engine, where):
                 if row.owner is None:
-                    with contextlib.suppress(HoldfastError):
-                        await engine.attend(row.session_id)
+                    await self._try(row.session_id, engine.attend)
 
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:
         """Expire sessions that were idle for too long, delete ended ones that were kept for long enough."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -12,12 +11,12 @@ import msgspec
 
 from holdfast.core.budget import Budget, Price
 from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
-from holdfast.core.errors import HoldfastError, InvalidBudgetError
+from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError
 from holdfast.core.events import Event, event_of
 from holdfast.core.ids import check_id, new_session_id
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import CompletedRecord, Entry, Fork, Program, StartedRecord
-from holdfast.core.state import Session
+from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.summary import summarize
 from holdfast.core.values import Json
@@ -95,10 +94,12 @@ class Holdfast:
 
     async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         """End a session, and the children it waits for."""
-        for child in await self._engine.children(session_id):
+        event = await self._engine.deliver(session_id, CancelMessage(reason, by))
+        children = await self.store.sessions(SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED]))
+        for row in children.rows:
             with contextlib.suppress(HoldfastError):
-                await self.cancel(child, reason or f"its parent {session_id} was cancelled", by=by)
-        return await self._engine.deliver(session_id, CancelMessage(reason, by))
+                await self.cancel(row.session_id, f"its parent {session_id} was cancelled: {reason}", by=by)
+        return event
 
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
         """What a session looks like now: phase, metrics, pending queries, who owns it."""
@@ -143,10 +144,13 @@ class Holdfast:
 
     async def fork(self, session_id: str, at: int | None = None, *, id: str | None = None) -> Event:
         """A new session with the first `at` records of another one; it goes on by itself from there."""
-        entries = [entry async for entry in self.store.journal(session_id)]
-        last = at if at is not None else len(entries)
-        if not 1 <= last <= len(entries):
-            raise ForkPositionError(session_id, last, len(entries))
+        reach = await self.store.position(session_id)
+        last = at if at is not None else reach
+        if not 1 <= last <= reach:
+            raise ForkPositionError(session_id, last, reach)
+        entries: list[Entry] = []
+        while len(entries) < last:  # and no further: what comes after may be damaged
+            entries += await self.store.read(session_id, len(entries), min(READ_LIMIT, last - len(entries)))
         new_id = check_id(id, "session id") if id else new_session_id()
         first = entries[0].record
         assert isinstance(first, StartedRecord)
@@ -157,7 +161,11 @@ class Holdfast:
             session_id=new_id, expected=0, entries=kept, summary=summarize(session), owner=self._engine.owner, hold_ms=0
         )
         await self.store.append(commit)
-        return await self._engine.resume(new_id)
+        try:
+            return await self._engine.resume(new_id)
+        except HoldfastError:
+            await self.delete(new_id)  # a fork that cannot go on is of no use to anybody
+            raise
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
         """Go on with a session here: take over what a process that is gone has left, and say what it needs."""
@@ -189,6 +197,13 @@ class Holdfast:
         self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
         self._engine.minder.look_soon()
 
+    async def clean(self) -> tuple[list[str], list[str]]:
+        """Expire sessions that were idle for too long, and delete ended ones that were kept for long enough, now.
+
+        Gives the ids of the expired and of the deleted ones.
+        """
+        return await self._engine.minder.clean(self._engine)
+
     def add_kind(self, kind: ProgramKind) -> None:
         """Make a kind of program known."""
         self._engine.add_kind(kind)
@@ -214,6 +229,9 @@ def open_holdfast(url: str | Store, **options: Any) -> Holdfast:
 def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
     if given is None or isinstance(given, Budget):
         return given
+    if unknown := sorted(set(given) - set(Budget.__struct_fields__)):
+        limits = ", ".join(Budget.__struct_fields__)
+        raise InvalidBudgetError(f"no such limit: {', '.join(map(str, unknown))} (there are: {limits})")
     try:
         return msgspec.convert(dict(given), Budget)
     except msgspec.ValidationError as error:
@@ -221,9 +239,17 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
 
 
 def _given(answers: Answers, usage: Usage | None) -> list[Given]:
-    if isinstance(answers, Mapping) and answers and all(_looks_like_query(key) for key in answers):
-        return [_one(answer, asked, None) for asked, answer in answers.items()]
-    return [_one(answers, None, usage)]
+    by_id = [key for key in answers if _looks_like_query(key)] if isinstance(answers, Mapping) else []
+    if not by_id:
+        return [_one(answers, None, usage)]
+    if len(by_id) < len(answers):
+        odd = next(key for key in answers if key not in by_id)
+        raise InvalidValueError(
+            "answers", f"{odd!r} is not a query id, as the others are; an object is fed as Value(…)"
+        )
+    if usage is not None and len(by_id) > 1:
+        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with Given(…)")
+    return [_one(answer, asked, usage) for asked, answer in answers.items()]
 
 
 def _looks_like_query(key: object) -> bool:
@@ -233,7 +259,7 @@ def _looks_like_query(key: object) -> bool:
 def _one(answer: Any, asked: str | None, usage: Usage | None) -> Given:
     match answer:
         case Given():
-            return msgspec.structs.replace(answer, query_id=asked or answer.query_id)
+            return msgspec.structs.replace(answer, query_id=asked or answer.query_id, usage=answer.usage or usage)
         case Value() | Failure():
             return Given(answer, asked, usage)
         case value:

@@ -61,7 +61,11 @@ async def _item(store: Store, namespace: str, key: str, waiting: Sequence[StateW
 
 
 async def _keys(store: Store, namespace: str, prefix: str, waiting: Sequence[StateWrite]) -> list[str]:
-    keys = set(await store.list_state(namespace, prefix=prefix))
+    keys: set[str] = set()
+    after = ""
+    while page := await store.list_state(namespace, prefix=prefix, after=after):
+        keys.update(page)
+        after = page[-1]
     for write in waiting:
         if write.namespace == namespace and write.key.startswith(prefix):
             keys = keys - {write.key} if write.delete else keys | {write.key}

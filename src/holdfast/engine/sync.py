@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
 from holdfast.core.events import Event
-from holdfast.core.records import Entry
+from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Effect
 from holdfast.engine.runtime import Answers, Holdfast, open_holdfast
@@ -46,12 +46,18 @@ class SyncHoldfast:
         return await open_holdfast(self._url, **self._options).__aenter__()
 
     def _stop(self) -> None:
+        self._wait(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return waiting.result()
+        except KeyboardInterrupt:
+            waiting.cancel()
+            raise
 
     @property
     def _hf(self) -> Holdfast:
@@ -59,7 +65,7 @@ class SyncHoldfast:
             raise RuntimeError("use it as a context manager: `with holdfast.open_sync(url) as hf: …`")
         return self._inner
 
-    def start(self, program: Strategy | Function | str, **options: Any) -> Event:
+    def start(self, program: Strategy | Function | Program | str, **options: Any) -> Event:
         return self._wait(self._hf.start(program, **options))
 
     def feed(self, session_id: str, answers: Answers, **options: Any) -> Event:
@@ -93,6 +99,9 @@ class SyncHoldfast:
 
     def resume(self, session_id: str, **options: Any) -> Event:
         return self._wait(self._hf.resume(session_id, **options))
+
+    def clean(self) -> tuple[list[str], list[str]]:
+        return self._wait(self._hf.clean())
 
     def delete(self, session_id: str) -> None:
         self._wait(self._hf.delete(session_id))

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.core.budget import Remaining, remaining
+from holdfast.core.budget import Remaining
 from holdfast.core.limits import DEFAULT_MAX_TOKENS
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
-from holdfast.core.values import Json, check_value, repaired
+from holdfast.core.values import Json, checked, own_copy, own_copy_of, repaired
 from holdfast.programs.registry import Function, Strategy, find
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Context:
     def __init__(self, run: NativeInstance) -> None:
         started = run.session.started
         self._run = run
-        self.data: Json = started.ctx if started else None
+        self.data: Json = own_copy(started.ctx) if started else None
         """What the session was started with."""
         self.random = random.Random(started.seed if started else 0)
         """A generator that gives the same numbers in every replay."""
@@ -62,15 +62,20 @@ class Context:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         grounded: bool = False,
         underspecified: bool = False,
+        timeout_ms: int | None = None,
         **options: Json,
     ) -> QueryFuture:
-        """Ask a language model; the answer is its text. Other options are passed on to whoever answers."""
+        """Ask a language model; the answer is its text. Other options are passed on to whoever answers.
+
+        With `timeout_ms`, an answer that does not come in time is a failure with the code `timeout`.
+        """
         query = LlmQuery(
             prompt=prompt,
             system=system,
             max_tokens=max_tokens,
             grounded=grounded,
             underspecified=underspecified,
+            timeout_ms=timeout_ms,
             options=options,
         )
         return self._run.ask(query)
@@ -84,12 +89,12 @@ class Context:
             return done
         return asyncio.gather(*(self._run.ask(query) for query in queries))
 
-    def ask(self, prompt: str, *, choices: Sequence[str] = ()) -> QueryFuture:
+    def ask(self, prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> QueryFuture:
         """Ask a person."""
-        return self._run.ask(HumanQuery(prompt=prompt, choices=list(choices)))
+        return self._run.ask(HumanQuery(prompt=prompt, choices=list(choices), timeout_ms=timeout_ms))
 
     def tool(self, name: str, /, **arguments: Json) -> QueryFuture:
-        """Call a tool; whoever drives it, or anyone else, answers."""
+        """Call a tool; whoever drives it, or anyone else, answers. To wait only so long, use `asyncio.timeout`."""
         return self._run.ask(ToolQuery(name=name, arguments=arguments))
 
     def sleep(self, seconds: float) -> QueryFuture:
@@ -113,19 +118,18 @@ class Context:
 
     def budget_remaining(self) -> Remaining | None:
         """What is left of the session's budget; None if it has none."""
-        session = self._run.session
-        budget = session.started.budget if session.started else None
-        return remaining(budget, session.metrics, self._run.loop.now_ms) if budget else None
+        return self._run.remaining
 
     # --- what it may say ---------------------------------------------------------------------------
 
     def log(self, message: object, level: str = "info") -> None:
         """Write a line to the session's log."""
-        self._run.notes.append(LoggedRecord(message=repaired(str(message)), level=repaired(level)))
+        self._run.notes.append(checked(LoggedRecord(message=repaired(str(message)), level=level), "log line"))
 
     def progress(self, step: int, total: int, message: str | None = None) -> None:
         """Say how far the strategy is."""
-        self._run.notes.append(ProgressedRecord(step=step, total=total, message=message and repaired(message)))
+        progress = ProgressedRecord(step=step, total=total, message=message and repaired(message))
+        self._run.notes.append(checked(progress, "progress"))
 
 
 class Stats:
@@ -135,8 +139,7 @@ class Stats:
         self._run = run
 
     def record(self, key: str, value: Json) -> None:
-        check_value(value, f"stat '{key}'")
-        self._run.notes.append(StatRecord(key=key, value=value))
+        self._run.notes.append(own_copy_of(checked(StatRecord(key=key, value=value), "stat")))
 
 
 class StateArea:

@@ -9,6 +9,7 @@ explanation, because it could not be replayed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from asyncio import events
 from collections import deque
@@ -21,7 +22,10 @@ SetTimer = Callable[["Timer"], None]
 
 
 class Timer(asyncio.TimerHandle):
-    """A call that is due later, kept by whoever runs the loop."""
+    """A call that is due later, kept by whoever runs the loop. Two equal calls are still two."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 _Base: Any = asyncio.AbstractEventLoop  # most of its methods are refused below, by name
@@ -49,7 +53,9 @@ class Loop(_Base):  # type: ignore[misc]
             while self._ready:
                 handle = self._ready.popleft()
                 if not handle.cancelled():
-                    handle._run()
+                    # A strategy that wants to exit ends itself, not the process: its task has noted the exception.
+                    with contextlib.suppress(SystemExit):
+                        handle._run()
         finally:
             events._set_running_loop(outer)
 

@@ -7,15 +7,19 @@ import inspect
 import time
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from holdfast.core.budget import Remaining, remaining
+from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import query_id
-from holdfast.core.queries import Answer, Failure, Query, TimerQuery, Value
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, check_query
 from holdfast.core.records import LoggedRecord, Program, Wake
 from holdfast.core.state import Session
-from holdfast.core.values import check_value
+from holdfast.core.values import check_value, own_copy, own_copy_of
 from holdfast.programs.context import Context
 from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
@@ -96,14 +100,17 @@ class NativeInstance:
         self._asked = 0
         self._new: dict[QueryFuture | Timer, Query] = {}
         self._open: dict[str, QueryFuture | Timer] = {}
-        self._last: list[str] = []
+        self._last: list[Query] = []
+        self._last_withdrawn: list[str] = []
         self._withdrawn: list[str] = []
+        self.remaining: Remaining | None = None
+        """What was left of the budget when the program was last resumed: the same in every replay."""
         self._where = ""
 
     # --- the engine's side -----------------------------------------------------------------------
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
-        self.loop.now_ms = at
+        self._set_time(at)
         if self._main is None:
             self._main = run_coroutine(self.loop, self._strategy.function(Context(self)))
         for asked, answer in answers:
@@ -111,12 +118,23 @@ class NativeInstance:
         return self._go_on()
 
     def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
-        self.loop.now_ms = at
-        refused = [self._open.pop(asked) for asked in self._last]
+        self._set_time(at)
+        refused, self._last = self._last, []
         self._asked -= len(refused)
-        for target in refused:
-            self._settle(target, failure)
+        self._withdrawn = self._last_withdrawn + self._withdrawn
+        for query in refused:
+            target = self._open.pop(query.id, None)
+            if isinstance(target, Timer):
+                self._new[target] = query  # time goes on: it is set with the next pause
+            else:
+                self._settle(target, failure)
         return self._go_on()
+
+    def _set_time(self, at: int) -> None:
+        self.loop.now_ms = at
+        started = self.session.started
+        budget = started.budget if started else None
+        self.remaining = remaining(budget, self.session.metrics, at) if budget else None
 
     def close(self) -> None:
         self.loop.discard()
@@ -130,7 +148,7 @@ class NativeInstance:
         match target:
             case QueryFuture() if not target.done():
                 if isinstance(answer, Value):
-                    target.set_result(answer.value)
+                    target.set_result(own_copy(answer.value))
                 else:
                     target.set_exception(QueryFailedError(answer.message, answer.code))
             case Timer() if not target.cancelled():
@@ -157,7 +175,7 @@ class NativeInstance:
         notes, self.notes = self.notes, []
         main = self._main
         if main is not None and main.done():
-            return _ending(main, notes)
+            return _ending(main, notes, self._strategy.function.__code__.co_filename)
         if not self._new and not self._open:
             return Raised(error=_explain_block(main), kind="not_a_query", notes=notes)
         return self._ask(notes)
@@ -165,35 +183,32 @@ class NativeInstance:
     def _ask(self, notes: list[Note]) -> Asked:
         wake = self._wake()
         queries: list[Query] = []
-        self._last = []
         for target, query in self._new.items():
             asked = query_id(self._asked)
             self._asked += 1
             self._open[asked] = target
-            self._last.append(asked)
             queries.append(msgspec.structs.replace(query, id=asked))
-        self._new = {}
-        withdrawn, self._withdrawn = self._withdrawn, []
-        return Asked(queries=queries, wake=wake, withdrawn=withdrawn, notes=notes, where=self._where)
+        self._new, self._last = {}, queries
+        self._last_withdrawn, self._withdrawn = self._withdrawn, []
+        return Asked(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
 
     def _wake(self) -> Wake:
         """Wait for all answers where nothing could go on before the last of them, else for the first."""
         waiting = [*self._open.values(), *self._new]
-        if len(waiting) == 1 or all(_is_joined(target) for target in waiting):
+        if len(waiting) == 1:
             return "all"
-        return "first"
+        joints = {_joint(target) for target in waiting}
+        return "all_or_failure" if len(joints) == 1 and None not in joints else "first"
 
     # --- the strategy's side ---------------------------------------------------------------------
 
     def ask(self, query: Query) -> QueryFuture:
-        """A future of the answer. The query is asked when the strategy blocks."""
+        """A future of the answer; the query is asked when the strategy blocks. One that cannot be kept is refused here."""
+        check_query(query)
         future = QueryFuture(loop=self.loop)
         future.run = self
-        self._new[future] = query
-        frame = inspect.currentframe()
-        caller = frame.f_back.f_back if frame and frame.f_back else None
-        if caller is not None:
-            self._where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        self._new[future] = query if _is_fixed(query) else own_copy_of(query)
+        self._where = _place_of_strategy()
         return future
 
     def forget(self, future: QueryFuture) -> None:
@@ -213,32 +228,66 @@ class NativeInstance:
                 return
 
 
-def _is_joined(target: QueryFuture | Timer) -> bool:
-    """Whether an answer only adds to a `gather`, which goes on when it has all of its answers."""
-    if isinstance(target, Timer):
-        return False
-    callbacks = target._callbacks or []
-    return bool(callbacks) and all(
-        getattr(callback, "__qualname__", "") == "gather.<locals>._done_callback" for callback, _ in callbacks
-    )
+def _joint(target: QueryFuture | Timer) -> object | None:
+    """The `gather` that is all an answer adds to, if that is so: it goes on when it has all of its answers."""
+    callbacks = [] if isinstance(target, Timer) else target._callbacks or []
+    joints = {callback for callback, _ in callbacks}
+    only = joints.pop() if len(joints) == 1 else None
+    return only if getattr(only, "__qualname__", "") == "gather.<locals>._done_callback" else None
 
 
-def _ending(main: asyncio.Task[Any], notes: list[Note]) -> Returned | Raised:
+def _is_fixed(query: Query) -> bool:
+    """Whether nothing in a query can be changed after it was asked."""
+    match query:
+        case LlmQuery(options=options):
+            return not options
+        case TimerQuery():
+            return True
+        case _:
+            return False
+
+
+def _place_of_strategy() -> str:
+    """The line of the strategy that is asking: the innermost one that is neither ours nor asyncio's."""
+    frame = inspect.currentframe()
+    while frame is not None and _is_machinery(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+@cache
+def _is_machinery(filename: str) -> bool:
+    return Path(filename).parent in (Path(__file__).parent, Path(asyncio.__file__).parent)
+
+
+def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> Returned | Raised:
     if main.cancelled():
         return Raised(error="the strategy cancelled itself", kind="cancelled", notes=notes)
     error = main.exception()
     if error is None:
         try:
             check_value(main.result(), "result")
-        except Exception as bad:
+        except HoldfastError as bad:
             return Raised(error=f"{bad}; a strategy returns JSON", kind="invalid_result", notes=notes)
-        return Returned(result=main.result(), notes=notes)
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = f" ({place.tb_frame.f_code.co_filename}:{place.tb_lineno})" if place is not None else ""
+        return Returned(result=own_copy(main.result()), notes=notes)
     kind = getattr(error, "code", None) or getattr(error, "kind", None) or type(error).__name__
-    return Raised(error=f"{type(error).__name__}: {error}{where}", kind=str(kind), notes=notes)
+    return Raised(error=_tell(error) + _place_of_error(error, source), kind=str(kind), notes=notes)
+
+
+def _tell(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return f"{type(error).__name__}: {'; '.join(_tell(each) for each in error.exceptions)}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _place_of_error(error: BaseException, source: str) -> str:
+    """The innermost line of the strategy's own file that the error passed through."""
+    place, found = error.__traceback__, None
+    while place is not None:
+        if found is None or place.tb_frame.f_code.co_filename == source:
+            found = place
+        place = place.tb_next
+    return f" ({found.tb_frame.f_code.co_filename}:{found.tb_lineno})" if found is not None else ""
 
 
 def _explain_block(main: asyncio.Task[Any] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -23,6 +24,8 @@ class Strategy:
     """An `async def` that can be run as a session."""
 
     def __init__(self, function: Function, name: str) -> None:
+        if not inspect.iscoroutinefunction(function):
+            raise ProgramNotFoundError(name, "a strategy is an `async def` function")
         self.function = function
         self.name = check_id(name, "strategy name")
         self.__doc__ = function.__doc__
@@ -59,7 +62,7 @@ def find(given: Strategy | Function | str) -> Strategy:
     """A strategy from whatever the caller has: itself, a function, a name, `module:name` or `path.py:name`."""
     if isinstance(given, Strategy):
         return given
-    if callable(given):
+    if not isinstance(given, str):
         return strategy(given)
     if given in _registered:
         return _registered[given]
@@ -87,8 +90,8 @@ def _locate(function: Function) -> str | None:
     module = sys.modules.get(function.__module__)
     spec = getattr(module, "__spec__", None)
     path = getattr(module, "__file__", None)
-    if spec is not None and not function.__module__.startswith(_FILE_MODULE):
-        return f"{function.__module__}:{function.__qualname__}"
+    if spec is not None and not spec.name.startswith(_FILE_MODULE):
+        return f"{spec.name}:{function.__qualname__}"  # not `__module__`, which is `__main__` under `python -m`
     return f"{Path(path).resolve()}:{function.__qualname__}" if path else None
 
 
@@ -103,9 +106,13 @@ def _load(source: str, name: str) -> Strategy:
         raise ProgramNotFoundError(name, f"{where} cannot be imported: {type(error).__name__}: {error}") from error
     if not attribute:
         return _only_strategy(module, where)
-    found = getattr(module, attribute, None)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
     if found is None:
         raise ProgramNotFoundError(name, f"{where} has no '{attribute}'")
+    if not isinstance(found, Strategy) and not inspect.iscoroutinefunction(found):
+        raise ProgramNotFoundError(name, f"'{attribute}' of {where} is not a strategy: it is no `async def` function")
     return find(found)
 
 

@@ -98,7 +98,9 @@ async def export_lines(store: Store, session_id: str) -> AsyncIterator[bytes]:
 
 async def export_session(store: Store, session_id: str, path: str | os.PathLike[str]) -> int:
     """Write a session's export file and give back its size in bytes. A file of that name is replaced at the end."""
-    target = Path(path)
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():  # a pipe or a device is written to, never replaced
+        return await _write_through(store, session_id, target)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -112,6 +114,15 @@ async def export_session(store: Store, session_id: str, path: str | os.PathLike[
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+    return size
+
+
+async def _write_through(store: Store, session_id: str, target: Path) -> int:
+    size = 0
+    with target.open("wb", buffering=0) as file:
+        async for line in export_lines(store, session_id):
+            size += len(line)
+            file.write(line)
     return size
 
 

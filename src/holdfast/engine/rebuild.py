@@ -1,0 +1,77 @@
+"""Rebuilding a program: run again on its journal, and compared with it at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from holdfast.core.records import CompletedRecord, Entry, FailedRecord, PausedRecord, Record, RefusedRecord
+from holdfast.core.replay import OUTCOMES, Tracker, Waking
+from holdfast.core.state import Session
+from holdfast.core.values import fingerprint, preview
+from holdfast.programs.contract import Asked, Instance, Raised, Returned, Step
+from holdfast.programs.errors import DivergenceError
+
+
+async def rebuild(session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]) -> Instance:
+    """The program as it was after its last recorded outcome; `DivergenceError` if it does something else than then."""
+    tracker = Tracker(session_id)
+    instance: Instance | None = None
+    step: Step | None = None
+    last_outcome = max((entry.position for entry in entries if isinstance(entry.record, OUTCOMES)), default=0)
+    for entry in entries:
+        if isinstance(entry.record, OUTCOMES) and step is not None:
+            _compare(tracker.session, entry, step)
+            step = None
+        waking = tracker.apply(entry)
+        if instance is None:
+            instance = create(tracker.session)
+        if waking is not None and entry.position < last_outcome:
+            stepped = resume(instance, waking)
+            step = await stepped if isinstance(stepped, Awaitable) else stepped
+    if instance is None:
+        raise ValueError(f"session '{session_id}' has no journal")
+    return instance
+
+
+def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
+    """Wake a program as its journal says."""
+    if waking.refusal is not None:
+        return instance.refuse(waking.at, waking.refusal)
+    return instance.resume(waking.at, waking.answers)
+
+
+def _compare(session: Session, entry: Entry, step: Step) -> None:
+    record = entry.record
+    match record, step:
+        case PausedRecord(), Asked():
+            withdrawn = {asked for asked in step.withdrawn if asked in session.pending}
+            if _same(record.queries, step.queries) and set(record.withdrawn) == withdrawn:
+                return
+        case RefusedRecord(), Asked():
+            if record.queries == len(step.queries):
+                return
+        case CompletedRecord(), Returned():
+            if _same(record.result, step.result):
+                return
+        case FailedRecord(), Raised():
+            return
+        case _:
+            pass
+    where = step.where if isinstance(step, Asked) else ""
+    raise DivergenceError(session.id, entry.position, _told(record), _told(step), where)
+
+
+def _same(recorded: object, now: object) -> bool:
+    return recorded == now or fingerprint(recorded) == fingerprint(now)
+
+
+def _told(what: Record | Step) -> str:
+    match what:
+        case PausedRecord(queries=queries) | Asked(queries=queries):
+            return "; ".join(f"{query.id} {preview(query)}" for query in queries) or "nothing new"
+        case CompletedRecord(result=result) | Returned(result=result):
+            return f"the result {preview(result)}"
+        case FailedRecord(error=error) | Raised(error=error):
+            return f"the error {error}"
+        case _:
+            return preview(what)

@@ -1,0 +1,104 @@
+"""What the tests of the engine share: sessions driven with a limit on every wait, and journals written by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.core.decide import decide_start
+from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
+from holdfast.core.queries import HumanQuery, LlmQuery, Query
+from holdfast.core.records import Entry, Program, Record, StartedRecord
+from holdfast.core.state import Session
+from holdfast.core.summary import summarize
+from holdfast.engine.minder import Minder
+from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.store import Store
+from holdfast.store.contract import Commit
+
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds after which a wait that should be short is a failure."""
+
+
+async def soon(work: Awaitable[T], seconds: float = PATIENCE) -> T:
+    """The outcome of something that must not hang."""
+    return await asyncio.wait_for(work, seconds)
+
+
+def ponder(seconds: float) -> None:
+    """Compute for a while."""
+    time.sleep(seconds)
+
+
+def sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder}/sessions.db"
+
+
+def quiet(url: str | Store, **options: Any) -> Holdfast:
+    """An engine that only does what it is told: no timers, no adoption, no cleaning."""
+    return open_holdfast(url, minder=Minder(on=False), **options)
+
+
+def asked(event: Event) -> list[Query]:
+    """The queries that an event offers."""
+    assert isinstance(event, PausedEvent), event
+    return event.queries
+
+
+def prompts(event: Event) -> dict[str, str]:
+    """The prompts that an event offers, by query id."""
+    return {query.id: query.prompt for query in asked(event) if isinstance(query, (LlmQuery, HumanQuery))}
+
+
+def result(event: Event) -> Any:
+    assert isinstance(event, CompletedEvent), event
+    return event.result
+
+
+def error(event: Event) -> FailedEvent:
+    assert isinstance(event, FailedEvent), event
+    return event
+
+
+async def records(store: Store, session_id: str) -> list[Record]:
+    return [entry.record async for entry in store.journal(session_id)]
+
+
+async def of_type(store: Store, session_id: str, kind: type[T]) -> list[T]:
+    return [record for record in await records(store, session_id) if isinstance(record, kind)]
+
+
+async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> None:
+    """Wait until something has come true."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.01)
+
+
+async def write(
+    store: Store,
+    session_id: str,
+    program: Program | StartedRecord,
+    following: Sequence[Record] = (),
+    *,
+    at: int | None = None,
+    owner: str = "gone",
+    hold_ms: int = 0,
+) -> Session:
+    """A session as a process that is gone has left it."""
+    started = program if isinstance(program, StartedRecord) else decide_start(program)
+    at = time.time_ns() // 1_000_000 if at is None else at
+    entries = [Entry(position, at, record) for position, record in enumerate([started, *following], 1)]
+    session = Session.fold(session_id, entries)
+    commit = Commit(
+        session_id=session_id, expected=0, entries=entries, summary=summarize(session), owner=owner, hold_ms=hold_ms
+    )
+    await store.append(commit)
+    return session

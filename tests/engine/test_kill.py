@@ -147,8 +147,8 @@ def _outcome(entries: Sequence[Entry]) -> Any:
     match entries[-1].record:
         case CompletedRecord(result=result):
             return result
-        case CancelledRecord(reason=reason):
-            return f"cancelled: {reason}"
+        case CancelledRecord():
+            return "cancelled"
         case FailedRecord(error=error):
             return f"failed: {error}"
         case other:
@@ -286,7 +286,8 @@ def _without_knowing(session: str, result: Any) -> list[Any]:
         case "never":
             return [["unknown_outcome", result[1]]]
         case "queued":
-            return [["unknown_outcome", result[1]], [result[0], "unknown_outcome"]]
+            one, two = result
+            return [["unknown_outcome", two], [one, "unknown_outcome"], ["unknown_outcome"] * 2]
         case _:
             return []
 

@@ -444,7 +444,7 @@ async def test_sleep_is_a_timer_and_now_moves_with_it(hf: Holdfast) -> None:
         return [before, ctx.now()]
 
     before, after = result(await soon(hf.start(sleeper)))
-    assert after - before >= 0.05
+    assert round(after - before, 3) >= 0.05
     assert abs(time.time() - after) < 5
 
 

@@ -68,6 +68,7 @@ class AcceptedEvent(_Event, frozen=True):
 class PausedEvent(_Event, frozen=True):
     """The program asks."""
 
+    queries: list[Query]
     due_at: dict[str, int] = {}
     """When a query lapses (unix ms), for those that do."""
     status = "needs_response"
@@ -103,6 +104,7 @@ class CompletedEvent(_EndedEvent, frozen=True):
 class FailedEvent(_EndedEvent, frozen=True):
     """The program raised, or broke one of its limits."""
 
+    error: str
     error_kind: str = "error"
     status = "error"
 

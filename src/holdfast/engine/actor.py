@@ -301,11 +301,16 @@ class Actor:
         assert self._tracker is not None
         session = self._tracker.session
         for record in records:
-            children = [asked for asked, p in session.pending.items() if isinstance(p.query, ChildQuery)]
+            withdrawn, pending = len(session.withdrawn), dict(session.pending)
             entry = Entry(session.position + 1, self._engine.now(), record)
             self._waking = self._tracker.apply(entry) or self._waking
             self._batch.append(entry)
-            self._dropped += [asked for asked in children if asked in session.withdrawn]
+            if len(session.withdrawn) > withdrawn:
+                self._dropped += [
+                    asked
+                    for asked, p in pending.items()
+                    if isinstance(p.query, ChildQuery) and asked in session.withdrawn
+                ]
 
     async def _go_on(self) -> None:
         if self.session.state is State.PAUSED:

@@ -203,11 +203,13 @@ class NativeInstance:
     # --- the strategy's side ---------------------------------------------------------------------
 
     def ask(self, query: Query) -> QueryFuture:
-        """A future of the answer; the query is asked when the strategy blocks. One that cannot be kept is refused here."""
-        check_query(query)
+        """A future of the answer. The query is asked, as it is now, when the strategy blocks."""
+        if not _is_fixed(query):
+            check_query(query)
+            query = own_copy_of(query)
         future = QueryFuture(loop=self.loop)
         future.run = self
-        self._new[future] = query if _is_fixed(query) else own_copy_of(query)
+        self._new[future] = query
         self._where = _place_of_strategy()
         return future
 

@@ -437,12 +437,7 @@ class SqliteStore(Store):
                 num, _ = sql.find(connection, session_id)
             except SessionDeletedError:
                 return False
-            blobs = [row[0] for row in connection.execute("SELECT blob FROM blob_refs WHERE session = ?", (num,))]
-            for table in ("journal", "mailbox", "blob_refs"):
-                connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
-            connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
-            connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))
-            sql.drop_unkept(connection, blobs)
+            sql.delete_session(connection, session_id, num, at)
             return True
 
         if await self._write(session_id, work):

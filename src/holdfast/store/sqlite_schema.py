@@ -49,7 +49,7 @@ CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
 
 CREATE TABLE journal (
-    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    id       INTEGER PRIMARY KEY,
     session  INTEGER NOT NULL,
     position INTEGER NOT NULL,
     at       INTEGER NOT NULL,

@@ -156,6 +156,25 @@ def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
     return unpack_blob(blob_id, *row) if row else None
 
 
+def delete_session(connection: sqlite3.Connection, session_id: str, num: int, at: int) -> None:
+    """Remove everything of a session but its id.
+
+    The last row of the journal is not removed but emptied: watchers follow the highest row, and its number must not be
+    given to another one. (The mailbox and the sessions have numbers that are never used again by themselves.)
+    """
+    blobs = [row[0] for row in connection.execute("SELECT blob FROM blob_refs WHERE session = ?", (num,))]
+    connection.execute(
+        "UPDATE journal SET session = 0, position = id, body = ''"
+        " WHERE session = ? AND id = (SELECT max(id) FROM journal)",
+        (num,),
+    )
+    for table in ("journal", "mailbox", "blob_refs"):
+        connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
+    connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
+    connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))
+    drop_unkept(connection, blobs)
+
+
 def drop_unkept(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> None:
     for blob_id in blob_ids:
         connection.execute(
@@ -168,11 +187,11 @@ Seen = tuple[int, int, int]
 
 
 def changes_until(connection: sqlite3.Connection) -> Seen:
-    journal, mail = (
-        connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?", (name,)).fetchone()[0]
-        for name in ("journal", "mailbox")
+    journal, graves = (
+        connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0]
+        for table in ("journal", "tombstones")
     )
-    graves = connection.execute("SELECT coalesce(max(rowid), 0) FROM tombstones").fetchone()[0]
+    mail = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'mailbox'").fetchone()[0]
     return journal, mail, graves
 
 

@@ -4,10 +4,10 @@ Work is a function of a connection. It checks first and writes then, so that a r
 trace and the others in the same transaction go through. Any other error undoes the transaction, and its works are done
 again one by one: a bad one fails alone.
 
-Works submitted in the same turn of the event loop form a group. A group is written by a thread of its own, so that the
-loop goes on meanwhile. A single work that finds nobody else writing is written at once where it stands: handing it
-over and back would cost about as much as the fsync itself (docs/decisions/004-writing-in-place.md). That path never
-waits for a lock, and is left for a while whenever the disk turns out to be slow.
+The first work in a turn of the event loop that finds nobody else writing is written at once, where it stands: handing
+it over and back would cost about as much as the fsync itself (docs/decisions/004-writing-in-place.md). That path never
+waits for a lock, and is left for a while whenever the disk turns out to be slow. The works that come after it in the
+same turn are written at its end: one alone likewise, several by a thread of their own, while the loop goes on.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Writer:
         self._in_place = in_place
         self._path = path
         self._fresh: list[_Job] = []
+        self._flush_is_due = False
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._with_thread = 0
         self._rest_until = 0.0
@@ -66,9 +67,13 @@ class Writer:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """A future of the work's result, done once the result is durable."""
         future: asyncio.Future[T] = self._loop.create_future()
-        if not self._fresh:
+        job = _Job(work, future)
+        if not self._flush_is_due:
+            self._flush_is_due = True
             self._loop.call_soon(self._flush)
-        self._fresh.append(_Job(work, future))
+            if not self._with_thread and self._write_in_place(job):
+                return future
+        self._fresh.append(job)
         return future
 
     async def close(self) -> None:
@@ -78,6 +83,7 @@ class Writer:
         await asyncio.to_thread(self._thread.join)
 
     def _flush(self) -> None:
+        self._flush_is_due = False
         jobs = [job for job in self._fresh if not job.future.cancelled()]
         self._fresh = []
         if len(jobs) == 1 and not self._with_thread and self._write_in_place(jobs[0]):

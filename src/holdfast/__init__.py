@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.drivers import Reply as Reply
     from holdfast.engine.minder import Minder as Minder
     from holdfast.engine.runtime import Holdfast as Holdfast
-    from holdfast.engine.runtime import open_holdfast as open  # noqa: F401 - the alias is the public name
+    from holdfast.engine.runtime import open_holdfast
     from holdfast.engine.sync import SyncHoldfast as SyncHoldfast
     from holdfast.engine.sync import open_sync as open_sync
     from holdfast.programs.context import Context as Context
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store as Store
     from holdfast.store import open_store as open_store
     from holdfast.store.contract import SessionFilter as SessionFilter
+
+    open = open_holdfast
 
 __version__ = "0.1.0"
 

@@ -23,6 +23,7 @@ from holdfast.core.queries import LlmQuery, Query, ToolQuery
 from holdfast.engine.runtime import open_holdfast
 from holdfast.programs.registry import Strategy
 from holdfast.store import Store, open_store
+from holdfast.store.contract import SessionRow
 from holdfast.testing.seams import Seam, Seams
 
 LEASE_MS = 500
@@ -489,12 +490,9 @@ async def finish(url: str, directory: Path, steps: Sequence[str], *, patient: bo
             world.drive(hf)
             host = Host(hf, ledger)
             await _begin_the_rest(host, steps)
-            while left := [row.session_id for row in (await hf.sessions()).rows if _is_left(row)]:
-                for session in left:
-                    if queries := await pending_for_host(hf.store, session):
-                        for query in queries:
-                            host.put(session, query)
-                        await host.feed(session, queries)
+            while left := [row for row in (await hf.sessions()).rows if _is_left(row)]:
+                for row in left:
+                    await _answer(host, row)
                 await asyncio.sleep(0.01)
             await _until_mail_is_taken(hf)
         if "idle" in steps:
@@ -502,8 +500,18 @@ async def finish(url: str, directory: Path, steps: Sequence[str], *, patient: bo
                 await until(lambda: has_ended(janitor.store, "idle"))
 
 
-def _is_left(row: Any) -> bool:
+def _is_left(row: SessionRow) -> bool:
     return row.session_id != "idle" and not row.summary.state.is_terminal
+
+
+async def _answer(host: Host, row: SessionRow) -> None:
+    store, session, parent = host.hf.store, row.session_id, row.summary.parent
+    if parent is not None and await has_ended(store, parent):
+        return  # nobody waits for it; it has to be ended without the help of the host
+    if queries := await pending_for_host(store, session):
+        for query in queries:
+            host.put(session, query)
+        await host.feed(session, queries)
 
 
 async def _note_what_is_recorded(url: str, ledger: Ledger, patient: bool) -> None:

@@ -38,6 +38,8 @@ class Fork(msgspec.Struct, frozen=True):
 
     session_id: str
     position: int
+    origin: str
+    """The session at the root of all forks: whose id the program knows itself by."""
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):

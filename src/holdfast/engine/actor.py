@@ -12,44 +12,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from holdfast.core.decide import (
-    CancelMessage,
-    Decision,
-    FeedMessage,
-    Message,
-    WakeMessage,
-    decide,
-    decide_complete,
-    decide_fail,
-    decide_pause,
-)
-from holdfast.core.errors import BudgetExceededError, HoldfastError, InvalidValueError
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, reply_of
-from holdfast.core.queries import ChildQuery, Failure, Query, ToolQuery
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record, RefusedRecord
-from holdfast.core.replay import OUTCOMES, Tracker, Waking
+from holdfast.core.decide import FeedMessage, Message, WakeMessage, decide
+from holdfast.core.errors import HoldfastError
+from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_of
+from holdfast.core.queries import ChildQuery, Query, ToolQuery
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
+from holdfast.core.replay import Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
 from holdfast.engine.drivers import Driver
-from holdfast.engine.rebuild import rebuild, resume
+from holdfast.engine.errors import StaleError
+from holdfast.engine.outcomes import outcome_of
+from holdfast.engine.rebuild import fold, rebuild, resume
+from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Asked, Instance, Raised, Returned, Step
+from holdfast.programs.contract import Instance, Step
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
-from holdfast.store.errors import LeaseLostError, PositionConflictError, StateConflictError
+from holdfast.store.errors import (
+    LeaseHeldError,
+    LeaseLostError,
+    MessageTakenError,
+    PositionConflictError,
+    StateConflictError,
+)
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
-
-
-class StaleError(Exception):
-    """Somebody else wrote to the session first: decide again."""
 
 
 class Actor:
@@ -119,15 +112,9 @@ class Actor:
     async def load(self) -> Session:
         """What the journal says. Read again only after somebody else has written."""
         if self._tracker is None:
-            entries = [entry async for entry in self._engine.store.journal(self.id)]
-            tracker = Tracker(self.id)
-            waking: Waking | None = None
-            for entry in entries:
-                if isinstance(entry.record, OUTCOMES):
-                    waking = None
-                waking = tracker.apply(entry) or waking
-            self._tracker, self._history, self._waking = tracker, entries, waking
-            self._committed = tracker.session.position
+            self._history = [entry async for entry in self._engine.store.journal(self.id)]
+            self._tracker, self._waking = fold(self.id, self._history)
+            self._committed = self.session.position
         return self._tracker.session
 
     async def refresh(self) -> Session:
@@ -140,18 +127,23 @@ class Actor:
         """Raise `StaleError` if somebody else has written since: what is decided may then be wrong."""
         if self._tracker is not None and await self._engine.store.position(self.id) != self._committed:
             self.forget()
-            raise StaleError
+            raise StaleError(is_lost=True)
 
     def forget(self) -> None:
         """Drop everything; the journal has it."""
-        self._close_instance()
-        for task in self.tasks:
-            if task is not asyncio.current_task():
+        for task in (*self.effects.values(), self._keeper):
+            if task is not None and task is not asyncio.current_task():
                 task.cancel()
+        self._undo()
+        self.effects, self.recovering = {}, set()
+        self._keeper = self._epoch = None
+
+    def _undo(self) -> None:
+        """Drop what is known, and with it what was not committed. The effects that run here go on."""
+        self._stop()
         for asked in [asked for asked in self.slotted if asked not in self.effects]:
             self.slotted.pop(asked).slots.give_back()
-        self.effects, self.recovering = {}, set()
-        self._tracker = self._instance = self._thinking = self._keeper = self._waking = self._epoch = None
+        self._tracker = self._waking = None
         self._history, self._batch, self._writes, self._launches, self._dropped = [], [], [], [], []
 
     @contextlib.contextmanager
@@ -159,6 +151,12 @@ class Actor:
         """Nothing that was not committed is kept."""
         try:
             yield
+        except StaleError as error:
+            if error.is_lost:
+                self.forget()
+            else:
+                self._undo()
+            raise
         except BaseException:
             self.forget()
             raise
@@ -178,6 +176,8 @@ class Actor:
     async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
         """Decide a message, do what follows from it, and say so once it is durable."""
         async with self.lock:
+            if takes:
+                await self._check_waiting(takes)
             session = await self.load()
             message = self._addressed(message)
             try:
@@ -193,24 +193,37 @@ class Actor:
                 self._record(decision.records)
                 asleep = session.state is State.PAUSED
                 await self._go_on()
-                await self._commit_if_needed(_reason(message, asleep), takes)
+                await self._commit_if_needed(reason_of(message, asleep), takes)
             if decision.is_replay:
-                return await self._repeat(decision)
+                entries = [entry async for entry in self._engine.store.journal(self.id)]
+                return repeated(self.id, entries, max(decision.replayed), self._engine.drives)
             if not isinstance(message, FeedMessage):
                 return self.event()
             return self._accepted() if asleep else self._reply()
 
+    async def check(self, message: Message) -> Message:
+        """Refuse a message for the owner here and now, if it is to be refused.
+
+        Gives it back with the ids of the queries that it is for now: it must not reach those that are asked later.
+        """
+        async with self.lock:
+            session = await self.refresh()
+            message = self._addressed(message)
+            decide(session, message, self._engine.now())
+            return message
+
     def _addressed(self, message: Message) -> Message:
-        """An answer without a query id goes to the only query that is offered, where drivers answer the others."""
-        if not isinstance(message, FeedMessage) or len(self.session.pending) < 2:
+        """An answer without a query id goes to the only query, or the only one that drivers leave to others."""
+        if not isinstance(message, FeedMessage) or all(given.query_id is not None for given in message.answers):
             return message
-        if all(given.query_id is not None for given in message.answers) or len(offered := self.offered()) != 1:
-            return message
-        answers = [
-            given if given.query_id is not None else msgspec.structs.replace(given, query_id=offered[0])
-            for given in message.answers
-        ]
-        return msgspec.structs.replace(message, answers=answers)
+        pending = self.session.pending
+        return addressed(message, list(pending) if len(pending) < 2 else self.offered())
+
+    async def _check_waiting(self, takes: Sequence[int]) -> None:
+        """Raise `MessageTakenError` for mail that is gone, before anything is touched for it."""
+        waiting = {item.number for item in await self._engine.store.mailbox(self.id)}
+        if gone := set(takes) - waiting:
+            raise MessageTakenError(self.id, min(gone))
 
     async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
         """Append what a decision about the session comes to; False if that is nothing."""
@@ -233,6 +246,12 @@ class Actor:
                 self._launches += [query for query in self._orphans() if query not in self._launches]
                 await self._commit_if_needed("takeover")
 
+    async def attempts(self, asked: str) -> int | None:
+        """How often the effect of a query was begun; None if the query is not pending any more."""
+        async with self.lock:
+            pending = (await self.load()).pending.get(asked)
+            return None if pending is None else pending.attempts
+
     async def attempt(self, asked: str, driver: str) -> int | None:
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
         async with self.lock:
@@ -247,26 +266,10 @@ class Actor:
     async def renew(self) -> None:
         """Hold on to the lease, or let go of it if nothing is under way any more."""
         async with self.lock:
+            await self.load()
             if self._epoch is not None:
                 with self._undone_on_error():
                     await self._commit("renew")
-
-    async def _repeat(self, decision: Decision) -> Event:
-        """The reply that the message got the first time, found in the journal."""
-        entries = [entry async for entry in self._engine.store.journal(self.id)]
-        event = reply_after(self.id, entries, max(decision.replayed))
-        asked = {
-            query.id: query
-            for entry in entries
-            if isinstance(entry.record, PausedRecord)
-            for query in entry.record.queries
-        }
-        if isinstance(event, AcceptedEvent):
-            remaining = [each for each in event.remaining if not self._engine.drives(asked[each])]
-            return msgspec.structs.replace(event, remaining=remaining)
-        if isinstance(event, PausedEvent):
-            return msgspec.structs.replace(event, queries=[q for q in event.queries if not self._engine.drives(q)])
-        return event
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -315,7 +318,19 @@ class Actor:
     async def _go_on(self) -> None:
         if self.session.state is State.PAUSED:
             await self._answer_state()
-        await self._advance()
+        if not (self.is_stuck and self._history and await self._is_left_to_owner()):
+            await self._advance()
+
+    async def _is_left_to_owner(self) -> bool:
+        """Whether another process holds the session, so that running its program here would be for nothing."""
+        if self._epoch is not None:
+            return False
+        row = await self._engine.store.session(self.id)
+        if row.owner is None or row.owner == self._engine.owner:
+            return False
+        if self._batch:
+            raise LeaseHeldError(self.id, row.owner, row.lease_until or 0)
+        return True
 
     async def _advance(self) -> None:
         """Run the program for as long as it can go on, adding what it does to the batch."""
@@ -352,29 +367,15 @@ class Actor:
                         await self._go_on()
                         await self._commit("step")
         except StaleError:
-            pass
+            self._engine.go_on_with(self.id)
         except HoldfastError as error:
             self._engine.report(self.id, error)
 
     def _outcome(self, step: Step) -> None:
-        session, now = self.session, self._engine.now()
-        self._record(step.notes)
-        match step:
-            case Asked():
-                withdrawn = [asked for asked in step.withdrawn if asked in session.pending]
-                try:
-                    paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
-                except (BudgetExceededError, InvalidValueError) as error:
-                    self._record([RefusedRecord(queries=len(step.queries), failure=Failure(str(error), error.kind))])
-                    return
-                self._record([paused])
-                self._drive(paused.queries)
-            case Returned(result=result):
-                self._record([decide_complete(session, result)])
-            case Raised(error=error_text, kind=kind):
-                self._record([decide_fail(session, error_text, kind)])
-            case _:
-                assert_never(step)
+        records = outcome_of(self.session, step, self._engine.now())
+        self._record(records)
+        if isinstance(paused := records[-1], PausedRecord):
+            self._drive(paused.queries)
 
     async def _answer_state(self) -> None:
         """Answer what the program asks of the durable state; writes go into the commit that records the answer."""
@@ -472,40 +473,27 @@ class Actor:
             receipt = await self._engine.store.append(commit)
             await self._engine.seam(f"after {reason}")
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
-            raise StaleError from error
+            raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
         self._committed, self._batch, self._writes = receipt.position, [], []
         self._epoch = receipt.epoch if holds else None
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(self._engine.keep(self))
         self._launch(launches)
         if session.is_terminal:
-            self._end()
+            self._stop()
         self._engine.committed(session)
 
-    def _end(self) -> None:
-        if self._thinking is not None and self._thinking is not asyncio.current_task():
-            self._thinking.cancel()
-        self._close_instance()
-        self._thinking = None
-
-    def _close_instance(self) -> None:
+    def _stop(self) -> None:
+        """Let go of the program. A step in a thread cannot be interrupted, only ignored."""
         instance, self._instance = self._instance, None
-        if instance is not None and self._thinking is None:  # a step in a thread cannot be interrupted, only ignored
+        thinking, self._thinking = self._thinking, None
+        if thinking is not None and thinking is not asyncio.current_task():
+            thinking.cancel()
+        if instance is not None and thinking is None:
             with contextlib.suppress(Exception):
                 instance.close()
 
     def kept(self) -> None:
-        """The keeper has ended."""
-        self._keeper = None
-
-
-def _reason(message: Message, asleep: bool) -> str:
-    match message:
-        case FeedMessage():
-            return "partial feed" if asleep else "feed"
-        case CancelMessage():
-            return "cancel"
-        case WakeMessage():
-            return "timer"
-        case _:
-            assert_never(message)
+        """A keeper has ended; there may be another by now."""
+        if self._keeper is asyncio.current_task():
+            self._keeper = None

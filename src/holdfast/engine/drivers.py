@@ -184,6 +184,9 @@ class Drivers:
     def __init__(self) -> None:
         self._by_name: dict[str, Driver] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._by_name)
+
     def add(self, driver: Driver) -> None:
         self._by_name[driver.name] = driver
 

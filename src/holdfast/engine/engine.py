@@ -12,20 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, WakeMessage, decide, decide_start
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, WakeMessage, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.events import Event, PausedEvent, RunningEvent
 from holdfast.core.ids import check_id
 from holdfast.core.queries import Answer, ChildQuery, Failure, Query, TimerQuery, ToolQuery, Value, kind_of
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
-from holdfast.engine.actor import Actor, StaleError
+from holdfast.engine.actor import Actor
 from holdfast.engine.drivers import Attempt, Driver, Drivers
-from holdfast.engine.errors import ContentionError
+from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.minder import Minder
 from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Instance, ProgramKind
@@ -34,6 +34,8 @@ from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, MessageTakenError
 
 log = logging.getLogger("holdfast.engine")
+
+T = TypeVar("T")
 
 CHILD_LOOK_MS = 100
 """Milliseconds between looks at whether the children that a session waits for need a host."""
@@ -71,7 +73,7 @@ class Engine:
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        for actor in self._actors.values():
+        for actor in list(self._actors.values()):
             lease, tasks = actor.lease, actor.tasks
             actor.forget()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -155,13 +157,12 @@ class Engine:
         """Bring a message to whoever owns the session: this process, or another through the mailbox."""
         check_id(session_id, "session id")
         takes: list[int] = []
+        key = ""
         for _ in range(RETRIES):
             actor = self._actor(session_id)
             try:
-                if not actor.is_under_way:
-                    return await actor.take(message, takes)
-                # Whoever sent this may be cancelled; the effects that run here must not be.
-                return await asyncio.shield(asyncio.ensure_future(actor.take(message, takes)))
+                event = await self._whole(actor, actor.take(message, takes))
+                return msgspec.structs.replace(event, replayed=False) if key else event
             except StaleError:
                 continue
             except MessageTakenError:
@@ -170,11 +171,28 @@ class Engine:
                 self.drop(session_id)
                 raise
             except LeaseHeldError:
-                posted = await self._post(session_id, message, wait)
+                message = await actor.check(message)
+                key = key or f"m-{secrets.token_hex(12)}"
+                posted = await self._post(session_id, key, message, wait)
                 if isinstance(posted, RunningEvent):
                     return posted
                 takes = posted
+                async with actor.lock:
+                    await actor.refresh()  # the owner has written since
+            except HoldfastError:
+                if takes:
+                    await self._refuse_mail(actor, takes)
+                raise
         raise ContentionError(session_id, RETRIES)
+
+    async def _whole(self, actor: Actor, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that whoever asked for it may give up, without that it stops where effects would be lost.
+
+        Those that run already would be; and so would those whose beginning has just been recorded.
+        """
+        if not actor.is_under_way and not self.drivers:
+            return await work
+        return await asyncio.shield(self._spawn(work))
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
@@ -194,11 +212,15 @@ class Engine:
     async def attend(self, session_id: str) -> bool:
         """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
         actor = self._actor(session_id)
-        with contextlib.suppress(StaleError, LeaseHeldError, ProgramNotFoundError):
+        with contextlib.suppress(StaleError, LeaseHeldError, MessageTakenError, ProgramNotFoundError):
             await self._take_mail(actor)
             await actor.attend()
             return self.knows(actor.session)
         return True
+
+    def go_on_with(self, session_id: str) -> None:
+        """Attend to a session soon."""
+        self._spawn(self.attend(session_id))
 
     async def execute(self, actor: Actor, query: Query) -> None:
         """Run the effect of a query and bring its answer home."""
@@ -239,6 +261,18 @@ class Engine:
         """End the session of a query that nobody waits for any more."""
         self._spawn(self._cancel_child(parent, asked))
 
+    async def end_if_abandoned(self, child_id: str, parent_id: str) -> bool:
+        """End a child whose parent does not wait for it: a process may have died before it could tell it so."""
+        try:
+            row = await self.store.session(parent_id)
+            asked = child_id.removeprefix(f"{parent_id}.")
+            if "child" in row.summary.waiting_for and asked in (await self.store.load(parent_id)).pending:
+                return True
+            await self._cancel_child(await self.store.load(parent_id), asked)
+        except SessionNotFoundError:
+            await self.deliver(child_id, CancelMessage(f"its parent {parent_id} is gone"))
+        return True
+
     async def _cancel_child(self, parent: Session, asked: str) -> None:
         reason = f"its parent {parent.id} does not wait for it any more"
         if isinstance(parent.ended, CancelledRecord):
@@ -248,12 +282,17 @@ class Engine:
 
     async def keep(self, actor: Actor) -> None:
         """Hold a lease, and take the messages that others send meanwhile."""
+        pause = self.lease_ms / 3000
+        renewal = time.monotonic() + pause
         try:
             with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
                 while actor.lease is not None:
                     await self._take_mail(actor)
-                    if not await changes.changed(timeout=self.lease_ms / 3000):
+                    # Whatever else happens in the store may wake us, as often as it likes.
+                    await changes.changed(timeout=max(0.0, renewal - time.monotonic()))
+                    if time.monotonic() >= renewal:
                         await actor.renew()
+                        renewal = time.monotonic() + pause
         except HoldfastError as error:
             self.report(actor.id, error)
         finally:
@@ -265,11 +304,17 @@ class Engine:
         for item in await self.store.mailbox(actor.id):
             try:
                 await actor.take(item.message, takes=[item.number])
-            except (LeaseHeldError, MessageTakenError):
+            except LeaseHeldError:
                 raise
+            except MessageTakenError:
+                continue
             except HoldfastError:
-                # Refused: the sender will find out why, as soon as the message is out of the way.
-                await actor.take(WakeMessage(), takes=[item.number])
+                await self._refuse_mail(actor, [item.number])
+
+    async def _refuse_mail(self, actor: Actor, takes: list[int]) -> None:
+        """Take refused messages out of the way: their senders decide them again, and find out why."""
+        with contextlib.suppress(MessageTakenError):
+            await actor.take(WakeMessage(), takes)
 
     def _actor(self, session_id: str) -> Actor:
         actor = self._actors.get(session_id)
@@ -287,24 +332,29 @@ class Engine:
             if not self._actors[session_id].is_busy:
                 self._actors.pop(session_id).forget()
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     async def start(self, session_id: str, started: StartedRecord, wait: float | None = None) -> Event:
         check_id(session_id, "session id")
         actor = Actor(self, session_id)
-        event = await actor.begin([started])
-        self._actors[session_id] = actor
+        event = await self._whole(actor, self._begin(actor, started))
         return await self.until_needed(session_id, event, wait)
+
+    async def _begin(self, actor: Actor, started: StartedRecord) -> Event:
+        event = await actor.begin([started])
+        self._actors[actor.id] = actor
+        return event
 
     async def resume(self, session_id: str) -> Event:
         for _ in range(RETRIES):
             actor = self._actor(session_id)
             try:
                 await self._take_mail(actor)
-                await actor.attend()
+                await self._whole(actor, actor.attend())
                 async with actor.lock:
                     await actor.refresh()
                     return actor.event()
@@ -352,21 +402,20 @@ class Engine:
                 return False
         return True
 
-    async def _post(self, session_id: str, message: Message, wait: float | None) -> RunningEvent | list[int]:
+    async def _post(self, session_id: str, key: str, message: Message, wait: float | None) -> RunningEvent | list[int]:
         """Send a message to the owner, and wait until it is taken.
 
         Afterwards it is decided again here: what the owner has done is then a replay, or was refused. If the owner has
         let go without taking it, its number is given back, to be taken with that decision.
         """
-        decide(await self.store.load(session_id), message, self.now())  # refused here and now, if it is to be refused
-        receipt = await self.store.send(session_id, f"m-{secrets.token_hex(12)}", message, self.now())
+        receipt = await self.store.send(session_id, key, message, self.now())
         deadline = None if wait is None else time.monotonic() + wait
         with self.store.watch(session_id) as changes:
             while True:
+                row = await self.store.session(session_id)
                 waiting = {item.number for item in await self.store.mailbox(session_id)}
                 if receipt.number not in waiting:
                     return []
-                row = await self.store.session(session_id)
                 if row.owner is None:
                     return [receipt.number]
                 left = None if deadline is None else deadline - time.monotonic()
@@ -376,17 +425,17 @@ class Engine:
                 await changes.changed(timeout=pause if left is None else min(pause, left))
 
     async def _effect(self, actor: Actor, query: Query, driver: Driver) -> Given | None:
-        pending = actor.session.pending.get(query.id)
-        if pending is None:
+        begun = await actor.attempts(query.id)
+        if begun is None:
             return None
-        attempt = Attempt(actor.id, query.id, pending.attempts)
+        attempt = Attempt(actor.id, query.id, begun)
         if query.id in actor.recovering:
             actor.recovering.discard(query.id)
             if (given := await driver.recover(query, attempt)) is not None:
                 return given
             fresh = False
         else:
-            fresh = bool(pending.attempts)
+            fresh = bool(begun)
         if not fresh:
             number = await actor.attempt(query.id, driver.name)
             if number is None:
@@ -420,6 +469,7 @@ class Engine:
         )
         try:
             await self.start(child_id, started, wait=0)
+            await self.end_if_abandoned(child_id, parent)
         except SessionExistsError:
             pass  # another process was quicker
         except HoldfastError as error:

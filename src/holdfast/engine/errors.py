@@ -72,3 +72,12 @@ class DriverError(HoldfastError):
 
     def __str__(self) -> str:
         return self.why
+
+
+class StaleError(Exception):
+    """Somebody else wrote first: decide again."""
+
+    def __init__(self, *, is_lost: bool) -> None:
+        super().__init__()
+        self.is_lost = is_lost
+        """Whether it was the session that was written to. A state item is another matter: the session is still ours."""

@@ -12,6 +12,7 @@ import contextlib
 import heapq
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.decide import decide_expire
@@ -84,14 +85,14 @@ class Minder:
 
     async def _run(self, engine: Engine) -> None:
         while True:
+            now = engine.now()
             try:
                 await self._look(engine)
             except HoldfastError as error:
                 engine.report("(all)", error)
-            now = engine.now()
             while self._due and self._due[0] <= now:
                 self._known.discard(heapq.heappop(self._due))
-            patience = min(LOOK_MS, max(1, self._due[0] - now)) if self._due else LOOK_MS
+            patience = min(LOOK_MS, max(1, self._due[0] - engine.now())) if self._due else LOOK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience / 1000):
                     await self._woken.wait()
@@ -128,6 +129,9 @@ class Minder:
             for row in await self._all(engine, where):
                 if row.owner is None:
                     await self._try(row.session_id, engine.attend)
+        for row in await self._all(engine, SessionFilter(states=[State.RUNNING, State.PAUSED], children=True)):
+            if row.owner is None and row.summary.parent is not None:
+                await self._try(row.session_id, partial(engine.end_if_abandoned, parent_id=row.summary.parent))
 
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:
         """Expire sessions that were idle for too long, delete ended ones that were kept for long enough."""

@@ -12,6 +12,17 @@ from holdfast.programs.contract import Asked, Instance, Raised, Returned, Step
 from holdfast.programs.errors import DivergenceError
 
 
+def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | None]:
+    """The session that a journal tells of, and the waking that has not come to an outcome yet."""
+    tracker = Tracker(session_id)
+    waking: Waking | None = None
+    for entry in entries:
+        if isinstance(entry.record, OUTCOMES):
+            waking = None
+        waking = tracker.apply(entry) or waking
+    return tracker, waking
+
+
 async def rebuild(session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]) -> Instance:
     """The program as it was after its last recorded outcome; `DivergenceError` if it does something else than then."""
     tracker = Tracker(session_id)

@@ -155,7 +155,8 @@ class Holdfast:
         new_id = check_id(id, "session id") if id else new_session_id()
         first = entries[0].record
         assert isinstance(first, StartedRecord)
-        started = msgspec.structs.replace(first, forked_from=Fork(session_id, last), parent=None)
+        origin = first.forked_from.origin if first.forked_from else session_id
+        started = msgspec.structs.replace(first, forked_from=Fork(session_id, last, origin), parent=None)
         kept = [Entry(1, entries[0].at, started), *entries[1:last]]
         session = Session.fold(new_id, kept)
         commit = Commit(

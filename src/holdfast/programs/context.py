@@ -37,7 +37,9 @@ class Context:
 
     @property
     def session_id(self) -> str:
-        return self._run.session.id
+        """The id the session was started under. A fork has the id of the session it comes from, or it would diverge."""
+        started = self._run.session.started
+        return started.forked_from.origin if started and started.forked_from else self._run.session.id
 
     @property
     def task(self) -> str:

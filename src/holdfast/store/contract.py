@@ -128,6 +128,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     states: Sequence[State] = ()
     program: str | None = None
     parent: str | None = None
+    children: bool = False
+    """Only sessions that have a parent."""
     id_prefix: str | None = None
     waiting_for: str | None = None
     """A kind of query the session waits for."""

@@ -215,6 +215,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         if value is not None
     ]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
+    if where.children:
+        texts.append("parent is not null")
     return " and ".join(["true", *texts]), [value for _, value in given]
 
 

@@ -230,3 +230,9 @@ class RepairLaws(Laws):
         with refused(SessionNotFoundError):
             await store.repair("s-none", task.summary)
         assert await picture(store) == before
+
+    async def test_sessions_that_have_a_parent_are_found(self, store: Store) -> None:
+        await begin(store, "s-alone")
+        await begin(store, "s-child", parent="s-alone")
+        assert await ids_of(store, SessionFilter(children=True)) == ["s-child"]
+        assert await ids_of(store, SessionFilter(children=False)) == ["s-child", "s-alone"]

@@ -1,0 +1,31 @@
+"""What a step of a program comes to, as the records to append."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast.core.decide import decide_complete, decide_fail, decide_pause
+from holdfast.core.errors import BudgetExceededError, InvalidValueError
+from holdfast.core.queries import Failure
+from holdfast.core.records import Record, RefusedRecord
+from holdfast.core.state import Session
+from holdfast.programs.contract import Asked, Raised, Returned, Step
+
+
+def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
+    """What the program said beside, and then the outcome itself: queries that cannot be asked are refused to it."""
+    match step:
+        case Asked():
+            withdrawn = [asked for asked in step.withdrawn if asked in session.pending]
+            try:
+                paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
+            except (BudgetExceededError, InvalidValueError) as error:
+                refused = RefusedRecord(queries=len(step.queries), failure=Failure(str(error), error.kind))
+                return [*step.notes, refused]
+            return [*step.notes, paused]
+        case Returned(result=result):
+            return [*step.notes, decide_complete(session, result)]
+        case Raised(error=error_text, kind=kind):
+            return [*step.notes, decide_fail(session, error_text, kind)]
+        case _:
+            assert_never(step)

@@ -1,0 +1,50 @@
+"""Messages and replies: which query an answer without an id is for, and a reply that was given before, given again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+import msgspec
+
+from holdfast.core.decide import CancelMessage, FeedMessage, Message, WakeMessage
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, reply_after
+from holdfast.core.queries import Query
+from holdfast.core.records import Entry, PausedRecord
+
+
+def addressed(message: Message, candidates: Sequence[str]) -> Message:
+    """The message, with the id of the only query that its answers without an id can be for, if there is one."""
+    if not isinstance(message, FeedMessage) or len(candidates) != 1:
+        return message
+    answers = [
+        given if given.query_id is not None else msgspec.structs.replace(given, query_id=candidates[0])
+        for given in message.answers
+    ]
+    return msgspec.structs.replace(message, answers=answers)
+
+
+def repeated(session_id: str, entries: Sequence[Entry], position: int, drives: Callable[[Query], bool]) -> Event:
+    """The reply to the answer at a position, without the queries that are answered here by themselves."""
+    event = reply_after(session_id, entries, position)
+    if isinstance(event, AcceptedEvent):
+        pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
+        asked = {query.id: query for paused in pauses for query in paused.queries}
+        remaining = [each for each in event.remaining if not drives(asked[each])]
+        return msgspec.structs.replace(event, remaining=remaining)
+    if isinstance(event, PausedEvent):
+        return msgspec.structs.replace(event, queries=[query for query in event.queries if not drives(query)])
+    return event
+
+
+def reason_of(message: Message, asleep: bool) -> str:
+    """What a commit is for, as its seams are named."""
+    match message:
+        case FeedMessage():
+            return "partial feed" if asleep else "feed"
+        case CancelMessage():
+            return "cancel"
+        case WakeMessage():
+            return "timer"
+        case _:
+            assert_never(message)

@@ -54,6 +54,10 @@ AT_ONCE = 6
 STEPS_BEFORE = 2
 """Steps that are run before the one in which a process is killed, in the default run; `make soak` runs all of them."""
 
+TRIES = 3
+"""How often a run is traced, or brought to a seam. On a busy machine a step in a thread may be overtaken by what should
+come after it, and then the run has its seams in another order; a boundary that is not listed shows up every time."""
+
 POSTGRES_SHARE = 3
 """One in so many seams is tried on PostgreSQL in the default run; `make soak` tries all of them."""
 
@@ -347,10 +351,15 @@ class Kill:
 
     def run(self, make_place: MakePlace, expected: dict[str, Any]) -> list[str]:
         """Kill the process, finish its sessions in a fresh one, and judge."""
-        place = make_place(self.name())
-        code = run_process(kill_child.scenario_job, place.url, place.directory, self.steps, self.at)
-        if code != -signal.SIGKILL:
-            return [f"{self.name()}: was not reached, the process ended with {code} {place.errors()}"]
+        tries = 0
+        while True:
+            tries += 1
+            place = make_place(f"{self.name()}-{tries}")
+            code = run_process(kill_child.scenario_job, place.url, place.directory, self.steps, self.at)
+            if code == -signal.SIGKILL:
+                break
+            if tries == TRIES:
+                return [f"{self.name()}: was not reached, the process ended with {code} {place.errors()}"]
         broken = []
         if run_process(kill_child.finish_job, place.url, place.directory, self.steps, self.patient) != 0:
             broken.append(f"could not be finished: {place.errors()}")
@@ -387,9 +396,13 @@ def _last_steps(seam: Seam) -> Sequence[str]:
 
 
 def test_every_durable_boundary_is_listed(tmp_path: Path) -> None:
-    found = by_step(trace(sqlite_places(tmp_path)("traced")).seams)
-    if "HOLDFAST_LIST_SEAMS" in os.environ:
-        SEAMS.write_text(json.dumps(found, indent=2) + "\n")
+    found: dict[str, list[str]] = {}
+    for number in range(TRIES):
+        found = by_step(trace(sqlite_places(tmp_path)(f"traced-{number}")).seams)
+        if "HOLDFAST_LIST_SEAMS" in os.environ:
+            SEAMS.write_text(json.dumps(found, indent=2) + "\n")
+        if found == json.loads(SEAMS.read_text()):
+            break
     assert found == json.loads(SEAMS.read_text())
 
 

@@ -203,6 +203,9 @@ def decide_start(
     return checked(started, "start")
 
 
+_WAKES = get_args(Wake)
+
+
 def decide_pause(
     session: Session,
     queries: Sequence[Query],
@@ -220,14 +223,16 @@ def decide_pause(
     for query in queries:
         check_query(query)
     reserve(session, queries, now, withdrawn)
-    numbered = [
-        msgspec.structs.replace(query, id=query_id(session.queries_asked + i)) for i, query in enumerate(queries)
-    ]
+    numbered = [_numbered(query, query_id(session.queries_asked + i)) for i, query in enumerate(queries)]
     record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
-    if wake not in get_args(Wake):
-        raise InvalidValueError("pause", f"wake must be one of {', '.join(get_args(Wake))}")
+    if wake not in _WAKES:
+        raise InvalidValueError("pause", f"wake must be one of {', '.join(_WAKES)}")
     session.check(record)
     return record
+
+
+def _numbered(query: Query, asked: str) -> Query:
+    return query if query.id == asked else msgspec.structs.replace(query, id=asked)
 
 
 def decide_complete(session: Session, result: Json) -> CompletedRecord:

@@ -13,8 +13,10 @@ import msgspec
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.records import (
     AnsweredRecord,
+    CancelledRecord,
     CompletedRecord,
     Entry,
+    ExpiredRecord,
     FailedRecord,
     PausedRecord,
     RefusedRecord,
@@ -35,6 +37,9 @@ Outcome: TypeAlias = PausedRecord | RefusedRecord | CompletedRecord | FailedReco
 """What a program's run comes to, each time it is woken."""
 
 OUTCOMES = (PausedRecord, RefusedRecord, CompletedRecord, FailedRecord)
+
+ENDS = (CompletedRecord, FailedRecord, CancelledRecord, ExpiredRecord)
+"""After one of these there is nothing to replay."""
 
 
 class Tracker:

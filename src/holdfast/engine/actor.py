@@ -19,7 +19,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_of
 from holdfast.core.queries import ChildQuery, Query, ToolQuery
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
-from holdfast.core.replay import Tracker, Waking
+from holdfast.core.replay import ENDS, Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
@@ -30,7 +30,7 @@ from holdfast.engine.rebuild import fold, rebuild, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Instance, Step
-from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.errors import DivergenceError, ProgramNotFoundError
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
 from holdfast.store.errors import (
@@ -109,11 +109,21 @@ class Actor:
 
     # --- what it knows -----------------------------------------------------------------------------
 
-    async def load(self) -> Session:
-        """What the journal says. Read again only after somebody else has written."""
+    async def load(self, *, with_program: bool = False) -> Session:
+        """What the journal says. Read again only after somebody else has written.
+
+        `with_program` saves reading it twice where the program will be needed. If that cannot be had, it is not missed
+        before it is to go on.
+        """
         if self._tracker is None:
-            self._history = [entry async for entry in self._engine.store.journal(self.id)]
-            self._tracker, self._waking = fold(self.id, self._history)
+            history = [entry async for entry in self._engine.store.journal(self.id)]
+            if with_program and not isinstance(history[-1].record, ENDS):
+                with contextlib.suppress(ProgramNotFoundError, DivergenceError):
+                    self._tracker, self._waking, self._instance = await rebuild(self.id, history, self._engine.create)
+                    history = []
+            if self._tracker is None:
+                self._tracker, self._waking = fold(self.id, history)
+            self._history = history
             self._committed = self.session.position
         return self._tracker.session
 
@@ -178,7 +188,7 @@ class Actor:
         async with self.lock:
             if takes:
                 await self._check_waiting(takes)
-            session = await self.load()
+            session = await self.load(with_program=isinstance(message, FeedMessage))
             message = self._addressed(message)
             try:
                 decision = decide(session, message, self._engine.now())
@@ -390,7 +400,7 @@ class Actor:
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
         entries = self._history or self._batch[:1]
-        instance = await rebuild(self.id, entries, self._engine.create)
+        *_, instance = await rebuild(self.id, entries, self._engine.create)
         instance.session = self.session
         self._instance, self._history = instance, []
         return instance

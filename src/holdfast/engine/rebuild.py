@@ -23,17 +23,25 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | N
     return tracker, waking
 
 
-async def rebuild(session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]) -> Instance:
-    """The program as it was after its last recorded outcome; `DivergenceError` if it does something else than then."""
+async def rebuild(
+    session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]
+) -> tuple[Tracker, Waking | None, Instance]:
+    """As `fold`, with the program as it was after its last recorded outcome, in one pass.
+
+    `DivergenceError` if it does something else than then.
+    """
     tracker = Tracker(session_id)
+    unfinished: Waking | None = None
     instance: Instance | None = None
     step: Step | None = None
     last_outcome = max((entry.position for entry in entries if isinstance(entry.record, OUTCOMES)), default=0)
     for entry in entries:
-        if isinstance(entry.record, OUTCOMES) and step is not None:
-            _compare(tracker.session, entry, step)
-            step = None
+        if isinstance(entry.record, OUTCOMES):
+            if step is not None:
+                _compare(tracker.session, entry, step)
+            step = unfinished = None
         waking = tracker.apply(entry)
+        unfinished = waking or unfinished
         if instance is None:
             instance = create(tracker.session)
         if waking is not None and entry.position < last_outcome:
@@ -41,7 +49,7 @@ async def rebuild(session_id: str, entries: Sequence[Entry], create: Callable[[S
             step = await stepped if isinstance(stepped, Awaitable) else stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
-    return instance
+    return tracker, unfinished, instance
 
 
 def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:

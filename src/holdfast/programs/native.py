@@ -27,8 +27,13 @@ from holdfast.programs.loop import Loop, Timer, run_coroutine
 from holdfast.programs.registry import Strategy, resolve
 
 PROMPT_MS = 20
-"""Milliseconds within which a step should pause again. A strategy that once took longer is run in a thread from then
-on, so that it cannot hold up the others, and its answers are committed before it goes on."""
+"""Milliseconds within which a step should pause again. A strategy that takes longer is run in a thread for a while, so
+that it cannot hold up the others, and its answers are committed before it goes on."""
+
+_PATIENCE = 50
+"""For how many times as long as a slow step took its strategy is run in a thread. So slow steps hold up the others for
+a fiftieth of the time at most, and a prompt strategy that the machine stalled once does not pay for ever: in a thread,
+a quick step costs about four times as much."""
 
 _THREADS = 4
 """Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""
@@ -53,7 +58,7 @@ class NativeKind:
     kind = "native"
 
     def __init__(self) -> None:
-        self._slow: set[str] = set()
+        self._slow_until: dict[str, float] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def knows(self, program: Program) -> bool:
@@ -73,11 +78,12 @@ class NativeKind:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def is_slow(self, strategy: Strategy) -> bool:
-        return strategy.name in self._slow
+        until = self._slow_until.get(strategy.name)
+        return until is not None and time.perf_counter() < until
 
     def took(self, strategy: Strategy, seconds: float) -> None:
         if seconds * 1000 > PROMPT_MS:
-            self._slow.add(strategy.name)
+            self._slow_until[strategy.name] = time.perf_counter() + _PATIENCE * seconds
 
     @property
     def threads(self) -> ThreadPoolExecutor:

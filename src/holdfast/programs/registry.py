@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -34,7 +35,7 @@ class Strategy:
     def __call__(self, ctx: Context) -> Coroutine[Any, Any, Any]:
         return self.function(ctx)
 
-    @property
+    @cached_property
     def program(self) -> Program:
         """What a session records of this strategy: its name, and where to find its code."""
         return Program(kind="native", name=self.name, source=_locate(self.function))
@@ -75,7 +76,7 @@ def find(given: Strategy | Function | str) -> Strategy:
 def resolve(program: Program) -> Strategy:
     """The strategy that a session was started with."""
     here = _registered.get(program.name)
-    if here is not None and (program.source is None or _locate(here.function) == program.source):
+    if here is not None and (program.source is None or here.program.source == program.source):
         return here
     if program.source is not None:
         return _load(program.source, program.name)

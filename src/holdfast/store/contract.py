@@ -270,13 +270,15 @@ class Store(ABC):
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         """All entries after a position, read a page at a time."""
-        last = await self.position(session_id)
-        if last < 1:
-            raise CorruptSessionError(session_id, "its position", f"a session has at least one record, not {last}")
-        while after < last:
-            for entry in await self.read(session_id, after):
+        while True:
+            page = await self.read(session_id, after)
+            if not page and not after:
+                raise CorruptSessionError(session_id, "its position", "a session has at least one record")
+            for entry in page:
                 yield entry
-                after = entry.position
+            after += len(page)
+            if len(page) < READ_LIMIT:
+                return
 
     # --- leases ----------------------------------------------------------------------------------
 

@@ -21,8 +21,9 @@ BUSY_TIMEOUT_MS = 30_000
 IN_PLACE_MAX_MS = 10
 """Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
 
-IN_PLACE_REST_MS = 1_000
-"""Milliseconds for which they are left to it."""
+IN_PLACE_REST = 20
+"""For how many times as long as such a write took they are left to it: slow writes hold up the loop for a twentieth of
+the time at most, and one slow write among many quick ones costs little."""
 
 POLL_MS = 40
 """Milliseconds between looks at a SQLite file where the system cannot tell us that it changed."""

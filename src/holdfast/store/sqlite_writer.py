@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.store.limits import GROUP_COMMIT_MAX, IN_PLACE_MAX_MS, IN_PLACE_REST_MS
+from holdfast.store.limits import GROUP_COMMIT_MAX, IN_PLACE_MAX_MS, IN_PLACE_REST
 
 T = TypeVar("T")
 
@@ -104,8 +104,9 @@ class Writer:
             return False  # somebody else is writing, or the thread will find out what is wrong
         self._transact(self._in_place, [job])
         job.settle()
-        if (self._loop.time() - began) * 1000 > IN_PLACE_MAX_MS:
-            self._rest_until = self._loop.time() + IN_PLACE_REST_MS / 1000
+        took = self._loop.time() - began
+        if took * 1000 > IN_PLACE_MAX_MS:
+            self._rest_until = self._loop.time() + took * IN_PLACE_REST
         return True
 
     def _run(self) -> None:

@@ -17,8 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import Figure, Plan, UnavailableError
-from bench.journal import BENCHMARKS
+from bench import Figure, Plan, UnavailableError, engine, journal
+from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
+
+BENCHMARKS = journal.BENCHMARKS | engine.BENCHMARKS
 
 RESULTS = Path(__file__).parent / "results"
 """Also where the databases lie while they are measured: `/tmp` is in memory on many machines, and syncs nothing."""
@@ -53,7 +55,14 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--repeat", type=int, default=21, help="rounds (default: 21)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where every round is kept")
+    parser.add_argument(
+        "--langgraph-python",
+        metavar="PATH",
+        help=f"an interpreter that has langgraph and langgraph-checkpoint-sqlite (default: ${LANGGRAPH_VARIABLE})",
+    )
     options = parser.parse_args()
+    if options.langgraph_python:
+        os.environ[LANGGRAPH_VARIABLE] = options.langgraph_python
     if unknown := [name for name in options.names if name not in BENCHMARKS]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     if options.seconds <= 0 or options.repeat < 1:

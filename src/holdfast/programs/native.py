@@ -32,8 +32,8 @@ that it cannot hold up the others, and its answers are committed before it goes 
 
 _PATIENCE = 50
 """For how many times as long as a slow step took its strategy is run in a thread. So slow steps hold up the others for
-a fiftieth of the time at most, and a prompt strategy that the machine stalled once does not pay for ever: in a thread,
-a quick step costs about four times as much."""
+a fiftieth of the time at most, and a prompt strategy that the machine stalled once does not pay for ever: with a
+thread, a round trip costs nearly twice the CPU."""
 
 _THREADS = 4
 """Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""

@@ -49,8 +49,8 @@ from holdfast.core.records import (
     StartedRecord,
     Wake,
 )
-from holdfast.core.state import Session, State
-from holdfast.core.values import Json, check_value, checked, fingerprint, preview, repaired
+from holdfast.core.state import Session, State, answer_fingerprint
+from holdfast.core.values import Json, check_value, checked, preview, repaired
 
 # --- messages: what others may send to a session --------------------------------------------------
 
@@ -127,7 +127,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         asked = given.query_id if given.query_id is not None else _sole_pending(session)
         if asked in taken:
             check_answer(given.answer)
-            if fingerprint(taken[asked].answer) != fingerprint(given.answer):
+            if answer_fingerprint(taken[asked].answer) != answer_fingerprint(given.answer):
                 raise _conflict(session, asked, preview(_shown(taken[asked].answer)), given.answer)
             continue
         taken[asked] = given
@@ -138,7 +138,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         elif asked in session.settled:
             check_answer(given.answer)
             before = session.settled[asked]
-            if fingerprint(given.answer) != before.fingerprint:
+            if answer_fingerprint(given.answer) != before.fingerprint:
                 raise _conflict(session, asked, before.preview, given.answer)
             replayed.append(before.position)
         elif asked in session.withdrawn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from functools import lru_cache
 
 from holdfast.core.errors import InvalidIdError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_ID_CHARS
@@ -29,6 +30,8 @@ def check_id(text: object, what: str) -> str:
     Ids are safe as file names, URL segments, SQL text and shell words: 1 to `MAX_ID_CHARS` characters, letters, digits
     and `. _ : @ + = -`, beginning with a letter or digit.
     """
+    if text.__class__ is str and _is_id(text):
+        return text
     if not isinstance(text, str):
         raise InvalidIdError(what, f"of type {type(text).__name__}", "expected text")
     if not text:
@@ -36,7 +39,11 @@ def check_id(text: object, what: str) -> str:
     if len(text) > MAX_ID_CHARS:
         why = f"it has {len(text)} characters, and at most {MAX_ID_CHARS} are allowed"
         raise InvalidIdError(what, ascii(text[:ERROR_PREVIEW_CHARS]) + "…", why)
-    if not _GRAMMAR.match(text):
-        why = "use letters, digits and . _ : @ + = - only, beginning with a letter or digit"
-        raise InvalidIdError(what, ascii(text), why)
-    return text
+    why = "use letters, digits and . _ : @ + = - only, beginning with a letter or digit"
+    raise InvalidIdError(what, ascii(text), why)
+
+
+@lru_cache(maxsize=4096)
+def _is_id(text: str) -> bool:
+    """Kept for the ids in use: the same few are checked again and again."""
+    return len(text) <= MAX_ID_CHARS and _GRAMMAR.match(text) is not None

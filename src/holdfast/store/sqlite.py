@@ -141,7 +141,10 @@ class SqliteStore(Store):
     async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
             raise StoreUnavailableError(self.url, "it is not open")
-        return await self._translate(session_id, self._writer.submit(work))
+        writing = self._writer.submit(work)
+        if writing.done() and writing.exception() is None:  # written in place
+            return writing.result()
+        return await self._translate(session_id, writing)
 
     async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readers is None:
@@ -171,8 +174,13 @@ class SqliteStore(Store):
 
     async def append(self, commit: Commit) -> CommitReceipt:
         stored = encode_commit(commit)
-        packed = {blob_id: (len(data), *pack_blob(data)) for entry in stored for blob_id, data in entry.blobs.items()}
-        receipt = await self._write(commit.session_id, lambda c: sql.append(c, commit, stored, packed))
+        packed = {
+            blob_id: (len(data), *pack_blob(data))
+            for entry in stored
+            if entry.blobs
+            for blob_id, data in entry.blobs.items()
+        }
+        receipt = await self._write(commit.session_id, partial(sql.append, commit=commit, stored=stored, packed=packed))
         self._watches.notify(commit.session_id)
         return receipt
 

@@ -496,11 +496,14 @@ async def finish(url: str, directory: Path, steps: Sequence[str], *, patient: bo
                 await asyncio.sleep(0.01)
             await _until_mail_is_taken(hf)
         async with open_holdfast(url, lease_ms=LEASE_MS) as hf:  # what was begun while the other one closed
-            while any(_is_left(row) for row in (await hf.sessions()).rows):
-                await asyncio.sleep(0.01)
+            await until(lambda: _nothing_is_left(hf))
         if "idle" in steps:
             async with open_holdfast(url, minder=Minder(idle_ttl_ms=1)) as janitor:
                 await until(lambda: has_ended(janitor.store, "idle"))
+
+
+async def _nothing_is_left(hf: Holdfast) -> bool:
+    return not any(_is_left(row) for row in (await hf.sessions()).rows)
 
 
 def _is_left(row: SessionRow) -> bool:

@@ -40,7 +40,6 @@ from typing import Any, assert_never
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
-from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.metrics import Metrics
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value
 from holdfast.core.records import (
@@ -61,7 +60,7 @@ from holdfast.core.records import (
     Wake,
     type_of,
 )
-from holdfast.core.values import Json, fingerprint, preview
+from holdfast.core.values import fingerprint, preview
 
 
 class State(StrEnum):
@@ -128,30 +127,17 @@ class Pending:
 class Settled:
     """What a session remembers of an answer it was given: enough to recognise it. The journal has the rest."""
 
-    __slots__ = ("fingerprint", "position", "shown")
+    __slots__ = ("fingerprint", "position", "preview")
 
     def __init__(self, answer: Answer, position: int) -> None:
         self.fingerprint = answer_fingerprint(answer)
         self.position = position
-        self.shown = shown_part(answer)
-
-    @property
-    def preview(self) -> str:
-        """The answer, quoted for a message and cut short."""
-        return preview(self.shown)
+        self.preview = preview(answer.value if isinstance(answer, Value) else answer)
 
 
 def answer_fingerprint(answer: Answer) -> bytes:
     """Equal exactly when two answers say the same. A failure never says the same as a value."""
     return fingerprint(answer.value) if isinstance(answer, Value) else b"failure" + fingerprint(answer)
-
-
-def shown_part(answer: Answer) -> Json:
-    """As much of an answer as is needed to quote it."""
-    if not isinstance(answer, Value):
-        return answer
-    value = answer.value
-    return value[: ERROR_PREVIEW_CHARS + 1] if isinstance(value, str) else preview(value)
 
 
 class Session:

@@ -187,6 +187,18 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
+    def press(self, key: str, until: str) -> None:
+        """Press a key until it is heard, as a person does: Python's line editor misses a signal now and then."""
+        for _ in range(5):
+            self.type(key)
+            try:
+                self.expect(until, seconds=4)
+                return
+            except AssertionError:
+                if self._process.poll() is not None:
+                    raise
+        self.expect(until)
+
     def exit_code(self) -> int:
         return self._process.wait(timeout=20)
 

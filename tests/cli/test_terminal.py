@@ -59,7 +59,9 @@ def test_leaving_with_ctrl_c_loses_nothing_and_says_how_to_go_on(home: Home) -> 
         terminal.type("one\n")
         terminal.expect("second?")
         terminal.expect("> ")
-        terminal.type("half an ans\x03")
+        terminal.type("half an ans")
+        terminal.expect("half an ans")  # the line is being read; a key pressed before that can be missed
+        terminal.press("\x03", until="Left;")
         terminal.expect("holdfast run --resume left")
         assert terminal.exit_code() == 130
         assert "Traceback" not in terminal.shown

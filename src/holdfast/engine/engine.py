@@ -89,9 +89,16 @@ class Engine:
         """Make a kind of program known."""
         self._kinds[kind.kind] = kind
 
-    def drop(self, session_id: str) -> None:
-        """Forget a session that was deleted."""
-        if (actor := self._actors.pop(session_id, None)) is not None:
+    def drop(self, session_id: str, only: Actor | None = None) -> None:
+        """Forget a session that is not there (any more); with `only`, if it has no other actor by now.
+
+        An actor at work is left to find that out by itself.
+        """
+        actor = self._actors.get(session_id)
+        if actor is None or (only is not None and actor is not only):
+            return
+        del self._actors[session_id]
+        if not actor.lock.locked():
             actor.forget()
 
     # --- what actors and the minder call -----------------------------------------------------------------
@@ -168,7 +175,7 @@ class Engine:
             except MessageTakenError:
                 takes = []
             except SessionNotFoundError:
-                self.drop(session_id)
+                self.drop(session_id, only=actor)
                 raise
             except LeaseHeldError:
                 message = await actor.check(message)
@@ -363,7 +370,7 @@ class Engine:
             except LeaseHeldError:
                 return RunningEvent(session_id=session_id)
             except SessionNotFoundError:
-                self.drop(session_id)
+                self.drop(session_id, only=actor)
                 raise
         raise ContentionError(session_id, RETRIES)
 

@@ -546,7 +546,7 @@ async def test_all_keys_of_the_state_are_listed_however_many_there_are(hf: Holdf
 async def test_a_state_key_that_is_no_key_fails_inside_the_program(hf: Holdfast) -> None:
     async def bad_key(ctx: Context) -> str:
         try:
-            await ctx.state.get("no spaces")
+            await ctx.state.get("long" * 100)
         except QueryFailedError as error:
             return error.code
         return "no"

@@ -101,6 +101,15 @@ def kind_of(query: Query) -> QueryKind:
     return query.__struct_config__.tag  # type: ignore[return-value]
 
 
+OWN_TOOLS = "holdfast."
+"""What the names of the runtime's own tools begin with: the durable state, cards. They are no question to anybody."""
+
+
+def is_own(query: Query) -> bool:
+    """Whether the runtime itself answers a query, and always."""
+    return isinstance(query, ToolQuery) and query.name.startswith(OWN_TOOLS)
+
+
 def check_query(query: Query) -> None:
     """Raise `InvalidValueError` unless the query can be asked and kept."""
     what = f"{kind_of(query)} query"

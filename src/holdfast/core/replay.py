@@ -52,7 +52,7 @@ class Tracker:
     def apply(self, entry: Entry) -> Waking | None:
         """Fold one more entry; the waking that follows from it, if one does."""
         record = entry.record
-        wakings = self.session.metrics.rounds
+        wakings = self.session.wakings
         self.session.apply(entry)
         match record:
             case StartedRecord():
@@ -63,7 +63,7 @@ class Tracker:
                 self._inbox.append((asked, answer))
             case _:
                 pass
-        if self.session.metrics.rounds == wakings:
+        if self.session.wakings == wakings:
             return None
         answers, self._inbox = self._inbox, []
         return Waking(entry.at, answers)

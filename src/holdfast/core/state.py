@@ -41,7 +41,7 @@ from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -156,6 +156,10 @@ class Session:
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
         self._failure_undelivered = False
+        self.wakings = 0
+        """How often a pause has ended and the program gone on."""
+        self._is_outward = False
+        """Whether the last pause was not for the runtime itself alone; only those are counted as pauses."""
         self.queries_asked = 0
         self.asked_last = 0
         """How many queries the last pause asked; 0 if it went on waiting for earlier ones."""
@@ -220,7 +224,8 @@ class Session:
             self._enter(State.RUNNING)
             self.undelivered.clear()
             self._failure_undelivered = False
-            self.metrics.rounds += 1
+            self.wakings += 1
+            self.metrics.rounds += self._is_outward
         self.metrics.tick(entry.at, self.state is State.PAUSED)
         if self.ended is not None:
             self.metrics.end()
@@ -260,7 +265,8 @@ class Session:
         self.asked_last = len(record.queries)
         self.queries_asked += self.asked_last
         self.wake = record.wake
-        self.metrics.pauses += 1
+        self._is_outward = not self.pending or not all(is_own(pending.query) for pending in self.pending.values())
+        self.metrics.pauses += self._is_outward
 
     def _on_refused(self, record: RefusedRecord, entry: Entry) -> None:
         self.metrics.refused += record.queries

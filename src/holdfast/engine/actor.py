@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,8 @@ from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import fold, rebuild, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Instance, Step
-from holdfast.programs.errors import DivergenceError, ProgramNotFoundError
+from holdfast.programs.contract import Instance, Raised, Step
+from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
 from holdfast.store.errors import (
@@ -43,6 +44,15 @@ from holdfast.store.errors import (
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
+
+MAX_QUIET_STEPS = 10_000
+"""Steps in a row that ask only for what is answered or refused at once. A program that takes more is in a loop that
+nobody could end: it never waits, so it is never idle, and a cancellation is never its turn."""
+
+_ENDLESS = (
+    f"the program took {MAX_QUIET_STEPS} steps in a row in which all that it asked was answered or refused at once:"
+    " it would never end"
+)
 
 
 class Actor:
@@ -118,7 +128,7 @@ class Actor:
         if self._tracker is None:
             history = [entry async for entry in self._engine.store.journal(self.id)]
             if with_program and not isinstance(history[-1].record, ENDS):
-                with contextlib.suppress(ProgramNotFoundError, DivergenceError):
+                with contextlib.suppress(ProgramNotFoundError, DivergenceError, InstanceLostError):
                     self._tracker, self._waking, self._instance = await rebuild(self.id, history, self._engine.create)
                     history = []
             if self._tracker is None:
@@ -344,38 +354,57 @@ class Actor:
 
     async def _advance(self) -> None:
         """Run the program for as long as it can go on, adding what it does to the batch."""
+        steps, rested = 0, time.monotonic()
         while self.session.state is State.RUNNING and self._waking is not None and self._thinking is None:
+            waking = self._waking
+            steps += 1
+            if steps > MAX_QUIET_STEPS:
+                self._outcome(Raised(error=_ENDLESS, kind="endless"))
+                return
+            if time.monotonic() - rested > PROMPT_MS / 1000:
+                await asyncio.sleep(0)  # the other sessions
+                rested = time.monotonic()
             try:
                 instance = self._instance or await self._rebuild()
+                self._waking = None
+                step = resume(instance, waking)
+                if isinstance(step, Awaitable):
+                    thought = asyncio.ensure_future(step)
+                    self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
+                    done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
+                    self._instance = instance
+                    if not done:
+                        self._thinking = asyncio.create_task(self._think(thought, waking))
+                        return
+                    step = thought.result()
             except ProgramNotFoundError:
                 if not self._committed:
                     raise
                 return  # the answers are kept; a process that has the program will go on
-            waking, self._waking = self._waking, None
-            step = resume(instance, waking)
-            if isinstance(step, Awaitable):
-                thought = asyncio.ensure_future(step)
-                self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
-                done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
-                self._instance = instance
-                if not done:
-                    self._thinking = asyncio.create_task(self._think(thought))
-                    return
-                step = thought.result()
+            except InstanceLostError:
+                self._instance, self._waking = None, waking
+                continue
             self._outcome(step)
             await self._answer_state()
 
-    async def _think(self, thought: asyncio.Future[Step]) -> None:
+    async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
         try:
-            step = await asyncio.shield(thought)
+            step: Step | None
+            try:
+                step = await asyncio.shield(thought)
+            except InstanceLostError:
+                step = None
             async with self.lock:
                 self._thinking = None
                 if self.session.state is State.RUNNING:
                     with self._undone_on_error():
-                        self._outcome(step)
+                        if step is None:
+                            self._instance, self._waking = None, waking
+                        else:
+                            self._outcome(step)
                         await self._go_on()
-                        await self._commit("step")
+                        await self._commit_if_needed("step")
         except StaleError:
             self._engine.go_on_with(self.id)
         except HoldfastError as error:
@@ -399,8 +428,10 @@ class Actor:
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
-        entries = self._history or self._batch[:1]
-        *_, instance = await rebuild(self.id, entries, self._engine.create)
+        entries = self._history
+        if len(entries) != self._committed:  # the program was here and is lost, or more was written since
+            entries = [entry async for entry in self._engine.store.journal(self.id)]
+        *_, instance = await rebuild(self.id, [*entries, *self._batch], self._engine.create)
         instance.session = self.session
         self._instance, self._history = instance, []
         return instance

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from holdfast.core.records import CompletedRecord, Entry, FailedRecord, PausedRecord, Record, RefusedRecord
 from holdfast.core.replay import OUTCOMES, Tracker, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
-from holdfast.programs.contract import Asked, Instance, Raised, Returned, Step
+from holdfast.programs.contract import Asked, Instance, Raised, Replayer, Returned, Step
 from holdfast.programs.errors import DivergenceError
+
+_TOGETHER = 100
+"""Steps replayed together: while they are taken, the journal is read on."""
 
 
 def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | None]:
@@ -33,22 +39,40 @@ async def rebuild(
     tracker = Tracker(session_id)
     unfinished: Waking | None = None
     instance: Instance | None = None
+    replayer: Replayer | None = None
     step: Step | None = None
+    briefs: list[Any] = []
+    replays: list[asyncio.Future[list[Step]]] = []
+    outcomes: list[Entry] = []
     last_outcome = max((entry.position for entry in entries if isinstance(entry.record, OUTCOMES)), default=0)
     for entry in entries:
         if isinstance(entry.record, OUTCOMES):
             if step is not None:
                 _compare(tracker.session, entry, step)
+            outcomes.append(entry)
             step = unfinished = None
         waking = tracker.apply(entry)
         unfinished = waking or unfinished
         if instance is None:
             instance = create(tracker.session)
+            replayer = instance if isinstance(instance, Replayer) else None
         if waking is not None and entry.position < last_outcome:
+            if replayer is not None:
+                briefs.append(replayer.brief(waking))
+                if len(briefs) == _TOGETHER:
+                    replays.append(asyncio.ensure_future(replayer.replay(briefs)))
+                    briefs = []
+                continue
             stepped = resume(instance, waking)
             step = await stepped if isinstance(stepped, Awaitable) else stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
+    if replayer is not None:
+        if briefs:
+            replays.append(asyncio.ensure_future(replayer.replay(briefs)))
+        done = await asyncio.gather(*replays)
+        for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
+            _compare(tracker.session, entry, step)
     return tracker, unfinished, instance
 
 

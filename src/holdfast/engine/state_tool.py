@@ -1,11 +1,17 @@
-"""`ctx.state`: durable values, read from the store and written in the commit that records the answer."""
+"""`ctx.state` and `alc.state`: durable values, read from the store and written in the commit that records the answer.
+
+Programs may use any text as a key. The store's keys are ids, so what no id may hold is written as `=` and two hex
+digits; a key that begins otherwise than with a letter or digit has `0==` before it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import check_id
+from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
 from holdfast.core.queries import Answer, Failure, ToolQuery, Value
 from holdfast.core.values import Json, check_value
 from holdfast.store.contract import StateItem, StateWrite, Store
@@ -31,7 +37,7 @@ async def _answer(
     namespace = check_id(asked["namespace"], "state namespace")
     if asked["op"] == "list":
         return Value(value=await _keys(store, namespace, str(asked.get("prefix", "")), waiting)), None
-    key = check_id(asked["key"], "state key")
+    key = check_id(_stored(asked["key"]), "state key")
     item = await _item(store, namespace, key, waiting)
     match asked["op"]:
         case "get":
@@ -43,6 +49,10 @@ async def _answer(
                 return Value(value=False), None
             write = StateWrite(namespace=namespace, key=key, value=asked["value"], expected=item.version)
             return Value(value=True), write
+        case "incr":
+            value = _sum(asked, item)
+            write = StateWrite(namespace=namespace, key=key, value=value, expected=item.version)
+            return Value(value=value), write
         case "delete":
             if not item.version:
                 return Value(value=False), None
@@ -62,11 +72,40 @@ async def _item(store: Store, namespace: str, key: str, waiting: Sequence[StateW
 
 async def _keys(store: Store, namespace: str, prefix: str, waiting: Sequence[StateWrite]) -> list[str]:
     keys: set[str] = set()
-    after = ""
-    while page := await store.list_state(namespace, prefix=prefix, after=after):
+    after, begun = "", _stored(prefix) if prefix else ""
+    while page := await store.list_state(namespace, prefix=begun, after=after):
         keys.update(page)
         after = page[-1]
     for write in waiting:
-        if write.namespace == namespace and write.key.startswith(prefix):
+        if write.namespace == namespace and write.key.startswith(begun):
             keys = keys - {write.key} if write.delete else keys | {write.key}
-    return sorted(keys)
+    return sorted(key for key in map(_given, keys) if key.startswith(prefix))
+
+
+def _sum(asked: dict[str, Json], item: StateItem) -> int | float:
+    """A counter and what is added to it. Whole numbers stay whole, as long as they fit."""
+    before = item.value if item.version else asked.get("default", 0)
+    delta = asked.get("delta", 1)
+    for number in (before, delta):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise InvalidValueError("state", f"incr: value at '{asked['key']}' is not a number")
+    total: int | float = before + delta
+    return total if MIN_INTEGER <= total <= MAX_INTEGER else float(total)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._:@+-]")
+_QUOTED = re.compile(r"((?:=[0-9A-F]{2})+)")
+
+
+def _stored(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise InvalidValueError("state", "a key is a text, and not empty")
+    quoted = "".join(c if _PLAIN.match(c) else "".join(f"={byte:02X}" for byte in c.encode()) for c in key)
+    return quoted if key[0].isascii() and key[0].isalnum() else f"0=={quoted}"
+
+
+def _given(stored: str) -> str:
+    def unquote(found: re.Match[str]) -> str:
+        return bytes.fromhex(found[0].replace("=", "")).decode(errors="replace")
+
+    return _QUOTED.sub(unquote, stored.removeprefix("0=="))

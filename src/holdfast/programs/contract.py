@@ -7,12 +7,13 @@ answers in the same order, it takes the same steps. It does no I/O and never wai
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from holdfast.core.queries import Answer, Failure, Query
 from holdfast.core.records import LoggedRecord, Program, ProgressedRecord, StatRecord, Wake
+from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
 
@@ -51,7 +52,7 @@ Step: TypeAlias = Asked | Returned | Raised
 
 
 class Instance(Protocol):
-    """One live run."""
+    """One live run. It may vanish with whatever runs it: then a step raises `InstanceLostError`, and it is rebuilt."""
 
     session: Session
 
@@ -65,6 +66,19 @@ class Instance(Protocol):
 
     def close(self) -> None:
         """Let go of whatever the run holds. The instance is not used again."""
+        ...
+
+
+@runtime_checkable
+class Replayer(Instance, Protocol):
+    """An instance that is rebuilt faster by taking many recorded steps in one go."""
+
+    def brief(self, waking: Waking) -> Any:
+        """What a waking comes to, with what the program may know of `session` as it is now."""
+        ...
+
+    def replay(self, briefs: list[Any]) -> Awaitable[list[Step]]:
+        """Begin to take the steps of these briefs, after all that were begun before."""
         ...
 
 

@@ -54,3 +54,14 @@ class NotAQueryError(HoldfastError):
     """A strategy waited for something that is not a query, and that could not be waited for again after a restart."""
 
     kind = "not_a_query"
+
+
+class InstanceLostError(HoldfastError):
+    """A live program is not there any more. The journal has all that is needed to build it again."""
+
+    kind = "instance_lost"
+
+    def __init__(self, why: str, *, is_suspect: bool = False) -> None:
+        super().__init__(f"the program has to be rebuilt: {why}")
+        self.is_suspect = is_suspect
+        """Whether the program's own step may be the cause."""

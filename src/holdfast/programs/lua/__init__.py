@@ -1,0 +1,1 @@
+"""Lua strategies: the `alc.*` API on durable sessions, run in worker processes that can be killed."""

@@ -1,0 +1,232 @@
+"""The table of `alc.card`: immutable records of runs, with samples, aliases and lineage."""
+
+from __future__ import annotations
+
+from holdfast.programs.lua.api.model import Example, Function, Group, Result, Shape, may, need
+
+_ID = need("card_id", "string", "The card.")
+_PKG = may("pkg", "string", "Only those of this package.")
+_WHERE = may(
+    "where",
+    "table",
+    "What must hold: nested fields, values or operators (`eq ne lt lte gt gte in nin exists contains starts_with`),"
+    " `_and`, `_or`, `_not`.",
+)
+_OFFSET = may("offset", "integer", "How many to leave out first; 0 if absent.")
+_LIMIT = may("limit", "integer", "How many to give at most.")
+
+CARDS = Group(
+    "cards",
+    "Cards",
+    "Immutable records of runs, as files that algocline can read too: `cards/PACKAGE/ID.toml`, samples beside them. The"
+    " engine does the writing, once, also if the process dies in the middle.",
+    functions=(
+        Function(
+            "alc.card.create",
+            "Keep a card. It needs `pkg.name`; `schema_version`, `created_at`, `created_by`, `card_id` and the"
+            " fingerprint of `params` are added. An id that exists is an error.",
+            (need("fields", "table", "The card."),),
+            (Result("CardRef", "Its id and its file."),),
+            Example('alc.card.create({pkg = {name = "panel"}, stats = {pass_rate = 0.9}})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.get",
+            "A card.",
+            (_ID,),
+            (Result("table|nil", "nil if there is none."),),
+            Example('alc.card.get("panel_model_20260101T000000_abcdef")'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.list",
+            "Summaries of cards, the newest first.",
+            (may("opts", "CardListOptions", "Which."),),
+            (Result("CardSummary[]"),),
+            Example('alc.card.list({pkg = "panel"})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.find",
+            "Summaries of the cards for which something holds.",
+            (may("query", "CardQuery", "Which, and in what order."),),
+            (Result("CardSummary[]"),),
+            Example(
+                'alc.card.find({where = {stats = {pass_rate = {gte = 0.8}}}, order_by = "-stats.pass_rate", limit = 3})'
+            ),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.append",
+            "Add top-level fields to a card. One that is there already is an error.",
+            (_ID, need("fields", "table", "What to add.")),
+            (Result("table", "The whole card."),),
+            Example('alc.card.append("panel_model_20260101T000000_abcdef", {note = "a good one"})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.write_samples",
+            "Keep the single results behind a card. Once only.",
+            (_ID, need("rows", "table[]", "The results.")),
+            (Result("SamplesRef"),),
+            Example('alc.card.write_samples("panel_model_20260101T000000_abcdef", {{score = 1}})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.read_samples",
+            "The single results behind a card; none if none were kept.",
+            (_ID, may("opts", "SampleOptions", "Which.")),
+            (Result("table[]"),),
+            Example('alc.card.read_samples("panel_model_20260101T000000_abcdef", {limit = 10})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.alias_set",
+            "Give a card a name; another card may have had it before.",
+            (need("name", "string", "The name."), _ID, may("opts", "AliasOptions", "More about it.")),
+            (Result("Alias"),),
+            Example('alc.card.alias_set("best", "panel_model_20260101T000000_abcdef", {note = "of May"})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.alias_list",
+            "The names that cards have.",
+            (may("opts", "CardListOptions", "Which."),),
+            (Result("Alias[]"),),
+            Example("alc.card.alias_list()"),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.get_by_alias",
+            "The card of that name. A name whose card is gone is an error.",
+            (need("name", "string", "The name."),),
+            (Result("table|nil", "nil if no card has it."),),
+            Example('alc.card.get_by_alias("best")'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.lineage",
+            "Which cards a card comes from, and which come from it, by `metadata.prior_card_id`.",
+            (need("query", "LineageQuery", "Of which card, how far, which way."),),
+            (Result("Lineage|nil", "nil if there is no such card."),),
+            Example('alc.card.lineage({card_id = "panel_model_20260101T000000_abcdef", direction = "both"})'),
+            waits="engine",
+        ),
+        Function(
+            "alc.card.sink_backfill",
+            "Copy what a mirror of the cards does not have yet.",
+            (need("params", "BackfillOptions", "Which mirror."),),
+            (Result("Backfill"),),
+            Example('alc.card.sink_backfill({sink = "file:///srv/cards", dry_run = true})'),
+            waits="engine",
+        ),
+    ),
+    shapes=(
+        Shape("CardRef", "Where a card is.", (_ID, need("path", "string", "Its file."))),
+        Shape(
+            "CardSummary",
+            "A card in short.",
+            (
+                _ID,
+                need("pkg", "string", "Its package."),
+                may("created_at", "string", "When."),
+                may("model", "string", "Of which model."),
+                may("scenario", "string", "On which scenario."),
+                may("pass_rate", "number", "How well."),
+            ),
+        ),
+        Shape("CardListOptions", "Which cards, or names of cards.", (_PKG,)),
+        Shape(
+            "CardQuery",
+            "Which cards, and in what order.",
+            (
+                _PKG,
+                _WHERE,
+                may(
+                    "order_by",
+                    "string|string[]",
+                    "Dotted paths, `-` before one to reverse it; the newest first if absent.",
+                ),
+                _LIMIT,
+                _OFFSET,
+            ),
+        ),
+        Shape("SampleOptions", "Which results.", (_WHERE, _LIMIT, _OFFSET)),
+        Shape(
+            "SamplesRef",
+            "Where results are.",
+            (need("path", "string", "Their file."), need("count", "integer", "How many.")),
+        ),
+        Shape(
+            "AliasOptions", "More about a name.", (may("pkg", "string", "Its package."), may("note", "string", "Why."))
+        ),
+        Shape(
+            "Alias",
+            "A name of a card.",
+            (
+                need("name", "string", "The name."),
+                _ID,
+                may("pkg", "string", "Its package."),
+                need("set_at", "string", "When it was given."),
+                may("note", "string", "Why."),
+            ),
+        ),
+        Shape(
+            "LineageQuery",
+            "Of which card, how far, which way.",
+            (
+                _ID,
+                may("direction", '"up"|"down"|"both"', "`up` (if absent) to what it comes from."),
+                may("depth", "integer", "How many steps; 10 if absent."),
+                may("include_stats", "boolean", "Whether nodes have their `stats`; yes if absent."),
+                may("relation_filter", "string[]", "Only these relations."),
+            ),
+        ),
+        Shape(
+            "Lineage",
+            "Where a card stands among others.",
+            (
+                need("root", "string", "The card asked for."),
+                need("nodes", "LineageNode[]", "The cards."),
+                need("edges", "LineageEdge[]", "What links them."),
+                need("truncated", "boolean", "Whether there is more than `depth` lets see."),
+            ),
+        ),
+        Shape(
+            "LineageNode",
+            "A card among others.",
+            (
+                _ID,
+                need("pkg", "string", "Its package."),
+                need("depth", "integer", "Steps from the root; below 0 for what it comes from."),
+                may("prior_card_id", "string", "What it comes from."),
+                may("prior_relation", "string", "How."),
+                may("stats", "table", "Its figures."),
+            ),
+        ),
+        Shape(
+            "LineageEdge",
+            "What links two cards.",
+            (need("from", "string", "One."), need("to", "string", "The other."), may("relation", "string", "How.")),
+        ),
+        Shape(
+            "BackfillOptions",
+            "Which mirror to fill.",
+            (
+                need("sink", "string", "The mirror, as in the setting."),
+                may("dry_run", "boolean", "Only say what would be done."),
+            ),
+        ),
+        Shape(
+            "Backfill",
+            "What was copied.",
+            (
+                need("sink", "string", "The mirror."),
+                need("pushed", "string[]", "Cards that were copied."),
+                need("skipped", "string[]", "Cards that were there."),
+                need("failed", "string[][]", "Cards that could not be, with the reason."),
+                need("pushed_samples", "string[]", "Cards whose results were copied."),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,44 @@
+"""Every limit of Lua programs, with its unit and the reason for its size. Nothing here is computed."""
+
+DEADLINE_S = 10.0
+"""Seconds of computing between two questions: far more than a strategy needs, little enough to wait out."""
+
+GRACE_S = 1.0
+"""Seconds past the deadline after which a worker that does not answer is killed. Most programs are stopped inside the
+VM at the deadline itself; what is left is stuck in a place where Lua cannot be interrupted."""
+
+MEMORY_MIB = 64
+"""MiB that one VM may hold: a thousand times what a strategy needs."""
+
+HOT_VMS = 256
+"""VMs kept between pauses, in all workers together: about 60 MB. The others are rebuilt when needed."""
+
+HOLD_S = 5.0
+"""Seconds that a rebuilt VM is kept for the step it was rebuilt for, however many others are wanted meanwhile."""
+
+MAX_WORKERS = 4
+"""Worker processes at once. One keeps up with the engine; the others are for strategies that compute for long."""
+
+MOST_WORKERS = 16
+"""Worker processes at once while some are stuck in steps that do not end, so that the other sessions go on."""
+
+CROWD = 8
+"""Requests that may wait for a worker before another one is started."""
+
+PATIENCE_S = 0.25
+"""Seconds that a session waits behind another one's step before it is rebuilt in another worker."""
+
+IDLE_PATIENCE_S = 2.0
+"""The same, behind a step that does not use the processor: it waits, or the machine has too much to do."""
+
+START_S = 30.0
+"""Seconds that a worker may take to start. Half a second is usual on a busy machine."""
+
+SPIN_S = 0.0005
+"""Seconds to wait in place for a step. Most steps take a tenth of that, and going through the event loop costs more."""
+
+MAX_DEATHS = 3
+"""How often a worker may die while it takes the same step of a session before the session is to blame."""
+
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+"""Bytes of one message between engine and worker: above what any step can say, below what would exhaust memory."""

@@ -1,0 +1,80 @@
+-- `require` and `package`: where a program's modules come from. The host finds them on the search path; a trusted
+-- program may also use `package.path`.
+
+local host = ...
+local load, pcall, type, error, format, gmatch, gsub = load, pcall, type, error, string.format, string.gmatch, string.gsub
+local concat, tostring, searchpath = table.concat, tostring, package.searchpath
+
+local LIBRARIES = { "string", "table", "math", "utf8", "coroutine", "os", "io", "debug" }
+
+-- The source of a module and its chunk name, or nil and where was looked.
+local function find(name, package)
+	local source, place, looked = host.read_module(name)
+	if source then return source, place end
+	if host.trusted and type(package.path) == "string" and package.path ~= "" then
+		local path, tried = searchpath(name, package.path)
+		if path then
+			local file = io.open(path, "rb")
+			local text = file:read("a")
+			file:close()
+			return text, "@" .. path
+		end
+		looked = (looked or "") .. (tried or "")
+	end
+	return nil, nil, looked
+end
+
+return function(env, task)
+	local package = { loaded = {}, preload = {}, path = host.config.package_path or "", cpath = "", config = "/\n;\n?\n!\n-\n" }
+	if host.trusted then package.searchpath = searchpath end
+	for _, name in ipairs(LIBRARIES) do package.loaded[name] = env[name] end
+	package.loaded._G = env
+	package.loaded.package = package
+	env.package = package
+
+	local loading = {}
+
+	local function run(name, chunk, place)
+		if loading[name] then
+			error(format("module '%s' requires itself: %s", name, concat(loading, " -> ") .. " -> " .. name), 0)
+		end
+		loading[name] = true
+		loading[#loading + 1] = name
+		host.requiring = (host.requiring or 0) + 1
+		local ok, value = pcall(chunk, name, place)
+		host.requiring = host.requiring - 1
+		loading[#loading] = nil
+		loading[name] = nil
+		if not ok then
+			if type(value) == "string" then
+				error(format("error loading module '%s' from %s:\n\t%s", name, place, value), 0)
+			end
+			error(value, 0)
+		end
+		if value ~= nil then package.loaded[name] = value end
+		if package.loaded[name] == nil then package.loaded[name] = true end
+		return package.loaded[name], place
+	end
+
+	local function require(name)
+		if type(name) ~= "string" then
+			error(format("bad argument #1 to 'require' (string expected, got %s)", type(name)), 2)
+		end
+		local loaded = package.loaded[name]
+		if loaded then return loaded end
+		local preloaded = package.preload[name]
+		if preloaded ~= nil then return run(name, preloaded, ":preload:") end
+		local source, place, looked = find(name, package)
+		if not source then
+			error(format("module '%s' not found:%s", name, looked or " there are no packages here"), 2)
+		end
+		local chunk, why = load(source, place, host.trusted and "bt" or "t", task.module_env and task.module_env(env) or env)
+		if not chunk then
+			error(format("error loading module '%s' from %s:\n\t%s", name, gsub(place, "^[@=]", ""), why), 0)
+		end
+		return run(name, chunk, (gsub(place, "^[@=]", "")))
+	end
+
+	env.require = require
+	task.require = require
+end

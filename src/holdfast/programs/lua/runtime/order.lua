@@ -1,0 +1,165 @@
+-- What would differ from run to run in plain Lua, made repeatable: the order of `pairs` and `next`, and the addresses
+-- that `tostring` and `string.format` print. Numbers come first, ascending; then texts by their bytes; then false, true.
+-- Tables, functions and the like have no order of their own: as keys they come last, in an order that is not repeatable.
+
+local next, type, rawget, getmetatable, error, select = next, type, rawget, debug.getmetatable, error, select
+local sort, pack, unpack = table.sort, table.pack, table.unpack
+local tostring, format, gsub, find = tostring, string.format, string.gsub, string.find
+
+-- Keys of a table in the stable order, and how many there are; nil if the raw order is that order already.
+local function ordered_keys(t)
+	local numbers, texts, others = {}, {}, nil
+	local n, s, plain = 0, 0, true
+	local yes, no
+	for key in next, t do
+		local kind = type(key)
+		if kind == "number" then
+			n = n + 1
+			numbers[n] = key
+			plain = plain and key == n
+		elseif kind == "string" then
+			s = s + 1
+			texts[s] = key
+		elseif kind == "boolean" then
+			if key then yes = true else no = true end
+		else
+			others = others or {}
+			others[#others + 1] = key
+		end
+	end
+	if s == 0 and plain and not others and not yes and not no then return nil, n end
+	if not plain then sort(numbers) end
+	if s > 1 then sort(texts) end
+	for i = 1, s do numbers[n + i] = texts[i] end
+	n = n + s
+	if no then n = n + 1; numbers[n] = false end
+	if yes then n = n + 1; numbers[n] = true end
+	if others then
+		for i = 1, #others do numbers[n + i] = others[i] end
+		n = n + #others
+	end
+	return numbers, n
+end
+
+local function comes_before(a, b)
+	local kind_a, kind_b = type(a), type(b)
+	if kind_a == kind_b and (kind_a == "number" or kind_a == "string") then return a < b end
+	if kind_a == "boolean" and kind_b == "boolean" then return b and not a end
+	local rank = { number = 1, string = 2, boolean = 3 }
+	return (rank[kind_a] or 4) < (rank[kind_b] or 4)
+end
+
+local function ordered_pairs(t)
+	local mt = getmetatable(t)
+	local own = mt and rawget(mt, "__pairs")
+	if own then
+		local iterate, state, first = own(t)
+		return iterate, state, first
+	end
+	if type(t) ~= "table" then
+		error(format("bad argument #1 to 'for iterator' (table expected, got %s)", t == nil and "nil" or type(t)), 2)
+	end
+	local keys, count = ordered_keys(t)
+	if not keys then return next, t, nil end
+	local i = 0
+	return function()
+		while i < count do
+			i = i + 1
+			local key = keys[i]
+			local value = rawget(t, key)
+			if value ~= nil then return key, value end
+		end
+	end, t, nil
+end
+
+-- Where `next` was last time, by table: a traversal goes on there without sorting again.
+local traversals = setmetatable({}, { __mode = "k" })
+
+local function ordered_next(t, key)
+	if type(t) ~= "table" then
+		error(format("bad argument #1 to 'next' (table expected, got %s)", t == nil and "no value" or type(t)), 2)
+	end
+	if key == nil then
+		local first = next(t)
+		if first == nil then return nil end
+		for other in next, t do
+			if comes_before(other, first) then first = other end
+		end
+		traversals[t] = nil
+		return first, rawget(t, first)
+	end
+	local traversal = traversals[t]
+	if not traversal or traversal.keys[traversal.at] ~= key then
+		local keys, count = ordered_keys(t)
+		if not keys then return next(t, key) end
+		traversal = { keys = keys, count = count, at = 0 }
+		for i = 1, count do
+			if keys[i] == key then traversal.at = i; break end
+		end
+		if traversal.at == 0 then
+			-- The key was taken out during the traversal: go on after where it would be.
+			for i = 1, count do
+				if comes_before(keys[i], key) then traversal.at = i end
+			end
+		end
+		traversals[t] = traversal
+	end
+	for i = traversal.at + 1, traversal.count do
+		local value = rawget(t, traversal.keys[i])
+		if value ~= nil then
+			traversal.at = i
+			return traversal.keys[i], value
+		end
+	end
+	traversals[t] = nil
+	return nil
+end
+
+-- Numbers instead of addresses, in the order in which they are first asked for.
+local numbers, given = setmetatable({}, { __mode = "k" }), 0
+
+local function address(value)
+	local number = numbers[value]
+	if not number then
+		given = given + 1
+		number = given
+		numbers[value] = number
+	end
+	return format("0x%014x", number)
+end
+
+local ADDRESSED = { table = true, ["function"] = true, thread = true, userdata = true }
+
+local function stable_tostring(...)
+	local value = ...
+	if ADDRESSED[type(value)] then
+		local mt = getmetatable(value)
+		if not mt or rawget(mt, "__tostring") == nil then
+			local name = mt and rawget(mt, "__name")
+			return (type(name) == "string" and name or type(value)) .. ": " .. address(value)
+		end
+	elseif value == nil and select("#", ...) == 0 then
+		error("bad argument #1 to 'tostring' (value expected)", 2)
+	end
+	return tostring(value)
+end
+
+local function stable_format(pattern, ...)
+	local count = select("#", ...)
+	for i = 1, count do
+		if ADDRESSED[type((select(i, ...)))] then
+			local values = pack(...)
+			for j = i, count do
+				if ADDRESSED[type(values[j])] then values[j] = stable_tostring(values[j]) end
+			end
+			return format((gsub(pattern, "%%(%-?%d*)p", "%%%1s")), unpack(values, 1, count))
+		end
+	end
+	if type(pattern) == "string" and find(pattern, "%%%-?%d*p") then
+		-- `%p` of a text would print where it lies in memory.
+		pattern = gsub(pattern, "%%(%-?%d*)p", "%%%1s")
+	end
+	return format(pattern, ...)
+end
+
+return { pairs = ordered_pairs, next = ordered_next, tostring = stable_tostring, format = stable_format }

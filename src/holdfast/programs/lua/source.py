@@ -1,0 +1,93 @@
+"""What a session records of its Lua program: the code or the package, where modules are looked for, and how far it is
+trusted. It is JSON in `Program.source`, so that any process can run the session again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.budget import Budget
+from holdfast.core.ids import check_id
+from holdfast.core.records import Program
+from holdfast.core.values import Json
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.lua.packages import Roots, find_package, find_roots
+
+KIND = "lua"
+
+Trust: TypeAlias = Literal["sandbox", "trusted"]
+
+SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOLDFAST_SHAPE_CHECK", "LANG", "TZ")
+"""Environment variables that `os.getenv` shows in the sandbox: they choose behaviour and hold no secrets."""
+
+
+class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Everything that a Lua session is run from. Recorded when it starts, so a replay sees the same."""
+
+    code: str | None = None
+    package: str | None = None
+    """Instead of code: the package whose `run(ctx)` is called."""
+    roots: Roots = Roots()
+    trust: Trust = "sandbox"
+    variables: dict[str, str] = {}
+    """What `os.getenv` shows."""
+    env: dict[str, str] = {}
+    """What `alc.env` shows."""
+    live: bool = False
+    """Whether `alc.llm` of a test's own making is asked through the engine, too."""
+
+
+def lua_code(
+    code: str, *, name: str = "strategy", trust: Trust = "sandbox", project: Path | None = None, env: Env = None
+) -> Program:
+    """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
+    return _program(name, _source(LuaSource(code=code, roots=find_roots(project), trust=trust), env))
+
+
+def lua_package(name: str, *, trust: Trust = "sandbox", project: Path | None = None, env: Env = None) -> Program:
+    """The program that a package is. `ProgramNotFoundError` if there is no such package."""
+    roots = find_roots(project)
+    if find_package(roots, name) is None:
+        where = ", ".join(roots.roots) or "no directories"
+        raise ProgramNotFoundError(
+            name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
+        )
+    return _program(name, _source(LuaSource(package=name, roots=roots, trust=trust), env))
+
+
+Env: TypeAlias = Mapping[str, str] | None
+
+
+def _source(source: LuaSource, env: Env) -> LuaSource:
+    """With the environment as it is now: a replay sees the same."""
+    seen = {name: os.environ[name] for name in SEEN_VARIABLES if name in os.environ}
+    return msgspec.structs.replace(source, variables=seen, env=dict(env or {}))
+
+
+def _program(name: str, source: LuaSource) -> Program:
+    return Program(kind=KIND, name=check_id(name, "strategy name"), source=msgspec.json.encode(source).decode())
+
+
+def source_of(program: Program) -> LuaSource:
+    """What a session was started with; `ProgramNotFoundError` if that cannot be read."""
+    try:
+        return msgspec.json.decode(program.source or "", type=LuaSource)
+    except msgspec.MsgspecError as error:
+        raise ProgramNotFoundError(program.name, f"its source cannot be read: {error}") from None
+
+
+def budget_in(ctx: Json) -> Budget | None:
+    """The budget that a caller put into `ctx`: whatever is a limit there; the rest is left alone."""
+    given = ctx.get("budget") if isinstance(ctx, dict) else None
+    if not isinstance(given, dict):
+        return None
+    limits = {
+        name: value
+        for name, value in given.items()
+        if name in Budget.__struct_fields__ and name != "max_cost" and type(value) is int and value >= 0
+    }
+    return Budget(**limits) if limits else None

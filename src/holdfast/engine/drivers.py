@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.decide import Given
 from holdfast.core.errors import HoldfastError
-from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
+from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
 from holdfast.engine.errors import DriverError
 
@@ -185,7 +185,8 @@ class Drivers:
         self._by_name: dict[str, Driver] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._by_name)
+        """Whether there are any but the runtime's own, which can be run again without harm."""
+        return any(not name.startswith(f"tool:{OWN_TOOLS}") for name in self._by_name)
 
     def add(self, driver: Driver) -> None:
         self._by_name[driver.name] = driver

@@ -21,13 +21,18 @@ from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.summary import summarize
 from holdfast.core.values import Json
+from holdfast.engine import card_tool
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Probe, Recovery
 from holdfast.engine.engine import Engine, Seam
 from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
 from holdfast.engine.minder import Minder
 from holdfast.programs.contract import ProgramKind
+from holdfast.programs.finding import find_program
+from holdfast.programs.lua.kind import LuaKind
+from holdfast.programs.lua.source import KIND as LUA
+from holdfast.programs.lua.source import budget_in
 from holdfast.programs.native import NativeKind
-from holdfast.programs.registry import Function, Strategy, find
+from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
 from holdfast.store.contract import Commit, SessionFilter, SessionPage, Store
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
@@ -54,6 +59,8 @@ class Holdfast:
         self.store = store
         self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
         self.add_kind(NativeKind())
+        self.add_kind(LuaKind())
+        self.drive(card_tool.CARD_TOOL, card_tool.answer, recovery="idempotent")
 
     async def __aenter__(self) -> Self:
         await self._engine.open()
@@ -72,9 +79,13 @@ class Holdfast:
         id: str | None = None,
         wait: float | None = None,
     ) -> Event:
-        """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over."""
-        found = program if isinstance(program, Program) else find(program).program
-        started = decide_start(found, ctx=ctx, budget=_budget(budget), prices=prices, seed=secrets.randbits(53))
+        """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over.
+
+        `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
+        """
+        found = find_program(program)
+        limits = budget_in(ctx) if budget is None and found.kind == LUA else _budget(budget)
+        started = decide_start(found, ctx=ctx, budget=limits, prices=prices, seed=secrets.randbits(53))
         return await self._engine.start(id or new_session_id(), started, wait)
 
     async def feed(

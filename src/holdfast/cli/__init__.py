@@ -27,6 +27,7 @@ _COMMANDS = {
     "delete": ("keeping", "Remove a session and all that belongs to it."),
     "gc": ("keeping", "Expire idle sessions, delete old ones."),
     "doctor": ("checking", "Check every session, and repair what can be repaired."),
+    "pkg": ("pkg", "Lua packages: find, install, link, check and test them."),
     "demo": ("demo", "See a session survive the death of its process."),
     "completion": ("completion", "Print the script for shell completion."),
 }

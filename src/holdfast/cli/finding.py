@@ -34,7 +34,7 @@ class SessionType(click.ParamType[str]):
 
 
 class ProgramType(click.ParamType[str]):
-    """A strategy: FILE.py:name, module:name, or the name of one that this store has run before."""
+    """A strategy: a Lua package, FILE.lua, FILE.py:name, module:name, or one that this store has run before."""
 
     name = "program"
 
@@ -42,7 +42,8 @@ class ProgramType(click.ParamType[str]):
         file, colon, begun = incomplete.partition(":")
         if colon and file.endswith(".py"):
             return [CompletionItem(f"{file}:{name}") for name in _strategies_in(file) if name.startswith(begun)]
-        names = [CompletionItem(name, help=told) for name, told in _known(ctx, _program_names, incomplete)]
+        known = dict(_packages(incomplete)) | dict(_known(ctx, _program_names, incomplete))
+        names = [CompletionItem(name, help=told) for name, told in sorted(known.items())][:_COMPLETIONS]
         return [*names, CompletionItem(incomplete, type="file")]
 
 
@@ -124,14 +125,18 @@ async def program_of(store: Store, session_id: str) -> Program:
 async def check_runs_here(store: Store, session_id: str) -> None:
     """Raise `ProgramNotFoundError` if a session stands still because its program cannot be run by this process."""
     from holdfast.programs.errors import ProgramNotFoundError
+    from holdfast.programs.lua.kind import LuaKind
     from holdfast.programs.registry import resolve
 
     row = await store.session(session_id)
     program = await program_of(store, session_id)
-    if row.summary.state != "running" or row.owner is not None or program.kind != "native":
+    if row.summary.state != "running" or row.owner is not None:
         return
     try:
-        resolve(program)
+        if program.kind == "native":
+            resolve(program)
+        elif program.kind == LuaKind.kind:
+            LuaKind().check(program)
     except ProgramNotFoundError as error:
         why = f"{error.why}; the answers of session '{session_id}' are kept, it goes on with `holdfast run --resume`"
         raise ProgramNotFoundError(error.program, why) from None
@@ -172,6 +177,15 @@ async def _program_names(store: Store, begun: str) -> list[tuple[str, str]]:
     page = await store.sessions()
     names = {row.summary.program for row in page.rows if row.summary.program.startswith(begun)}
     return [(name, "run before") for name in sorted(names)][:_COMPLETIONS]
+
+
+def _packages(begun: str) -> list[tuple[str, str]]:
+    from holdfast.programs.lua.packages import find_roots, list_packages
+
+    try:
+        return [(each.name, "Lua package") for each in list_packages(find_roots()) if each.name.startswith(begun)]
+    except Exception:
+        return []
 
 
 def _strategies_in(file: str) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +29,7 @@ from holdfast.core.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.core.decide import Given
     from holdfast.core.events import Event
+    from holdfast.core.records import Program
     from holdfast.engine.runtime import Holdfast
 
 BY = "cli"
@@ -57,6 +59,11 @@ def is_terminal() -> bool:
     "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
 )
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@click.option("--trusted", is_flag=True, help="Lua: allow files, processes and the environment.")
+@click.option(
+    "--project", type=click.Path(file_okay=False, exists=True), metavar="DIR", help="Lua: where the project file is."
+)
+@click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Lua: a value of alc.env. Repeatable.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Go on with a session instead of a new one.")
 @_wait
 @common()
@@ -67,12 +74,16 @@ def run_command(
     ctx_json: str | None,
     budget: tuple[str, ...],
     session_id: str | None,
+    trusted: bool,
+    project: str | None,
+    variables: tuple[str, ...],
     resume: str | None,
     wait: float | None,
 ) -> int:
     """Start a strategy, or go on with a session.
 
-    PROGRAM is FILE.py:name, module:name, or the name of a strategy that this store has run before.
+    PROGRAM is the name of a Lua package, FILE.lua, FILE.py:name, module:name, the name of a strategy that this store
+    has run before, or - for Lua on standard input.
 
     On a terminal you are asked what the strategy asks. Leave with Ctrl-C or Ctrl-D and go on later: nothing is lost.
     Elsewhere the first event is printed, and the session waits.
@@ -80,13 +91,15 @@ def run_command(
     if (program is None) == (resume is None):
         raise click.UsageError("Give a program to start, or --resume SESSION.", click.get_current_context())
     if resume is not None:
-        if task is not None or ctx_json is not None or budget or session_id is not None:
-            why = "--task, --ctx, --budget and --id belong to a new session, not to --resume"
+        if any((task is not None, ctx_json is not None, budget, session_id is not None, trusted, project, variables)):
+            why = (
+                "--task, --ctx, --budget, --id, --trusted, --project and --env belong to a new session, not to --resume"
+            )
             raise click.UsageError(why, click.get_current_context())
         return _resume(resume, wait)
     options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
 
-    found = _program(program or "")
+    found = _program(program or "", trusted=trusted, project=project, env=_env(variables))
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
@@ -102,16 +115,46 @@ def run_command(
     return tell(asyncio.run(start()))
 
 
-def _program(given: str) -> Any:
-    """What to start: a name that is no file and no module is looked for among the sessions of the store."""
-    if ":" in given or given.endswith(".py"):
-        return given
+def _program(given: str, *, trusted: bool, project: str | None, env: dict[str, str]) -> Program:
+    """What to start: what can be found here; else what the store has run before under that name."""
+    from holdfast.programs import finding
+    from holdfast.programs.errors import ProgramNotFoundError
+    from holdfast.programs.lua.source import Trust, lua_code
 
-    async def find() -> Any:
-        async with opened(create=True) as store:
-            return await find_program(store, given)
+    trust: Trust = "trusted" if trusted else "sandbox"
+    root = Path(project) if project is not None else None
+    find_modules_here()
+    if given == "-":
+        return lua_code(_read_stdin("the strategy"), name="stdin", trust=trust, project=root, env=env)
+    try:
+        return finding.find_program(given, trust=trust, project=root, env=env)
+    except ProgramNotFoundError:
+        if ":" in given or given.endswith((".py", ".lua")):
+            raise
 
-    return asyncio.run(find()) or given
+        async def find() -> Program | None:
+            async with opened(create=True) as store:
+                return await find_program(store, given)
+
+        before = asyncio.run(find())
+        if before is None:
+            raise
+        return before
+
+
+def _env(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    for key, equals, _ in pairs:
+        if not key or not equals:
+            raise InputError(f"--env {key}: expected KEY=VALUE")
+    return {key: value for key, _, value in pairs}
+
+
+def _read_stdin(what: str) -> str:
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} on standard input is not text in UTF-8") from None
 
 
 def _resume(given: str, wait: float | None) -> int:
@@ -231,10 +274,7 @@ def _answers(text: str | None, fail: str | None, responses: str | None, query: s
     if fail is not None:
         return Given(Failure(fail), query)
     if text == "-":
-        try:
-            text = sys.stdin.buffer.read().decode().removesuffix("\n")
-        except UnicodeDecodeError:
-            raise InputError("the answer on standard input is not text in UTF-8") from None
+        text = _read_stdin("the answer")
     return Given(Value(value=text), query)
 
 

@@ -1,0 +1,1 @@
+"""What surrounds strategies: their packages, and the running of their specs."""

@@ -1,0 +1,92 @@
+"""What can go wrong when packages are managed, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import HoldfastError
+
+
+@dataclass(eq=False)
+class PackageNameError(HoldfastError):
+    """A name that no package may have."""
+
+    name: str
+    why: str
+    kind = "invalid_package_name"
+
+    def __str__(self) -> str:
+        return f"invalid package name {self.name[:80]!r}: {self.why}"
+
+
+@dataclass(eq=False)
+class PackageNotFoundError(HoldfastError):
+    """No package has this name, where it was looked for."""
+
+    name: str
+    why: str
+    kind = "package_not_found"
+
+    def __str__(self) -> str:
+        return f"package '{self.name}' not found: {self.why}"
+
+
+@dataclass(eq=False)
+class PackageExistsError(HoldfastError):
+    """Something is in the way, and would be lost."""
+
+    name: str
+    path: str
+    why: str
+    kind = "package_exists"
+
+    def __str__(self) -> str:
+        return f"package '{self.name}' is already at {self.path}: {self.why}"
+
+
+@dataclass(eq=False)
+class UnsafePackageError(HoldfastError):
+    """The files of a package are not such as may be copied."""
+
+    name: str
+    why: str
+    kind = "unsafe_package"
+
+    def __str__(self) -> str:
+        return f"package '{self.name}' is refused: {self.why}"
+
+
+@dataclass(eq=False)
+class SourceError(HoldfastError):
+    """A source that has no package, or cannot be understood."""
+
+    source: str
+    why: str
+    kind = "package_source"
+
+    def __str__(self) -> str:
+        return f"cannot install from {self.source!r}: {self.why}"
+
+
+@dataclass(eq=False)
+class GitError(HoldfastError):
+    """git could not do what it was asked."""
+
+    url: str
+    why: str
+    kind = "git"
+
+    def __str__(self) -> str:
+        return f"git: {self.url}: {self.why}"
+
+
+@dataclass(eq=False)
+class ProjectFileError(HoldfastError):
+    """A project, or one of its files, is missing or cannot be used."""
+
+    path: str
+    why: str
+    kind = "project_file"
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"

@@ -21,9 +21,10 @@ from bench.floor import PostgresFloor, SqliteFloor, asyncpg_module, warm_up
 from bench.journal import _database
 from bench.langgraph_peer import LangGraph
 from holdfast.core.events import CompletedEvent, PausedEvent
+from holdfast.core.records import Program
 from holdfast.engine.runtime import Holdfast, open_holdfast
 from holdfast.programs.context import Context
-from holdfast.programs.registry import strategy
+from holdfast.programs.registry import Strategy, strategy
 
 TEXT_BYTES = 1024
 """Bytes of a prompt, and of an answer."""
@@ -65,13 +66,14 @@ async def asks(ctx: Context) -> str:
 class Host:
     """Whoever starts and feeds sessions."""
 
-    def __init__(self, holdfast: Holdfast) -> None:
+    def __init__(self, holdfast: Holdfast, program: Strategy | Program = asks) -> None:
         self._holdfast = holdfast
+        self._program = program
         self._answers = texts(TEXT_BYTES)[::-1]
 
     async def start(self, pauses: int, session_id: str | None = None) -> str:
         """A session at its first pause."""
-        event = await self._holdfast.start(asks, ctx={"pauses": pauses}, id=session_id)
+        event = await self._holdfast.start(self._program, ctx={"pauses": pauses}, id=session_id)
         if not isinstance(event, PausedEvent):
             raise AssertionError(f"expected a question, got {event.to_json()}")
         return event.session_id
@@ -93,9 +95,9 @@ class Host:
 # --- round trips -----------------------------------------------------------------------------------
 
 
-async def one_session(holdfast: Holdfast) -> Rate:
+async def one_session(holdfast: Holdfast, program: Strategy | Program = asks) -> Rate:
     """Round trips per second of one session that never ends."""
-    host = Host(holdfast)
+    host = Host(holdfast, program)
     session_id = await host.start(FOREVER)
 
     async def rate(seconds: float) -> float:
@@ -109,9 +111,9 @@ async def one_session(holdfast: Holdfast) -> Rate:
     return rate
 
 
-def many_sessions(holdfast: Holdfast) -> Rate:
+def many_sessions(holdfast: Holdfast, program: Strategy | Program = asks) -> Rate:
     """Round trips per second of `SESSIONS` at once, from their start to their end, as often as time allows."""
-    host = Host(holdfast)
+    host = Host(holdfast, program)
 
     async def rate(seconds: float) -> float:
         began = time.perf_counter()
@@ -289,17 +291,17 @@ def idle_alone(path: str) -> float:
     return asyncio.run(run())
 
 
-def _resident() -> int:
-    """Bytes of this process in memory."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
+def _resident(pid: int | str = "self") -> int:
+    """Bytes of a process in memory."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     if found is None:
         raise UnavailableError("this system does not say how much memory a process has")
     return int(found[1]) * 1024
 
 
-def _child(function: str, *arguments: str) -> Any:
-    """What a function of this module returns in a new process."""
-    program = f"import json; from bench import engine; print(json.dumps(engine.{function}(*{arguments!r})))"
+def _child(function: str, *arguments: str, module: str = "engine") -> Any:
+    """What a function of this module, or another one here, returns in a new process."""
+    program = f"import json; from bench import {module}; print(json.dumps({module}.{function}(*{arguments!r})))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     if done.returncode:
         raise AssertionError(f"{function} failed: {done.stderr.strip()[-2000:]}")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.engine.sync import open_sync as open_sync
     from holdfast.programs.context import Context as Context
     from holdfast.programs.errors import QueryFailedError as QueryFailedError
+    from holdfast.programs.lua.kind import LuaKind as LuaKind
+    from holdfast.programs.lua.source import lua_code as lua_code
+    from holdfast.programs.lua.source import lua_package as lua_package
     from holdfast.programs.registry import strategy as strategy
     from holdfast.store import Store as Store
     from holdfast.store import open_store as open_store
@@ -39,6 +42,7 @@ _HOMES = {
     "Given": "holdfast.core.decide",
     "Holdfast": "holdfast.engine.runtime",
     "HoldfastError": "holdfast.core.errors",
+    "LuaKind": "holdfast.programs.lua.kind",
     "Minder": "holdfast.engine.minder",
     "NotDone": "holdfast.engine.drivers",
     "Price": "holdfast.core.budget",
@@ -48,6 +52,8 @@ _HOMES = {
     "Store": "holdfast.store",
     "SyncHoldfast": "holdfast.engine.sync",
     "Usage": "holdfast.core.queries",
+    "lua_code": "holdfast.programs.lua.source",
+    "lua_package": "holdfast.programs.lua.source",
     "new_session_id": "holdfast.core.ids",
     "open": "holdfast.engine.runtime:open_holdfast",
     "open_store": "holdfast.store",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -93,6 +94,10 @@ def list_command(show_all: bool, project: Path | None) -> int:
     from holdfast.strategies.packages.listing import listing
 
     found = listing(_where(project))
+    if any(each.package.meta is None for each in found.packages):
+        from holdfast.strategies.packages.running import fill_in
+
+        asyncio.run(fill_in(found))
     if not show_all:
         found.packages = [each for each in found.packages if each.package.active or each.package.error]
     if settings().json:

@@ -26,11 +26,11 @@ from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
 from holdfast.engine.drivers import Driver
 from holdfast.engine.errors import StaleError
-from holdfast.engine.outcomes import outcome_of
+from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import fold, rebuild, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Instance, Raised, Step
+from holdfast.programs.contract import Instance, Step
 from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
@@ -44,15 +44,6 @@ from holdfast.store.errors import (
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
-
-MAX_QUIET_STEPS = 10_000
-"""Steps in a row that ask only for what is answered or refused at once. A program that takes more is in a loop that
-nobody could end: it never waits, so it is never idle, and a cancellation is never its turn."""
-
-_ENDLESS = (
-    f"the program took {MAX_QUIET_STEPS} steps in a row in which all that it asked was answered or refused at once:"
-    " it would never end"
-)
 
 
 class Actor:
@@ -359,7 +350,7 @@ class Actor:
             waking = self._waking
             steps += 1
             if steps > MAX_QUIET_STEPS:
-                self._outcome(Raised(error=_ENDLESS, kind="endless"))
+                self._outcome(ENDLESS)
                 return
             if time.monotonic() - rested > PROMPT_MS / 1000:
                 await asyncio.sleep(0)  # the other sessions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure
 from holdfast.core.values import Json
-from holdfast.engine.drivers import Attempt
+from holdfast.engine.drivers import Attempt, Effect
 from holdfast.programs.lua.packages import home
 
 if TYPE_CHECKING:
@@ -19,13 +20,22 @@ if TYPE_CHECKING:
 CARD_TOOL = f"{OWN_TOOLS}card"
 
 
-def answer(*, attempt: Attempt, **arguments: Json) -> Json:
-    """Do what a program asks of the cards; run in a thread, because it waits for the disk."""
+def card_effect(box: Callable[[], CardBox]) -> Effect:
+    """What does with the cards in a box as a program asks. It runs in a thread, because it waits for the disk."""
+
+    def answer(*, attempt: Attempt, **arguments: Json) -> Json:
+        try:
+            return box().answer(arguments, again=attempt.number > 1)
+        except HoldfastError as error:
+            return Failure(str(error), error.kind)
+
+    return answer
+
+
+def own_box() -> CardBox:
+    """The cards in Holdfast's directory, mirrored as the environment says."""
     sinks = os.environ.get("HOLDFAST_CARD_SINKS") or os.environ.get("ALC_CARD_SINKS") or ""
-    try:
-        return _box(home() / "cards", sinks).answer(arguments, again=attempt.number > 1)
-    except HoldfastError as error:
-        return Failure(str(error), error.kind)
+    return _box(home() / "cards", sinks)
 
 
 @cache

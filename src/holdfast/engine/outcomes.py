@@ -11,6 +11,16 @@ from holdfast.core.records import Record, RefusedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import Asked, Raised, Returned, Step
 
+MAX_QUIET_STEPS = 10_000
+"""Steps in a row that ask only for what is answered or refused at once. A program that takes more is in a loop that
+nobody could end: it never waits, so it is never idle, and a cancellation never has its turn."""
+
+ENDLESS = Raised(
+    error=f"the program took {MAX_QUIET_STEPS} steps in a row in which everything was answered or refused at once:"
+    " it would never end",
+    kind="endless",
+)
+
 
 def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
     """What the program said beside, and then the outcome itself: queries that cannot be asked are refused to it."""

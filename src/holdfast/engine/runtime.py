@@ -21,7 +21,7 @@ from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.summary import summarize
 from holdfast.core.values import Json
-from holdfast.engine import card_tool
+from holdfast.engine.card_tool import CARD_TOOL, card_effect, own_box
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Probe, Recovery
 from holdfast.engine.engine import Engine, Seam
 from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
@@ -60,7 +60,7 @@ class Holdfast:
         self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
         self.add_kind(NativeKind())
         self.add_kind(LuaKind())
-        self.drive(card_tool.CARD_TOOL, card_tool.answer, recovery="idempotent")
+        self.drive(CARD_TOOL, card_effect(own_box), recovery="idempotent")
 
     async def __aenter__(self) -> Self:
         await self._engine.open()

@@ -63,11 +63,10 @@ async def _answer(
 
 
 async def _item(store: Store, namespace: str, key: str, waiting: Sequence[StateWrite]) -> StateItem:
-    item = await store.get_state(namespace, key) or StateItem(None, 0)
-    for write in waiting:
-        if (write.namespace, write.key) == (namespace, key):
-            item = StateItem(None, 0) if write.delete else StateItem(write.value, item.version + 1)
-    return item
+    for write in reversed(waiting):
+        if write.key == key and write.namespace == namespace:
+            return StateItem(None, 0) if write.delete else StateItem(write.value, (write.expected or 0) + 1)
+    return await store.get_state(namespace, key) or StateItem(None, 0)
 
 
 async def _keys(store: Store, namespace: str, prefix: str, waiting: Sequence[StateWrite]) -> list[str]:

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
-from holdfast.core.records import Entry, decode_record
+from holdfast.core.records import Entry, StartedRecord, decode_record
 from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
@@ -109,6 +109,10 @@ def decode_entry(session_id: str, stored: StoredEntry, blobs: Mapping[str, bytes
             record = decode_record(encode(_fill_in(msgspec.json.decode(stored.body), values)))
         else:
             record = decode_record(stored.body)
+        if isinstance(record, StartedRecord) and record.program.source is not None:
+            # Many sessions have the same source, which may be long: it is kept in memory once.
+            shared = msgspec.structs.replace(record.program, source=sys.intern(record.program.source))
+            record = msgspec.structs.replace(record, program=shared)
         return Entry(stored.position, stored.at, record)
     except KeyError as error:
         raise CorruptSessionError(session_id, place, f"its blob {error.args[0]} is missing") from None

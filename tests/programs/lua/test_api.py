@@ -31,8 +31,8 @@ local function lazy_names(t)
     local mt = debug.getmetatable(t)
     if not mt or type(mt.__index) ~= "function" then return names end
     for i = 1, 20 do
-        local name, value = debug.getupvalue(mt.__index, i)
-        if name == "LAZY" then
+        local _, value = debug.getupvalue(mt.__index, i)
+        if type(value) == "table" and type(value.math) == "function" then -- what makes each of them, by name
             for key in pairs(value) do names[#names + 1] = key end
         end
     end

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from holdfast.programs.lua.kept import Module
 from holdfast.programs.lua.limits import MAX_FRAME_BYTES
 from holdfast.programs.lua.packages import Roots
 
@@ -35,6 +36,8 @@ class VmSpec(msgspec.Struct, array_like=True, frozen=True):
     memory_mib: int
     scenarios: str
     """Where scenarios are looked for by name."""
+    modules: dict[str, Module] = {}
+    """Sources that were kept with the session, by module."""
 
 
 class Request(msgspec.Struct, array_like=True, frozen=True):

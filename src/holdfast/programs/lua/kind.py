@@ -66,9 +66,11 @@ class LuaKind:
         self.pool.close()
 
     def _found(self, program: Program) -> LuaSource:
-        """What to run. A package that is not where it was when the session began is looked for as if it began now."""
+        """What to run. A package that was not kept and is not where it was is looked for as if it began now."""
         source = source_of(program)
-        if source.package is None or find_package(source.roots, source.package) is not None:
+        if source.package is None or source.package in source.modules:
+            return source
+        if find_package(source.roots, source.package) is not None:
             return source
         here = find_roots()
         if find_package(here, source.package) is None:
@@ -185,11 +187,11 @@ class LuaInstance:
             "env": source.env,
             "dirs": {name: str(home() / name) for name in ("state", "cards", "scenarios")},
             "max_llm_calls": budget.max_llm_calls if budget is not None else None,
-            "live": source.live or None,
         }
         kept = {name: value for name, value in config.items() if value is not None or name == "ctx"}
         return frames.VmSpec(
             config=encode(kept),
+            modules=source.modules,
             roots=source.roots,
             is_trusted=source.trust == "trusted",
             memory_mib=self._kind.memory_mib,

@@ -11,13 +11,14 @@ MEMORY_MIB = 64
 """MiB that one VM may hold: a thousand times what a strategy needs."""
 
 HOT_VMS = 256
-"""VMs kept between pauses, in all workers together: about 60 MB. The others are rebuilt when needed."""
+"""VMs kept between pauses, in all workers together: about 65 MB. The others are rebuilt when needed."""
 
 HOLD_S = 5.0
 """Seconds that a rebuilt VM is kept for the step it was rebuilt for, however many others are wanted meanwhile."""
 
 MAX_WORKERS = 4
-"""Worker processes at once. One keeps up with the engine; the others are for strategies that compute for long."""
+"""Worker processes at once, and no more than there are cores. One keeps up with the engine; the others are for
+strategies that compute for long."""
 
 MOST_WORKERS = 16
 """Worker processes at once while some are stuck in steps that do not end, so that the other sessions go on."""

@@ -46,7 +46,7 @@ __all__ = [
 Origin = Literal["variant", "project", "path", "user"]
 
 BUILT_IN = frozenset(
-    ["_G", "alc", "coroutine", "debug", "evalframe", "io", "lust", "math", "os", "package", "string", "table", "utf8"]
+    ["_G", "alc", "coroutine", "debug", "io", "lust", "math", "os", "package", "string", "table", "utf8"]
 )
 """Modules that `require` has without a file, for this page's users to leave out of account."""
 

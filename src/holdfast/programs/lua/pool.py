@@ -229,7 +229,7 @@ class Pool:
 
     def __init__(self, *, workers: int = MAX_WORKERS, hot_vms: int = HOT_VMS, deadline_s: float = DEADLINE_S) -> None:
         self.deadline_s = deadline_s
-        self._most = workers
+        self._most = min(workers, os.cpu_count() or 1)
         self._hot_vms = hot_vms
         self._workers: list[Worker] = []
         self._homes: OrderedDict[int, Worker] = OrderedDict()

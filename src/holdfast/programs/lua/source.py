@@ -4,6 +4,7 @@ trusted. It is JSON in `Program.source`, so that any process can run the session
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -15,6 +16,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.lua.kept import Module, kept_modules
 from holdfast.programs.lua.packages import Roots, find_package, find_roots
 
 KIND = "lua"
@@ -31,21 +33,24 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     code: str | None = None
     package: str | None = None
     """Instead of code: the package whose `run(ctx)` is called."""
+    modules: dict[str, Module] = {}
+    """What it requires, as it was when the session began."""
     roots: Roots = Roots()
+    """Where the others are looked for."""
     trust: Trust = "sandbox"
     variables: dict[str, str] = {}
     """What `os.getenv` shows."""
     env: dict[str, str] = {}
     """What `alc.env` shows."""
-    live: bool = False
-    """Whether `alc.llm` of a test's own making is asked through the engine, too."""
 
 
 def lua_code(
     code: str, *, name: str = "strategy", trust: Trust = "sandbox", project: Path | None = None, env: Env = None
 ) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
-    return _program(name, _source(LuaSource(code=code, roots=find_roots(project), trust=trust), env))
+    roots = find_roots(project)
+    source = LuaSource(code=code, modules=kept_modules(roots, code=code), roots=roots, trust=trust)
+    return _program(name, _source(source, env))
 
 
 def lua_package(name: str, *, trust: Trust = "sandbox", project: Path | None = None, env: Env = None) -> Program:
@@ -56,7 +61,8 @@ def lua_package(name: str, *, trust: Trust = "sandbox", project: Path | None = N
         raise ProgramNotFoundError(
             name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
         )
-    return _program(name, _source(LuaSource(package=name, roots=roots, trust=trust), env))
+    source = LuaSource(package=name, modules=kept_modules(roots, package=name), roots=roots, trust=trust)
+    return _program(name, _source(source, env))
 
 
 Env: TypeAlias = Mapping[str, str] | None
@@ -69,7 +75,9 @@ def _source(source: LuaSource, env: Env) -> LuaSource:
 
 
 def _program(name: str, source: LuaSource) -> Program:
-    return Program(kind=KIND, name=check_id(name, "strategy name"), source=msgspec.json.encode(source).decode())
+    # Interned: many sessions have the same, and it may be long.
+    text = sys.intern(msgspec.json.encode(source).decode())
+    return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
 
 
 def source_of(program: Program) -> LuaSource:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,16 @@ from typing import Any
 import lupa.lua54 as lua
 
 from holdfast.programs.lua.frames import VmSpec, Waking
+from holdfast.programs.lua.kept import Module, place_of
 from holdfast.programs.lua.outcomes import raised
 from holdfast.programs.lua.packages import Roots, find_module
 
 RUNTIME = Path(__file__).parent / "runtime"
 
 _POPEN_TIMEOUT_S = 60
+
+_SLACK = 256 * 1024
+"""Bytes of a VM's memory that handing over a step's answers may take beside the answers themselves."""
 
 
 class Vm:
@@ -29,9 +33,9 @@ class Vm:
         # The callbacks must not refer to the VM: a cycle through Lua is never collected.
         driver = runtime.globals()[b"load"](chunk_of(b"driver"), b"=holdfast/driver", b"b")
         self._step = driver(
-            chunk_of,
-            module_reader(spec.roots),
-            scenario_reader(Path(spec.scenarios)),
+            _guarded(runtime, chunk_of),
+            _guarded(runtime, module_reader(spec.modules, spec.roots)),
+            _guarded(runtime, scenario_reader(Path(spec.scenarios))),
             _popen(runtime) if spec.is_trusted else None,
             spec.config,
             spec.is_trusted,
@@ -39,15 +43,28 @@ class Vm:
 
     def step(self, waking: Waking) -> bytes:
         """The outcome of one step, as `outcomes.py` reads it."""
+        if not self._has_room_for(waking):
+            return self._full()
         try:
             step: bytes = self._step(
                 waking.at, waking.first_id, waking.llm_calls, waking.left, waking.refusal, *waking.answers
             )
             return step
         except lua.LuaMemoryError:
-            return raised(f"the strategy needs more than {self._memory_mib} MiB of memory", "memory")
+            return self._full()
         except Exception as error:
             return raised(f"the Lua VM failed: {_told(error)}", "vm")
+
+    def _has_room_for(self, waking: Waking) -> bool:
+        """Whether a step's answers fit into the VM. Where they are handed over, Lua ends the process if they do not."""
+        room = self._memory_mib * 1024 * 1024 - _SLACK - sum(map(len, waking.answers)) - 64 * len(waking.answers)
+        if self._runtime.get_memory_used() <= room:
+            return True
+        self._runtime.gccollect()
+        return bool(self._runtime.get_memory_used() <= room)
+
+    def _full(self) -> bytes:
+        return raised(f"the strategy needs more than {self._memory_mib} MiB of memory", "memory")
 
 
 def new_runtime(max_memory: int) -> Any:
@@ -71,19 +88,53 @@ def chunk_of(name: bytes) -> bytes:
     compiled = scope[b"load"](path.read_bytes(), b"=holdfast/" + name, b"t")
     if isinstance(compiled, tuple):
         raise SyntaxError(compiled[1].decode())
-    dumped: bytes = scope[b"string"][b"dump"](compiled)
+    dumped: bytes = scope[b"string"][b"dump"](compiled, True)
     return dumped
 
 
-def module_reader(roots: Roots) -> Callable[[bytes], tuple[bytes | None, bytes | None, bytes | None]]:
+_GUARD = b"""
+local look, take, plenty = ...
+local count, rep = collectgarbage, string.rep
+return function(...)
+	local size = look(...)
+	if count("count") * 1024 + size > plenty then rep(" ", size) end
+	return take()
+end
+"""
+
+
+def _guarded(runtime: Any, function: Callable[[bytes], Any]) -> Any:
+    """A function of ours, for Lua: first it is called and tells the size of its values, then it hands them over.
+
+    In between, Lua makes room for them, or finds that there is none. Where lupa hands values over it must not find that
+    out: Lua's error would jump over Python's frames, and the process would hang.
+    """
+    values: list[Any] = []
+
+    def look(name: bytes) -> int:
+        values[:] = [function(name)]
+        given = values[0] if isinstance(values[0], tuple) else values
+        return 1024 + sum(len(value) for value in given if value is not None)
+
+    def take() -> Any:
+        return values.pop()
+
+    return runtime.globals()[b"load"](_GUARD, b"=holdfast/guard")(look, take, runtime.get_max_memory() // 2)
+
+
+def module_reader(
+    modules: Mapping[str, Module], roots: Roots
+) -> Callable[[bytes], tuple[bytes | None, bytes | None, bytes | None]]:
     """What `require` calls: the source of a module and its chunk name, or where it was looked for."""
 
     def read(name: bytes) -> tuple[bytes | None, bytes | None, bytes | None]:
         try:
             text = name.decode()
+            if (kept := modules.get(text)) is not None:
+                return kept.text.encode(), b"@" + kept.place.encode(), None
             path = find_module(roots, text)
             if path is not None:
-                return Path(path).read_bytes(), b"@" + _shown(Path(path), text).encode(), None
+                return path.read_bytes(), b"@" + place_of(path, text).encode(), None
             places = "".join(f"\n\tno module '{text}' in {root}" for root in roots.roots)
             return None, None, (places or "\n\tthere are no package directories").encode()
         except Exception as error:  # an exception of Python's must not be seen by a program
@@ -107,12 +158,6 @@ def scenario_reader(directory: Path) -> Callable[[bytes], bytes | None]:
     return read
 
 
-def _shown(path: Path, name: str) -> str:
-    """The end of a path that tells which file of which package it is."""
-    parts = name.count(".") + (2 if path.name == "init.lua" else 1)
-    return "/".join(path.parts[-parts:])
-
-
 def _popen(runtime: Any) -> Any:
     """`io.popen` for reading, which this build of Lua lacks: the output of a command as lines."""
 
@@ -126,7 +171,7 @@ def _popen(runtime: Any) -> Any:
             return None, str(error).encode()
 
     compiled = runtime.globals()[b"load"](chunk_of(b"popen"), b"=holdfast/popen", b"b")
-    return compiled(run)
+    return compiled(_guarded(runtime, run))
 
 
 def _deny(_object: object, _name: object, _is_setting: bool) -> object:

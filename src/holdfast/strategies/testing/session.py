@@ -14,9 +14,11 @@ from typing import Any, Self
 
 import msgspec
 
+from holdfast.cards import CardBox
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program
+from holdfast.engine.card_tool import CARD_TOOL, card_effect
 from holdfast.engine.runtime import Holdfast, open_holdfast
 from holdfast.programs.lua.kind import LuaKind
 from holdfast.programs.lua.packages import Roots, find_roots
@@ -100,10 +102,12 @@ class Lane:
 
     async def _run(self, file: Path, name: str, trail: Path) -> FileResult:
         hf = await self._open()
-        with Answers() as answers:
-            event: Event = await hf.start(self._plan.program(), ctx=self._plan.ctx(file, self._count, trail))
-            while isinstance(event, PausedEvent):
-                event = await hf.feed(event.session_id, {query.id: answers.to(query) for query in event.queries})
+        # Cards of a test go to a directory of their own, which is gone afterwards.
+        cards = CardBox(trail.parent / "cards")
+        hf.drive(CARD_TOOL, card_effect(lambda: cards), recovery="idempotent")
+        event: Event = await hf.start(self._plan.program(), ctx=self._plan.ctx(file, self._count, trail))
+        while isinstance(event, PausedEvent):
+            event = await hf.feed(event.session_id, {query.id: _answer(query) for query in event.queries})
         status = await hf.status(event.session_id)
         match event:
             case CompletedEvent():
@@ -144,43 +148,17 @@ class Lane:
             await engine.__aexit__(None, None, None)
 
 
-class Answers:
-    """What the host answers in a test: what the mock said, and the tools that need no mock."""
-
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
-        self._cards: Any = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def to(self, query: Query) -> Value | Failure:
-        match query:
-            case LlmQuery(options={"mock_error": str(why)}):
-                return Failure(why)
-            case LlmQuery(options={"mock_answer": str(answer)}):
-                return Value(value=answer)
-            case ToolQuery(name="holdfast.card"):
-                return self._card(query)
-            case ToolQuery():
-                return Failure(f"the tool '{query.name}' is not there in a test")
-            case _:
-                return Failure("nobody answers this in a test; give it a mock")
-
-    def _card(self, query: ToolQuery) -> Value | Failure:
-        """Cards of a test go to a directory of their own, which is gone afterwards."""
-        from holdfast.core.errors import HoldfastError
-        from holdfast.cards.box import CardBox
-
-        if self._cards is None:
-            self._cards = CardBox(Path(self._stack.enter_context(tempfile.TemporaryDirectory())))
-        try:
-            return Value(value=self._cards.answer(query.arguments, again=False))
-        except HoldfastError as error:
-            return Failure(str(error), error.kind)
+def _answer(query: Query) -> Value | Failure:
+    """What the host answers in a test: what the mock said."""
+    match query:
+        case LlmQuery(options={"mock_error": str(why)}):
+            return Failure(why)
+        case LlmQuery(options={"mock_answer": str(answer)}):
+            return Value(value=answer)
+        case ToolQuery():
+            return Failure(f"the tool '{query.name}' is not there in a test")
+        case _:
+            return Failure("nobody answers this in a test; give it a mock")
 
 
 def _told(name: str, result: Any) -> FileResult:

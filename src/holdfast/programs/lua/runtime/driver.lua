@@ -8,7 +8,8 @@ local create, resume, status, running = coroutine.create, coroutine.resume, coro
 local isyieldable, yield = coroutine.isyieldable, coroutine.yield
 local sethook, traceback, getinfo = debug.sethook, debug.traceback, debug.getinfo
 local load, error, type, tostring, pcall, select = load, error, type, tostring, pcall, select
-local cpu, byte, sub, format, find = os.clock, string.byte, string.sub, string.format, string.find
+local cpu, byte, sub, format, find, gmatch =
+	os.clock, string.byte, string.sub, string.format, string.find, string.gmatch
 local concat = table.concat
 
 local HOOK_EVERY = 200000 -- instructions between two looks at the clock: about a millisecond
@@ -123,13 +124,15 @@ local PAUSE = {}
 
 -- The coroutine that may pause now: the program, or the child of a fork that is being advanced.
 host.current = nil
+-- The coroutines that are loading a module.
+host.requiring = setmetatable({}, { __mode = "k" })
 
 local function why_not(what)
 	if running() ~= host.current then
 		return what .. ": cannot pause inside a coroutine that the strategy made itself; call it outside of"
 			.. " coroutine.wrap and coroutine.create"
 	end
-	if (host.requiring or 0) > 0 then
+	if host.requiring[running()] then
 		return what .. ": cannot pause while a module is being loaded by require; call it from a function of the module"
 	end
 	if not isyieldable() then
@@ -165,12 +168,10 @@ function host.advance(co, ...)
 	host.current = co
 	local ok, first, second = resume(co, ...)
 	host.current = before
-	if status(co) == "suspended" then
-		if first == PAUSE then return "asked", second end
-		return "raised", "attempt to yield from outside a coroutine"
-	end
-	if ok then return "returned", first end
-	return "raised", first
+	if not ok then return "raised", first end
+	if status(co) ~= "suspended" then return "returned", first end
+	if first == PAUSE then return "asked", second end
+	return "raised", "attempt to yield from outside a coroutine"
 end
 
 function host.thread(f)
@@ -185,7 +186,8 @@ function host.text_of(problem)
 	if type(problem) == "table" then
 		local mt = debug.getmetatable(problem)
 		if mt and rawget(mt, "__tostring") then
-			local ok, text = pcall(tostring, problem)
+			-- It is the program's own function, so it is under the deadline too.
+			local ok, text = resume(host.thread(tostring), problem)
 			if ok and type(text) == "string" then return text end
 		end
 		local ok, text = pcall(json.encode, problem)
@@ -222,6 +224,8 @@ local function begin()
 	local env = host.load("task")(task)
 	host.current = nil
 	program = host.thread(function() return main(env, task) end)
+	-- What loading has left would stay for as long as the VM waits.
+	collectgarbage()
 end
 
 local TAGS = { [byte("s")] = "text", [byte("j")] = "json", [byte("f")] = "failure" }
@@ -229,7 +233,11 @@ local TAGS = { [byte("s")] = "text", [byte("j")] = "json", [byte("f")] = "failur
 local function result_of(answer)
 	local tag, body = TAGS[byte(answer)], sub(answer, 2)
 	if tag == "text" then return { ok = true, value = body } end
-	if tag == "json" then return { ok = true, value = json.decode(body) } end
+	if tag == "json" then
+		local ok, value = pcall(json.decode, body)
+		if ok then return { ok = true, value = value } end
+		return { ok = false, message = "the answer cannot be used: " .. host.text_of(value), code = "invalid_value" }
+	end
 	local failure = json.decode(body)
 	return { ok = false, message = failure.message, code = failure.code or "failed" }
 end
@@ -238,7 +246,7 @@ local function where_is(co)
 	for level = 0, 40 do
 		local info = getinfo(co, level, "Sl")
 		if not info then return "" end
-		if info.currentline > 0 and not find(info.short_src, "^holdfast/") then
+		if info.currentline > 0 then -- our own files are stripped of theirs
 			return info.short_src .. ":" .. info.currentline
 		end
 	end
@@ -247,8 +255,8 @@ end
 
 local function trace_of(co)
 	local lines = {}
-	for line in traceback(co):gmatch("[^\n]+") do
-		if not find(line, "holdfast/", 1, true) and not find(line, "[C]: in ?", 1, true) then
+	for line in gmatch(traceback(co), "[^\n]+") do
+		if not find(line, "^%s*%?:") and not find(line, "[C]: in ?", 1, true) then
 			if #lines < MAX_TRACE_LINES then lines[#lines + 1] = line end
 		end
 	end
@@ -257,6 +265,7 @@ end
 
 local function raised(problem, kind)
 	local text = host.text_of(problem)
+	if is_over then kind, text = "deadline", OVER end -- perhaps only while the error was put into words
 	if text == "not enough memory" then
 		kind, text = "memory", format("the strategy needs more than %d MiB of memory", config.memory_mib)
 	end

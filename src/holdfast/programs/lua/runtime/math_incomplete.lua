@@ -49,7 +49,8 @@ end
 -- How far the integrand e^g reaches, where g falls like slope s + curve s^2 / 2 at first.
 local function reach(slope, curve)
 	slope = abs(slope)
-	return 2 * DROP / (slope + sqrt(slope * slope + 2 * DROP * curve))
+	-- Not zero, even where a square overflows: the callers make it longer by factors.
+	return max(2 * DROP / (slope + sqrt(slope * slope + 2 * DROP * curve)), 1e-290)
 end
 
 -- --- gamma ---------------------------------------------------------------------------------------------------------
@@ -252,7 +253,10 @@ local function solve_beta(lower, upper, a, b)
 	local mean = a / (a + b)
 	if a > 1 and b > 1 and x < mean / 2 then x = min(mean, 0.5) end
 	for _ = 1, 200 do
-		if not (x > low and x < high) then x = low > 0 and sqrt(low) * sqrt(high) or max(high * 1e-8, 5e-324) end
+		if not (x > low and x < high) then
+			x = low > 0 and sqrt(low) * sqrt(high) or max(high * 1e-8, 5e-324)
+			if not (x > low and x < high) then return high end
+		end
 		local p, q = beta(x, a, b)
 		local miss, tail
 		if is_lower then
@@ -262,12 +266,13 @@ local function solve_beta(lower, upper, a, b)
 		end
 		if miss == 0 then return x end
 		if miss > 0 then high = x else low = x end
-		if x == 5e-324 and miss > 0 then return 0.0 end
+		if high == 5e-324 then return 0.0 end
 		local slope = exp(ln_beta_weight(x, 1 - x, a, b, distance(x, a, b)) - log1p(-x)) / tail
 		local step = -miss / slope
-		local nearer = slope > 0 and x * exp(max(min(step, 50), -50)) or -1.0
-		if abs(step) < 3e-16 or nearer == x then return min(nearer, 0.5) end
-		if high - low <= 2e-16 * high then return x end
+		-- A tail of 0 has no slope to follow; outside of the bracket the next round halves it.
+		local nearer = tail > 0 and slope > 0 and x * exp(max(min(step, 50), -50)) or -1.0
+		if nearer > 0 and (abs(step) < 3e-16 or nearer == x) then return min(nearer, 0.5) end
+		if high - low <= 2.3e-16 * high then return x end
 		x = nearer
 	end
 	return x

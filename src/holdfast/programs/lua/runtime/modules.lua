@@ -4,6 +4,7 @@
 local host = ...
 local load, pcall, type, error, format, gmatch, gsub = load, pcall, type, error, string.format, string.gmatch, string.gsub
 local concat, tostring, searchpath = table.concat, tostring, package.searchpath
+local running, requiring = coroutine.running, host.requiring
 
 local LIBRARIES = { "string", "table", "math", "utf8", "coroutine", "os", "io", "debug" }
 
@@ -40,9 +41,10 @@ return function(env, task)
 		end
 		loading[name] = true
 		loading[#loading + 1] = name
-		host.requiring = (host.requiring or 0) + 1
+		local co, before = running(), requiring[running()]
+		requiring[co] = true
 		local ok, value = pcall(chunk, name, place)
-		host.requiring = host.requiring - 1
+		requiring[co] = before
 		loading[#loading] = nil
 		loading[name] = nil
 		if not ok then

@@ -1,12 +1,12 @@
--- What would differ from run to run in plain Lua, made repeatable: the order of `pairs` and `next`, and the addresses
--- that `tostring` and `string.format` print. Numbers come first, ascending; then texts by their bytes; then false, true.
+-- What would differ from run to run in plain Lua, made repeatable: the order of `pairs` and `next`, what `table.sort`
+-- does with equals, and the addresses that `tostring` and `string.format` print. Numbers come first, ascending; then texts by their bytes; then false, true.
 -- Tables, functions and the like have no order of their own: as keys they come last, in an order that is not repeatable.
 
 local next, type, rawget, getmetatable, error, select = next, type, rawget, debug.getmetatable, error, select
-local sort, pack, unpack = table.sort, table.pack, table.unpack
+local sort, pack, unpack, min = table.sort, table.pack, table.unpack, math.min
 local tostring, format, gsub, find = tostring, string.format, string.gsub, string.find
 
--- Keys of a table in the stable order, and how many there are; nil if the raw order is that order already.
+-- Keys of a table in the stable order, and how many there are; nil if they are 1 to that number.
 local function ordered_keys(t)
 	local numbers, texts, others = {}, {}, nil
 	local n, s, plain = 0, 0, true
@@ -60,8 +60,17 @@ local function ordered_pairs(t)
 		error(format("bad argument #1 to 'for iterator' (table expected, got %s)", t == nil and "nil" or type(t)), 2)
 	end
 	local keys, count = ordered_keys(t)
-	if not keys then return next, t, nil end
 	local i = 0
+	if not keys then
+		-- Not `next` itself: a program must not get hold of it.
+		return function()
+			while i < count do
+				i = i + 1
+				local value = rawget(t, i)
+				if value ~= nil then return i, value end
+			end
+		end, t, nil
+	end
 	return function()
 		while i < count do
 			i = i + 1
@@ -162,4 +171,36 @@ local function stable_format(pattern, ...)
 	return format(pattern, ...)
 end
 
-return { pairs = ordered_pairs, next = ordered_next, tostring = stable_tostring, format = stable_format }
+local function is_less(a, b) return a < b end
+
+-- Up to so many elements, what Lua's own sort does depends on nothing else; in larger tables it may look at the clock.
+local SORTED_PLAINLY = 256
+
+local function repeatable_sort(t, comes_first)
+	local count = type(t) == "table" and #t or 0
+	if count <= SORTED_PLAINLY or (comes_first ~= nil and type(comes_first) ~= "function") then return sort(t, comes_first) end
+	local less = comes_first or is_less
+	local from, to, width = {}, {}, 1
+	for i = 1, count do from[i] = t[i] end
+	while width < count do
+		for left = 1, count, 2 * width do
+			local middle, stop = min(left + width, count + 1), min(left + 2 * width, count + 1)
+			local i, j = left, middle
+			for k = left, stop - 1 do
+				if i < middle and (j >= stop or not less(from[j], from[i])) then
+					to[k] = from[i]
+					i = i + 1
+				else
+					to[k] = from[j]
+					j = j + 1
+				end
+			end
+		end
+		from, to, width = to, from, 2 * width
+	end
+	for i = 1, count do t[i] = from[i] end
+end
+
+return {
+	pairs = ordered_pairs, next = ordered_next, sort = repeatable_sort, tostring = stable_tostring, format = stable_format,
+}

@@ -1,7 +1,7 @@
 -- `io.popen` for trusted programs: the command is run to its end, and what it printed can be read like a file.
 
 local run = ...
-local find, sub, type, error, tonumber = string.find, string.sub, type, error, tonumber
+local find, gsub, sub, type, error, tonumber = string.find, string.gsub, string.sub, type, error, tonumber
 
 local Output = {}
 Output.__index = Output
@@ -14,7 +14,7 @@ local function read_one(self, how)
 		self.at = self.at + how
 		return piece
 	end
-	how = (how or "l"):gsub("^%*", "")
+	how = gsub(how or "l", "^%*", "")
 	local kind = sub(how, 1, 1)
 	if kind == "a" then
 		local rest = sub(self.text, self.at)

@@ -10,7 +10,7 @@ local getmetatable, setmetatable, rawget, type, error, load = getmetatable, setm
 local select, tonumber, pcall, floor = select, tonumber, pcall, math.floor
 local concat, pack, unpack = table.concat, table.pack, table.unpack
 local real_date, real_time, real_getenv = os.date, os.time, os.getenv
-local char = string.char
+local char, gsub = string.char, string.gsub
 
 local sandbox = {}
 
@@ -129,7 +129,7 @@ local function writer(level)
 	function file.write(self, ...)
 		local parts = pack(...)
 		for i = 1, parts.n do parts[i] = order.tostring(parts[i]) end
-		local text = concat(parts, "", 1, parts.n):gsub("\n$", "")
+		local text = gsub(concat(parts, "", 1, parts.n), "\n$", "")
 		if text ~= "" then host.log(level, text, "alc.lua.print") end
 		return self
 	end
@@ -245,6 +245,7 @@ function sandbox.globals(task)
 	env.load = loader(env)
 	env.string = texts
 	env.table = copy(table)
+	env.table.sort = order.sort
 	env.utf8 = copy(utf8)
 	env.math = copy(math)
 	env.math.randomseed = randomseed

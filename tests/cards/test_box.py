@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidValueError
 from holdfast.cards import CardBox
 from holdfast.cards.errors import (
     CardExistsError,
@@ -25,6 +24,7 @@ from holdfast.cards.errors import (
     UnreadableCardError,
 )
 from holdfast.cards.lineage import LineageQuery
+from holdfast.core.errors import InvalidValueError
 
 NOW = 1_750_000_000.0
 

@@ -10,8 +10,8 @@ import lupa.lua54 as lua54
 import pytest
 
 import holdfast.programs
-from holdfast.core.errors import HoldfastError
 from holdfast.cards import CardBox
+from holdfast.core.errors import HoldfastError
 
 RUNTIME = Path(holdfast.programs.__file__).parent / "lua" / "runtime"
 NOW = 1_750_000_000.5

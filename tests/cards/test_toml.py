@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidValueError
-from holdfast.core.values import fingerprint
 from holdfast.cards.errors import InvalidCardError
 from holdfast.cards.toml import aliases_to_toml, from_toml, storable, to_json, to_toml
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.values import fingerprint
 
 HOSTILE = st.sampled_from(
     [

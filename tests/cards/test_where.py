@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidValueError
 from holdfast.cards.errors import InvalidWhereError
 from holdfast.cards.where import OPERATORS, in_order, matches, parse_order, parse_where
+from holdfast.core.errors import InvalidValueError
 
 CARD: dict[str, Any] = {
     "card_id": "cot_1",

@@ -265,7 +265,11 @@ class Session:
         self.asked_last = len(record.queries)
         self.queries_asked += self.asked_last
         self.wake = record.wake
-        self._is_outward = not self.pending or not all(is_own(pending.query) for pending in self.pending.values())
+        self._is_outward = not self.pending
+        for pending in self.pending.values():
+            if not is_own(pending.query):
+                self._is_outward = True
+                break
         self.metrics.pauses += self._is_outward
 
     def _on_refused(self, record: RefusedRecord, entry: Entry) -> None:

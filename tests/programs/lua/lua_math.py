@@ -64,14 +64,13 @@ class LuaMath:
     def to_python(self, value: Any) -> Any:
         if isinstance(value, bytes):
             return value.decode()
-        if lua.lua_type(value) != "table" or self.table[b"rng_create"] is None or _is_rng(self.vm, value):
+        if lua.lua_type(value) != "table" or self._is_rng(value):
             return value
         keys = list(value.keys())
         if keys and not isinstance(keys[0], int):
             return {key.decode(): self.to_python(value[key]) for key in keys}
         return [self.to_python(value[i]) for i in range(1, len(keys) + 1)]
 
-
-def _is_rng(vm: Any, value: Any) -> bool:
-    found: bool = vm.globals()[b"getmetatable"](value) == b"rng"
-    return found
+    def _is_rng(self, value: Any) -> bool:
+        found: bool = self.vm.globals()[b"getmetatable"](value) == b"rng"
+        return found

@@ -19,7 +19,7 @@ for _, part in ipairs({
 	for name, f in pairs(part) do api[name] = f end
 end
 
--- --- special functions ---------------------------------------------------------------------------------------------
+-- --- special functions ----------------------------------------------------------------------------------------------
 
 function api.erf(x) return special.erf(number("erf", "x", x)) end
 
@@ -65,7 +65,7 @@ function api.expit(x)
 	return e / (1 + e)
 end
 
--- --- distributions -------------------------------------------------------------------------------------------------
+-- --- distributions --------------------------------------------------------------------------------------------------
 
 function api.normal_cdf(x, mu, sigma)
 	x = number("normal_cdf", "x", x)

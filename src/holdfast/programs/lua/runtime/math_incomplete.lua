@@ -1,6 +1,6 @@
 -- The incomplete gamma and beta functions of `alc.math`, without checks: both tails of both, the beta distribution's
--- inverse, and the logarithms of the Poisson and binomial probabilities. Each tail is computed where it is the small one,
--- so that it keeps its digits; about 1e-13, a little less where an argument is beyond 1e6.
+-- inverse, and the logarithms of the Poisson and binomial probabilities. Each tail is computed where it is the small
+-- one, so that it keeps its digits; about 1e-13, a little less where an argument is beyond 1e6.
 
 local host = ...
 local special = host.load("math_special")
@@ -17,7 +17,7 @@ local DROP = 40 -- how far the logarithm of an integrand falls before the rest d
 
 local incomplete = {}
 
--- --- integration ---------------------------------------------------------------------------------------------------
+-- --- integration ----------------------------------------------------------------------------------------------------
 
 local POINTS, PANELS = 16, 4
 
@@ -53,7 +53,7 @@ local function reach(slope, curve)
 	return max(2 * DROP / (slope + sqrt(slope * slope + 2 * DROP * curve)), 1e-290)
 end
 
--- --- gamma ---------------------------------------------------------------------------------------------------------
+-- --- gamma ----------------------------------------------------------------------------------------------------------
 
 -- ln(x^a e^-x / Gamma(a + 1)), which is the Poisson probability of a at mean x. The deviance form (Loader) has no large
 -- terms that cancel.
@@ -126,7 +126,7 @@ function incomplete.gamma(a, x)
 	return 1 - tail, tail
 end
 
--- --- beta ----------------------------------------------------------------------------------------------------------
+-- --- beta -----------------------------------------------------------------------------------------------------------
 
 -- x (a + b) - a with one rounding: how far x is from the mean, which decides everything when a and b are large.
 local function distance(x, a, b)

@@ -14,7 +14,7 @@ local SUM_TOLERANCE = 1e-6 -- how far from 1 probabilities may sum
 
 local api = {}
 
--- --- tests ---------------------------------------------------------------------------------------------------------
+-- --- tests ----------------------------------------------------------------------------------------------------------
 
 -- Welch's t, two-sided.
 function api.welch_t_test(xs, ys)
@@ -144,7 +144,7 @@ function api.ks_test(xs, ys)
 	return { d_stat = most, p_value = kolmogorov_tail((root + 0.12 + 0.11 / root) * most) }
 end
 
--- --- ranking -------------------------------------------------------------------------------------------------------
+-- --- ranking --------------------------------------------------------------------------------------------------------
 
 function api.rank(values) return (ranks_of(array("rank", "values", values))) end
 
@@ -208,7 +208,7 @@ function api.mrr(rankings)
 	return sum / n
 end
 
--- --- information, in nats --------------------------------------------------------------------------------------------
+-- --- information, in nats -------------------------------------------------------------------------------------------
 
 local function distribution(name, what, values)
 	local probabilities, n = array(name, what, values)

@@ -14,7 +14,7 @@ local log1p, ln_poisson, ln_binomial = special.log1p, incomplete.ln_poisson, inc
 
 local MOST = 1e18 -- of a mean or a count: results are integers, and a few deviations above it they end
 
--- --- normal and exponential: the ziggurat (Marsaglia and Tsang 2000), 256 layers ----------------------------------------
+-- --- normal and exponential: the ziggurat (Marsaglia and Tsang 2000), 256 layers ------------------------------------
 
 -- Where the lowest layer ends, and the area of each (Doornik 2005 for the normal one).
 local NORMAL_END, NORMAL_AREA = 3.654152885361008796, 0.00492867323399
@@ -74,7 +74,7 @@ local function exponential(stream)
 	end
 end
 
--- --- gamma and what is made of it ------------------------------------------------------------------------------------------
+-- --- gamma and what is made of it -----------------------------------------------------------------------------------
 
 -- Shape >= 1 (Marsaglia and Tsang 2000).
 local function gamma_large(stream, shape)
@@ -115,7 +115,7 @@ local function chi_squared(stream, degrees)
 	return 2 * gamma(stream, degrees / 2)
 end
 
--- --- counts ------------------------------------------------------------------------------------------------------------
+-- --- counts ---------------------------------------------------------------------------------------------------------
 
 -- A small mean: how many uniforms can be multiplied before the product is below e^-mean (Knuth).
 local function poisson_small(stream, mean)
@@ -192,7 +192,7 @@ local function binomial(stream, n, p)
 	return is_flipped and n - k or k
 end
 
--- --- the functions ----------------------------------------------------------------------------------------------------------
+-- --- the functions --------------------------------------------------------------------------------------------------
 
 local api = {}
 

@@ -1,5 +1,6 @@
--- The special functions of `alc.math`, without checks: error function, gamma function and its derivative, beta function,
--- and the small ones (log1p, expm1, log1pmx) that keep their digits. Accurate to about 1e-15 unless a line says less.
+-- The special functions of `alc.math`, without checks: error function, gamma function and its derivative, beta
+-- function, and the small ones (log1p, expm1, log1pmx) that keep their digits. Accurate to about 1e-15 unless a line
+-- says less.
 
 local exp, log, sqrt, sin, tan, abs = math.exp, math.log, math.sqrt, math.sin, math.tan, math.abs
 local floor, max, min, huge, pi = math.floor, math.max, math.min, math.huge, math.pi
@@ -11,7 +12,7 @@ local LN_PI = 1.144729885849400174143427
 
 local special = {}
 
--- --- small ones ----------------------------------------------------------------------------------------------------
+-- --- small ones -----------------------------------------------------------------------------------------------------
 
 -- ln(1 + x). The quotient undoes the rounding of 1 + x (Kahan).
 local function log1p(x)
@@ -29,8 +30,8 @@ local function expm1(x)
 	return (u - 1) * x / log(u)
 end
 
--- ln(1 + x) - x, which is where deviances come from. With r = x / (2 + x), ln(1 + x) = 2 atanh(r), and the first term of
--- that series and x leave -x r.
+-- ln(1 + x) - x, which is where deviances come from. With r = x / (2 + x), ln(1 + x) = 2 atanh(r), and the first term
+-- of that series and x leave -x r.
 local function log1pmx(x)
 	if x < -0.5 or x > 0.5 then return log1p(x) - x end
 	local r = x / (2 + x)
@@ -47,7 +48,7 @@ end
 
 special.log1p, special.expm1, special.log1pmx = log1p, expm1, log1pmx
 
--- --- error function ------------------------------------------------------------------------------------------------
+-- --- error function -------------------------------------------------------------------------------------------------
 
 -- e^(-x^2 / divisor), with the square made exact: rounding it would cost digits in the tail.
 local function exp_minus_square(x, divisor)
@@ -135,7 +136,7 @@ function special.normal_ppf(p)
 	return p < 0.5 and -z or z
 end
 
--- --- gamma function ------------------------------------------------------------------------------------------------
+-- --- gamma function -------------------------------------------------------------------------------------------------
 
 -- zeta(k) - 1 for k = 2, 3, …
 local ZETA = {
@@ -248,7 +249,7 @@ function special.lgamma_step(x, d, nodes, weights)
 	return d * sum
 end
 
--- --- beta function -------------------------------------------------------------------------------------------------
+-- --- beta function --------------------------------------------------------------------------------------------------
 
 function special.ln_beta(a, b)
 	local small, large = min(a, b), max(a, b)
@@ -263,7 +264,7 @@ function special.ln_beta(a, b)
 		+ (stirling_series(large) - stirling_series(sum))
 end
 
--- --- factorials ----------------------------------------------------------------------------------------------------
+-- --- factorials -----------------------------------------------------------------------------------------------------
 
 -- high + low = x * y exactly (Dekker); for |x|, |y| < 1e150.
 local function two_product(x, y)

@@ -14,7 +14,7 @@ local MAX_PERMUTED = 8 -- 8! = 40320 rows
 
 local stats = {}
 
--- --- of one array --------------------------------------------------------------------------------------------------
+-- --- of one array ---------------------------------------------------------------------------------------------------
 
 local function mean_of(values, n)
 	local sum = 0.0
@@ -160,7 +160,7 @@ function api.wilson_ci(successes, total, confidence)
 	}
 end
 
--- --- of two arrays -------------------------------------------------------------------------------------------------
+-- --- of two arrays --------------------------------------------------------------------------------------------------
 
 function api.covariance(xs, ys)
 	local n
@@ -196,9 +196,9 @@ function api.correlation(xs, ys)
 	return stats.correlation_of(xs, ys, n) or fail("correlation", "xs and ys must both vary: one has zero variance")
 end
 
--- --- series --------------------------------------------------------------------------------------------------------
+-- --- series ---------------------------------------------------------------------------------------------------------
 
--- One value for each full window. The window's sum slides in two floats, so that what has left it leaves nothing behind.
+-- One value for each full window. The sum slides in two floats, so that what has left it leaves nothing behind.
 function api.moving_average(values, window)
 	local data, n = array("moving_average", "values", values)
 	window = args.integer("moving_average", "window", window, 1, n)

@@ -7,7 +7,11 @@ local EAGER = { "bridge", "text", "prelude", "fork" }
 
 -- What few programs use is loaded when it is first touched, which keeps a VM small.
 local LAZY = {
-	math = function() return host.load("math") end,
+	math = function()
+		local own = {} -- a copy, so that what one program puts into it is not seen by the others
+		for name, value in next, host.load("math") do own[name] = value end
+		return own
+	end,
 	card = function(alc, task)
 		host.load("card")(alc, task)
 		return rawget(alc, "card")

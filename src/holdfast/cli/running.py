@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.core.events import Event
     from holdfast.core.records import Program
     from holdfast.engine.runtime import Holdfast
+    from holdfast.programs.lua.source import LuaOptions
 
 BY = "cli"
 """Who answered, in the journal."""
@@ -63,6 +64,15 @@ def is_terminal() -> bool:
 @click.option(
     "--project", type=click.Path(file_okay=False, exists=True), metavar="DIR", help="Lua: where the project file is."
 )
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Lua: computing time between two questions.  [default: 10]",
+)
+@click.option(
+    "--memory", type=click.IntRange(min=1), metavar="MIB", help="Lua: what the strategy may hold.  [default: 64]"
+)
 @click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Lua: a value of alc.env. Repeatable.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Go on with a session instead of a new one.")
 @_wait
@@ -76,6 +86,8 @@ def run_command(
     session_id: str | None,
     trusted: bool,
     project: str | None,
+    deadline: float | None,
+    memory: int | None,
     variables: tuple[str, ...],
     resume: str | None,
     wait: float | None,
@@ -99,7 +111,14 @@ def run_command(
         return _resume(resume, wait)
     options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
 
-    found = _program(program or "", trusted=trusted, project=project, env=_env(variables))
+    found = _program(
+        program or "",
+        trust="trusted" if trusted else "sandbox",
+        project=Path(project) if project is not None else None,
+        env=_env(variables),
+        deadline_s=deadline,
+        memory_mib=memory,
+    )
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
@@ -115,19 +134,17 @@ def run_command(
     return tell(asyncio.run(start()))
 
 
-def _program(given: str, *, trusted: bool, project: str | None, env: dict[str, str]) -> Program:
+def _program(given: str, **options: Unpack[LuaOptions]) -> Program:
     """What to start: what can be found here; else what the store has run before under that name."""
     from holdfast.programs import finding
     from holdfast.programs.errors import ProgramNotFoundError
-    from holdfast.programs.lua.source import Trust, lua_code
+    from holdfast.programs.lua.source import lua_code
 
-    trust: Trust = "trusted" if trusted else "sandbox"
-    root = Path(project) if project is not None else None
     find_modules_here()
     if given == "-":
-        return lua_code(_read_stdin("the strategy"), name="stdin", trust=trust, project=root, env=env)
+        return lua_code(_read_stdin("the strategy"), name="stdin", **options)
     try:
-        return finding.find_program(given, trust=trust, project=root, env=env)
+        return finding.find_program(given, **options)
     except ProgramNotFoundError:
         if ":" in given or given.endswith((".py", ".lua")):
             raise

@@ -3,47 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 from holdfast.core.records import Program
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.lua.source import Env, Trust, lua_code, lua_package
+from holdfast.programs.lua.source import LuaOptions, lua_code, lua_package
 from holdfast.programs.registry import Function, Strategy, find
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 """Bytes of a file of code: it is recorded with every session that runs it."""
 
 
-def find_program(
-    given: Strategy | Function | Program | str,
-    *,
-    trust: Trust = "sandbox",
-    project: Path | None = None,
-    env: Env = None,
-) -> Program:
+def find_program(given: Strategy | Function | Program | str, **options: Unpack[LuaOptions]) -> Program:
     """The program behind whatever the caller has.
 
     A text is the name of a native strategy, `module:name`, `FILE.py:name`, `FILE.lua`, or the name of a Lua package.
-    How far it is trusted, the project and the environment matter to Lua only.
     """
     if isinstance(given, Program):
         return given
     if not isinstance(given, str):
         return find(given).program
     if given.endswith(".lua"):
-        return lua_file(Path(given), trust=trust, project=project, env=env)
+        return lua_file(Path(given), **options)
     try:
         return find(given).program
     except ProgramNotFoundError as unknown:
         if ":" in given or given.endswith(".py"):
             raise
         try:
-            return lua_package(given, trust=trust, project=project, env=env)
+            return lua_package(given, **options)
         except ProgramNotFoundError as missing:
             why = f"{unknown.why}, and {missing.why}"
             raise ProgramNotFoundError(given, why) from None
 
 
-def lua_file(path: Path, *, trust: Trust = "sandbox", project: Path | None = None, env: Env = None) -> Program:
+def lua_file(path: Path, **options: Unpack[LuaOptions]) -> Program:
     """The program in a file of Lua. Its text is recorded: the session does not change when the file does."""
     try:
         if path.stat().st_size > MAX_SOURCE_BYTES:
@@ -53,7 +47,7 @@ def lua_file(path: Path, *, trust: Trust = "sandbox", project: Path | None = Non
         raise ProgramNotFoundError(str(path), f"it cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ProgramNotFoundError(str(path), "it is not text in UTF-8") from None
-    return lua_code(code, name=_name(path), trust=trust, project=project, env=env)
+    return lua_code(code, name=_name(path), **options)
 
 
 def _name(path: Path) -> str:

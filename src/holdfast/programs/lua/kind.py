@@ -39,7 +39,7 @@ class LuaKind:
         deadline_s: float = DEADLINE_S,
         memory_mib: int = MEMORY_MIB,
     ) -> None:
-        self.pool = Pool(workers=workers, hot_vms=hot_vms, deadline_s=deadline_s)
+        self.pool = Pool(workers=workers, hot_vms=hot_vms)
         self.deadline_s = deadline_s
         self.memory_mib = memory_mib
         self.deaths: dict[str, int] = {}
@@ -89,6 +89,8 @@ class LuaInstance:
         """Until the VM has been made of it."""
         self._kind = kind
         self._vm = vm
+        self._deadline_s = source.deadline_s or kind.deadline_s
+        self._memory_mib = source.memory_mib or kind.memory_mib
         weakref.finalize(self, kind.pool.drop, vm).atexit = False
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
@@ -137,7 +139,7 @@ class LuaInstance:
     ) -> list[bytes] | Awaitable[list[bytes]]:
         spec = self._spec() if self._source is not None else None
         try:
-            steps = self._kind.pool.request(self._vm, spec, wakings, is_replay=is_replay)
+            steps = self._kind.pool.request(self._vm, spec, wakings, deadline_s=self._deadline_s, is_replay=is_replay)
         except InstanceLostError as error:
             return [self._lost(error)]
         self._source = None
@@ -151,7 +153,7 @@ class LuaInstance:
         except InstanceLostError as error:
             return [self._lost(error)]
         except StuckError:
-            told = f"the strategy ran for more than {self._kind.deadline_s:g} s without asking anything: the deadline"
+            told = f"the strategy ran for more than {self._deadline_s:g} s without asking anything: the deadline"
             return [raised(f"{told} of one step. Its worker was stopped", "deadline")]
 
     def _succeeded(self, steps: list[bytes], is_replay: bool) -> list[bytes]:
@@ -181,8 +183,8 @@ class LuaInstance:
             "ctx": started.ctx,
             "seed": started.seed,
             "at": self.session.metrics.started_at,
-            "deadline_s": self._kind.deadline_s,
-            "memory_mib": self._kind.memory_mib,
+            "deadline_s": self._deadline_s,
+            "memory_mib": self._memory_mib,
             "getenv": source.variables,
             "env": source.env,
             "dirs": {name: str(home() / name) for name in ("state", "cards", "scenarios")},
@@ -194,7 +196,7 @@ class LuaInstance:
             modules=source.modules,
             roots=source.roots,
             is_trusted=source.trust == "trusted",
-            memory_mib=self._kind.memory_mib,
+            memory_mib=self._memory_mib,
             scenarios=str(home() / "scenarios"),
         )
 

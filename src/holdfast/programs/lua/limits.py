@@ -3,6 +3,12 @@
 DEADLINE_S = 10.0
 """Seconds of computing between two questions: far more than a strategy needs, little enough to wait out."""
 
+MAX_DEADLINE_S = 3600.0
+"""Seconds that a caller may allow for one step: simulations that ask nothing take minutes."""
+
+MAX_MEMORY_MIB = 4096
+"""MiB that a caller may allow to one VM."""
+
 GRACE_S = 1.0
 """Seconds past the deadline after which a worker that does not answer is killed. Most programs are stopped inside the
 VM at the deadline itself; what is left is stuck in a place where Lua cannot be interrupted."""
@@ -34,6 +40,9 @@ IDLE_PATIENCE_S = 2.0
 
 START_S = 30.0
 """Seconds that a worker may take to start. Half a second is usual on a busy machine."""
+
+MAX_FAILED_STARTS = 10
+"""How many workers in a row may die while they start before that is an error: by then it is not bad luck."""
 
 SPIN_S = 0.0005
 """Seconds to wait in place for a step. Most steps take a tenth of that, and going through the event loop costs more."""

@@ -28,6 +28,7 @@ from holdfast.programs.lua.limits import (
     HOLD_S,
     HOT_VMS,
     IDLE_PATIENCE_S,
+    MAX_FAILED_STARTS,
     MAX_WORKERS,
     MOST_WORKERS,
     PATIENCE_S,
@@ -43,12 +44,14 @@ class StuckError(Exception):
 class Job:
     """A request under way, and the future of its steps."""
 
-    __slots__ = ("done", "is_replay", "vm")
+    __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "vm")
 
-    def __init__(self, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool) -> None:
+    def __init__(self, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool, deadline_s: float) -> None:
         self.vm = vm
+        self.deadline_s = deadline_s
         self.done = done
         self.is_replay = is_replay
+        self.is_moved = False
 
 
 class Worker:
@@ -76,7 +79,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._read)
         self._timer: asyncio.TimerHandle | None = None
-        self._is_up = False
+        self.is_up = False
         self._busy_since = time.monotonic()
         self._seen: tuple[Job, float] | None = None
         """The request that was under way at the last look, and the processor time used until then."""
@@ -146,19 +149,22 @@ class Worker:
             self._settle(reply)
 
     def _settle(self, reply: Reply) -> None:
-        self._is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
+        self.is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
         if reply.steps is None and not reply.is_gone:
             return  # a sign of life
+        if self.is_dead:
+            return
         job = self.jobs.popleft()
         self._pool.settled(job)
-        if job.done.done():
-            return
-        if reply.steps is None:
-            job.done.set_exception(InstanceLostError("its VM is gone"))
-        else:
-            job.done.set_result(reply.steps)
+        if not job.done.done():
+            if reply.steps is None:
+                job.done.set_exception(InstanceLostError("its VM is gone"))
+            else:
+                job.done.set_result(reply.steps)
         if not self.jobs:
             self._pool.idle(self)
+        elif all(waiting.is_moved for waiting in self.jobs):
+            self.bury("all who waited for it were moved")
 
     # --- minding ---------------------------------------------------------------------------------
 
@@ -168,20 +174,21 @@ class Worker:
         if self.is_dead or not self.jobs:
             return
         busy = time.monotonic() - self._busy_since
-        if not self._is_up and busy > START_S:
+        if not self.is_up and busy > START_S:
             self.bury("its worker did not start")
             return
-        if self._is_up and busy > self._pool.deadline_s + GRACE_S:
+        if self.is_up and busy > self.jobs[0].deadline_s + GRACE_S:
             stuck = self.jobs.popleft()
             if not stuck.done.done():
                 stuck.done.set_exception(StuckError())
             self.bury("its worker was killed because of another session")
             return
-        self.is_stuck = self._is_up and self._is_taking_long(busy)
+        self.is_stuck = self.is_up and self._is_taking_long(busy)
         if self.is_stuck and len(self.jobs) > 1:
             for job in list(self.jobs)[1:]:
                 if not job.done.done():
                     self._pool.drop(job.vm)
+                    job.is_moved = True
                     job.done.set_exception(InstanceLostError("its worker is busy with another session"))
         self._timer = self._loop.call_later(PATIENCE_S, self._look)
 
@@ -202,7 +209,7 @@ class Worker:
     @property
     def is_busy(self) -> bool:
         """Whether a request given to it now would perhaps wait behind a long step."""
-        return self._is_up and bool(self.jobs) and time.monotonic() - self._busy_since > PATIENCE_S / 5
+        return self.is_up and bool(self.jobs) and time.monotonic() - self._busy_since > PATIENCE_S / 5
 
     def bury(self, why: str, *, blames: bool = False) -> None:
         """End the process, and tell all who wait for it. If it `blames`, whose step it was may be the cause."""
@@ -221,14 +228,13 @@ class Worker:
         jobs, self.jobs = self.jobs, deque()
         for nth, job in enumerate(jobs):
             if not job.done.done():
-                job.done.set_exception(InstanceLostError(why, is_suspect=blames and nth == 0))
+                job.done.set_exception(InstanceLostError(why, is_suspect=blames and self.is_up and nth == 0))
 
 
 class Pool:
     """All workers of an engine."""
 
-    def __init__(self, *, workers: int = MAX_WORKERS, hot_vms: int = HOT_VMS, deadline_s: float = DEADLINE_S) -> None:
-        self.deadline_s = deadline_s
+    def __init__(self, *, workers: int = MAX_WORKERS, hot_vms: int = HOT_VMS) -> None:
         self._most = min(workers, os.cpu_count() or 1)
         self._hot_vms = hot_vms
         self._workers: list[Worker] = []
@@ -237,12 +243,20 @@ class Pool:
         self._held: dict[int, float] = {}
         """VMs that must not make room for others now, and until when."""
         self._numbers = 0
+        self._failed_starts = 0
+        """How many workers in a row have died before they could do anything."""
         self._is_closed = False
 
     # --- what instances call -----------------------------------------------------------------------
 
     def request(
-        self, vm: int, spec: VmSpec | None, wakings: Sequence[Waking], *, is_replay: bool = False
+        self,
+        vm: int,
+        spec: VmSpec | None,
+        wakings: Sequence[Waking],
+        *,
+        deadline_s: float = DEADLINE_S,
+        is_replay: bool = False,
     ) -> list[bytes] | asyncio.Future[list[bytes]]:
         """Take steps, in a new VM if a spec is given; else in the one that is there, or `InstanceLostError`.
 
@@ -250,6 +264,9 @@ class Pool:
         """
         if self._is_closed:
             raise ProgramNotFoundError("lua", "the engine is closed")
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._failed_starts = 0  # whoever asks next may be luckier
+            raise ProgramNotFoundError("lua", "its workers do not start; see what they wrote to standard error")
         if spec is not None:
             worker = self._roomiest(spec.is_trusted)
             worker.vms.add(vm)
@@ -264,7 +281,7 @@ class Pool:
             self._homes.move_to_end(vm)
             self._held[vm] = math.inf
         self._numbers += 1
-        job = Job(vm, asyncio.get_running_loop().create_future(), is_replay)
+        job = Job(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
         drops, worker.drops = worker.drops, []
         was_idle = not worker.jobs
         worker.send(Request(self._numbers, vm, spec, list(wakings), drops), job)
@@ -299,6 +316,7 @@ class Pool:
 
     def buried(self, worker: Worker) -> None:
         self._workers.remove(worker)
+        self._failed_starts = 0 if worker.is_up else self._failed_starts + 1
         for vm in worker.vms:
             self._homes.pop(vm, None)
             self._held.pop(vm, None)
@@ -315,7 +333,8 @@ class Pool:
 
     def idle(self, worker: Worker) -> None:
         """A worker has nothing to do. If there are more than usual, because others were stuck, it goes."""
-        if len(self._workers) > self._most:
+        is_wanted = any(each.is_stuck for each in self._workers) or any(vm in self._held for vm in worker.vms)
+        if len(self._workers) > self._most and not is_wanted:
             worker.bury("there were too many workers")
 
     # --- inside ------------------------------------------------------------------------------------
@@ -325,9 +344,11 @@ class Pool:
         ours = [worker for worker in self._workers if worker.is_trusted == is_trusted]
         free = [worker for worker in ours if not worker.is_busy]
         best = min(free, key=lambda worker: (len(worker.jobs), len(worker.vms)), default=None)
-        if best is not None and (len(best.jobs) < CROWD or len(self._workers) >= self._most):
+        # Whoever waited behind a step that does not end may be the next that does not: then each gets its own.
+        is_troubled = any(worker.is_stuck for worker in ours)
+        crowd, most = (1, MOST_WORKERS) if is_troubled else (CROWD, self._most)
+        if best is not None and (len(best.jobs) < crowd or len(self._workers) >= most):
             return best
-        most = MOST_WORKERS if all(worker.is_stuck for worker in ours) else self._most
         if best is None and ours and len(self._workers) >= most:
             return min(ours, key=lambda worker: (worker.is_stuck, len(worker.jobs)))
         worker = Worker(self, is_trusted)

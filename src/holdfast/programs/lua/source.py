@@ -7,23 +7,26 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 import msgspec
 
 from holdfast.core.budget import Budget
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.lua.kept import Module, kept_modules
+from holdfast.programs.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
 from holdfast.programs.lua.packages import Roots, find_package, find_roots
 
 KIND = "lua"
 
 Trust: TypeAlias = Literal["sandbox", "trusted"]
+N = TypeVar("N", float | None, int | None)
 
-SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOLDFAST_SHAPE_CHECK", "LANG", "TZ")
+SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOME", "LANG", "TZ")
 """Environment variables that `os.getenv` shows in the sandbox: they choose behaviour and hold no secrets."""
 
 
@@ -42,42 +45,59 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What `os.getenv` shows."""
     env: dict[str, str] = {}
     """What `alc.env` shows."""
+    deadline_s: float | None = None
+    """Seconds of computing between two questions, where it is not what the kind allows."""
+    memory_mib: int | None = None
+    """MiB that the VM may hold, where it is not what the kind allows."""
 
 
-def lua_code(
-    code: str, *, name: str = "strategy", trust: Trust = "sandbox", project: Path | None = None, env: Env = None
-) -> Program:
+class LuaOptions(TypedDict, total=False):
+    """How a Lua program is run, as its callers say it."""
+
+    trust: Trust
+    project: Path | None
+    """Where the project's files are; else the nearest above the working directory."""
+    env: Mapping[str, str] | None
+    deadline_s: float | None
+    memory_mib: int | None
+
+
+def lua_code(code: str, *, name: str = "strategy", **options: Unpack[LuaOptions]) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
-    roots = find_roots(project)
-    source = LuaSource(code=code, modules=kept_modules(roots, code=code), roots=roots, trust=trust)
-    return _program(name, _source(source, env))
+    roots = find_roots(options.get("project"))
+    return _program(name, LuaSource(code=code, modules=kept_modules(roots, code=code), roots=roots), options)
 
 
-def lua_package(name: str, *, trust: Trust = "sandbox", project: Path | None = None, env: Env = None) -> Program:
+def lua_package(name: str, **options: Unpack[LuaOptions]) -> Program:
     """The program that a package is. `ProgramNotFoundError` if there is no such package."""
-    roots = find_roots(project)
+    roots = find_roots(options.get("project"))
     if find_package(roots, name) is None:
         where = ", ".join(roots.roots) or "no directories"
         raise ProgramNotFoundError(
             name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
         )
-    source = LuaSource(package=name, modules=kept_modules(roots, package=name), roots=roots, trust=trust)
-    return _program(name, _source(source, env))
+    return _program(name, LuaSource(package=name, modules=kept_modules(roots, package=name), roots=roots), options)
 
 
-Env: TypeAlias = Mapping[str, str] | None
-
-
-def _source(source: LuaSource, env: Env) -> LuaSource:
+def _program(name: str, source: LuaSource, options: LuaOptions) -> Program:
     """With the environment as it is now: a replay sees the same."""
-    seen = {name: os.environ[name] for name in SEEN_VARIABLES if name in os.environ}
-    return msgspec.structs.replace(source, variables=seen, env=dict(env or {}))
-
-
-def _program(name: str, source: LuaSource) -> Program:
+    recorded = msgspec.structs.replace(
+        source,
+        trust=options.get("trust", "sandbox"),
+        variables={name: os.environ[name] for name in SEEN_VARIABLES if name in os.environ},
+        env=dict(options.get("env") or {}),
+        deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
+        memory_mib=_limit(options.get("memory_mib"), "memory_mib", MAX_MEMORY_MIB),
+    )
     # Interned: many sessions have the same, and it may be long.
-    text = sys.intern(msgspec.json.encode(source).decode())
+    text = sys.intern(msgspec.json.encode(recorded).decode())
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
+
+
+def _limit(given: N, what: str, most: float) -> N:
+    if given is not None and not 0 < given <= most:
+        raise InvalidValueError(what, f"must lie above 0 and be at most {most:g}, got {given:g}")
+    return given
 
 
 def source_of(program: Program) -> LuaSource:

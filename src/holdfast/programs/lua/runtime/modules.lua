@@ -47,12 +47,7 @@ return function(env, task)
 		requiring[co] = before
 		loading[#loading] = nil
 		loading[name] = nil
-		if not ok then
-			if type(value) == "string" then
-				error(format("error loading module '%s' from %s:\n\t%s", name, place, value), 0)
-			end
-			error(value, 0)
-		end
+		if not ok then error(value, 0) end
 		if value ~= nil then package.loaded[name] = value end
 		if package.loaded[name] == nil then package.loaded[name] = true end
 		return package.loaded[name], place

@@ -4,7 +4,8 @@
 
 local next, type, rawget, getmetatable, error, select = next, type, rawget, debug.getmetatable, error, select
 local sort, pack, unpack, min = table.sort, table.pack, table.unpack, math.min
-local tostring, format, gsub, find = tostring, string.format, string.gsub, string.find
+local tostring, pcall = tostring, pcall
+local format, gsub, gmatch, find = string.format, string.gsub, string.gmatch, string.find
 
 -- Keys of a table in the stable order, and how many there are; nil if they are 1 to that number.
 local function ordered_keys(t)
@@ -153,22 +154,43 @@ local function stable_tostring(...)
 	return tostring(value)
 end
 
+-- The arguments with texts instead of what has an address, where `%s` or `%p` shows it. Elsewhere it is an error, which
+-- is for `string.format` to raise.
+local function without_addresses(pattern, ...)
+	local values, i = pack(...), 0
+	for kind in gmatch((gsub(pattern, "%%%%", "")), "%%[%-+ #0]*%d*%.?%d*(.)") do
+		i = i + 1
+		if (kind == "s" or kind == "p") and ADDRESSED[type(values[i])] then values[i] = stable_tostring(values[i]) end
+	end
+	return unpack(values, 1, values.n)
+end
+
+-- What `string.format` itself says is wrong, told of the place that called it: this file has no names and no lines, so
+-- that "bad argument to '?'" would be all there is to see. What a `__tostring` raised is passed on as it is.
+local function formatted(ok, text)
+	if ok then return text end
+	if type(text) == "string" then
+		if find(text, "^bad argument #") then error((gsub(text, "'[%w_.?]+'", "'format'", 1)), 3) end
+		if find(text, "^invalid ") or find(text, "^'__tostring' must") then error(text, 3) end
+	end
+	error(text, 0)
+end
+
 local function stable_format(pattern, ...)
-	local count = select("#", ...)
-	for i = 1, count do
-		if ADDRESSED[type((select(i, ...)))] then
-			local values = pack(...)
-			for j = i, count do
-				if ADDRESSED[type(values[j])] then values[j] = stable_tostring(values[j]) end
+	local shown = pattern
+	if type(pattern) == "string" then
+		-- `%p` of a text would print where it lies in memory.
+		if find(pattern, "%%%-?%d*p") then shown = gsub(pattern, "%%(%-?%d*)p", "%%%1s") end
+		for i = 1, select("#", ...) do
+			if ADDRESSED[type((select(i, ...)))] then
+				local text = formatted(pcall(format, shown, without_addresses(pattern, ...)))
+				return text
 			end
-			return format((gsub(pattern, "%%(%-?%d*)p", "%%%1s")), unpack(values, 1, count))
 		end
 	end
-	if type(pattern) == "string" and find(pattern, "%%%-?%d*p") then
-		-- `%p` of a text would print where it lies in memory.
-		pattern = gsub(pattern, "%%(%-?%d*)p", "%%%1s")
-	end
-	return format(pattern, ...)
+	-- Not a tail call: the caller must be two levels above `formatted`.
+	local text = formatted(pcall(format, shown, ...))
+	return text
 end
 
 local function is_less(a, b) return a < b end
@@ -177,7 +199,10 @@ local function is_less(a, b) return a < b end
 local SORTED_PLAINLY = 256
 
 local function repeatable_sort(t, comes_first)
-	local count = type(t) == "table" and #t or 0
+	if type(t) ~= "table" then
+		error(format("bad argument #1 to 'sort' (table expected, got %s)", t == nil and "nil" or type(t)), 2)
+	end
+	local count = #t
 	if count <= SORTED_PLAINLY or (comes_first ~= nil and type(comes_first) ~= "function") then return sort(t, comes_first) end
 	local less = comes_first or is_less
 	local from, to, width = {}, {}, 1

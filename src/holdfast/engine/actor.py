@@ -65,6 +65,8 @@ class Actor:
         self._waking: Waking | None = None
         self._instance: Instance | None = None
         self._thinking: asyncio.Task[None] | None = None
+        self._concluding: asyncio.Task[None] | None = None
+        """What goes on after a step that took long."""
         self._keeper: asyncio.Task[None] | None = None
         self._epoch: int | None = None
         self._committed = 0
@@ -106,7 +108,8 @@ class Actor:
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
         """Everything that runs on behalf of the session."""
-        return [task for task in (*self.effects.values(), self._thinking, self._keeper) if task is not None]
+        others = (self._thinking, self._concluding, self._keeper)
+        return [task for task in (*self.effects.values(), *others) if task is not None]
 
     # --- what it knows -----------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class Actor:
 
     def forget(self) -> None:
         """Drop everything; the journal has it."""
-        for task in (*self.effects.values(), self._keeper):
+        for task in (*self.effects.values(), self._concluding, self._keeper):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
         self._undo()
@@ -361,6 +364,7 @@ class Actor:
                 step = resume(instance, waking)
                 if isinstance(step, Awaitable):
                     thought = asyncio.ensure_future(step)
+                    thought.add_done_callback(_heard)  # also if nobody waits for it any more
                     self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
                     done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
                     self._instance = instance
@@ -387,7 +391,7 @@ class Actor:
             except InstanceLostError:
                 step = None
             async with self.lock:
-                self._thinking = None
+                self._thinking, self._concluding = None, asyncio.current_task()
                 if self.session.state is State.RUNNING:
                     with self._undone_on_error():
                         if step is None:
@@ -400,6 +404,9 @@ class Actor:
             self._engine.go_on_with(self.id)
         except HoldfastError as error:
             self._engine.report(self.id, error)
+        finally:
+            if self._concluding is asyncio.current_task():
+                self._concluding = None
 
     def _outcome(self, step: Step) -> None:
         records = outcome_of(self.session, step, self._engine.now())
@@ -529,3 +536,9 @@ class Actor:
         """A keeper has ended; there may be another by now."""
         if self._keeper is asyncio.current_task():
             self._keeper = None
+
+
+def _heard(thought: asyncio.Future[Step]) -> None:
+    """Look at how a step ended, so that asyncio does not complain that nobody did."""
+    if not thought.cancelled():
+        thought.exception()

@@ -333,8 +333,9 @@ class Pool:
 
     def idle(self, worker: Worker) -> None:
         """A worker has nothing to do. If there are more than usual, because others were stuck, it goes."""
-        is_wanted = any(each.is_stuck for each in self._workers) or any(vm in self._held for vm in worker.vms)
-        if len(self._workers) > self._most and not is_wanted:
+        if len(self._workers) <= self._most:
+            return
+        if not any(each.is_stuck for each in self._workers) and not any(vm in self._held for vm in worker.vms):
             worker.bury("there were too many workers")
 
     # --- inside ------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ _COMMANDS = {
     "gc": ("keeping", "Expire idle sessions, delete old ones."),
     "doctor": ("checking", "Check every session, and repair what can be repaired."),
     "pkg": ("pkg", "Lua packages: find, install, link, check and test them."),
+    "mcp": ("mcp", "Serve strategies to an MCP host: an editor, an agent CLI."),
     "demo": ("demo", "See a session survive the death of its process."),
     "completion": ("completion", "Print the script for shell completion."),
 }

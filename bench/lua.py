@@ -110,7 +110,9 @@ async def lua_replay(plan: Plan) -> list[Figure]:
             replays.append(Round((time.perf_counter() - began) * 1000))
             whole = await _cold(path, session_id)
             wholes.append(Round(whole))
-        plan.say(f"lua-replay: round {number}/{plan.repeat}: {replays[-1].value:.1f} ms, cold {wholes[-1].value:.1f} ms")
+        plan.say(
+            f"lua-replay: round {number}/{plan.repeat}: {replays[-1].value:.1f} ms, cold {wholes[-1].value:.1f} ms"
+        )
     return [
         Figure(f"lua-replay: {ANSWERS:,} answers, a lost VM", "ms", replays, targets=[Target("value", "<=", 50)]),
         Figure(f"lua-replay: {ANSWERS:,} answers, a new engine", "ms", wholes),
@@ -161,4 +163,3 @@ BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
     "lua-replay": lua_replay,
     "lua-idle": lua_idle,
 }
-

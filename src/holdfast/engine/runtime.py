@@ -154,8 +154,10 @@ class Holdfast:
                         return
                     await changes.changed()
 
-    async def fork(self, session_id: str, at: int | None = None, *, id: str | None = None) -> Event:
-        """A new session with the first `at` records of another one; it goes on by itself from there."""
+    async def fork(
+        self, session_id: str, at: int | None = None, *, id: str | None = None, wait: float | None = None
+    ) -> Event:
+        """A new session with the first `at` records of another one; it goes on from there, as after `start`."""
         reach = await self.store.position(session_id)
         last = at if at is not None else reach
         if not 1 <= last <= reach:
@@ -175,10 +177,11 @@ class Holdfast:
         )
         await self.store.append(commit)
         try:
-            return await self._engine.resume(new_id)
+            event = await self._engine.resume(new_id)
         except HoldfastError:
             await self.delete(new_id)  # a fork that cannot go on is of no use to anybody
             raise
+        return await self._engine.until_needed(new_id, event, wait)
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
         """Go on with a session here: take over what a process that is gone has left, and say what it needs."""

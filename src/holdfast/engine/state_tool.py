@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
-from holdfast.core.queries import Answer, Failure, ToolQuery, Value
+from holdfast.core.queries import OWN_TOOLS, Answer, Failure, ToolQuery, Value
 from holdfast.core.values import Json, check_value
 from holdfast.store.contract import StateItem, StateWrite, Store
 
@@ -35,6 +35,8 @@ async def _answer(
     store: Store, asked: dict[str, Json], waiting: Sequence[StateWrite]
 ) -> tuple[Answer, StateWrite | None]:
     namespace = check_id(asked["namespace"], "state namespace")
+    if namespace.startswith(OWN_TOOLS):
+        raise InvalidValueError("state", f"the namespace '{namespace}' belongs to Holdfast; choose another")
     if asked["op"] == "list":
         return Value(value=await _keys(store, namespace, str(asked.get("prefix", "")), waiting)), None
     key = check_id(_stored(asked["key"]), "state key")

@@ -6,7 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.programs.lua.scripted import Query, run
+
+from .scripted import Query, run
 
 
 def _package(folder: Path, name: str, code: str) -> None:

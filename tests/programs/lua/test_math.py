@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from tests.programs.lua.lua_math import VALUES, LuaMath, MathError
-from tests.programs.lua.scripted import run
+
+from .lua_math import VALUES, LuaMath, MathError
+from .scripted import run
 
 MATH = LuaMath()
 call = MATH.call

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.programs.lua.lua_math import LuaMath, MathError
+
+from .lua_math import LuaMath, MathError
 
 MATH = LuaMath()
 call = MATH.call

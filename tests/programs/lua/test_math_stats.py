@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.programs.lua.lua_math import VALUES, LuaMath, MathError
+
+from .lua_math import VALUES, LuaMath, MathError
 
 MATH = LuaMath()
 call = MATH.call

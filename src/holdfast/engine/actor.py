@@ -318,16 +318,17 @@ class Actor:
         assert self._tracker is not None
         session = self._tracker.session
         for record in records:
-            withdrawn, pending = len(session.withdrawn), dict(session.pending)
             entry = Entry(session.position + 1, self._engine.now(), record)
+            waited_for = self._children_before(record)
             self._waking = self._tracker.apply(entry) or self._waking
             self._batch.append(entry)
-            if len(session.withdrawn) > withdrawn:
-                self._dropped += [
-                    asked
-                    for asked, p in pending.items()
-                    if isinstance(p.query, ChildQuery) and asked in session.withdrawn
-                ]
+            self._dropped += [asked for asked in waited_for if asked in session.withdrawn]
+
+    def _children_before(self, record: Record) -> list[str]:
+        """The child queries that wait before a record after which some may not."""
+        if not (record.withdrawn if isinstance(record, PausedRecord) else isinstance(record, ENDS)):
+            return []
+        return [asked for asked, pending in self.session.pending.items() if isinstance(pending.query, ChildQuery)]
 
     async def _go_on(self) -> None:
         if self.session.state is State.PAUSED:

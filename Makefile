@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench soak docs clean
+.PHONY: help setup run test check format bench soak conformance docs clean
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development tools
 
@@ -39,6 +39,9 @@ bench: setup  ## benchmarks, as tables and as JSON in bench/results
 
 soak: setup  ## the long runs: writers killed at random for 30 s on SQLite and PostgreSQL
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
+
+conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)
+	$(BIN)/python -m tests.serve.conformance.run
 
 docs: setup  ## check that every link and every code block in docs/ and README.md holds
 	$(BIN)/pytest tests/test_docs.py

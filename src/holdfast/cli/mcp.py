@@ -1,0 +1,184 @@
+"""`mcp`: serve strategies to an MCP host, over stdio or HTTP; or add Holdfast to a host's configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.errors import OK, InputError
+from holdfast.cli.options import common, settings
+from holdfast.cli.output import plain, print_json
+
+if TYPE_CHECKING:
+    from holdfast.serve.mcp.hosts import Launch
+    from holdfast.serve.mcp.server import Family, McpServer
+
+_PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH")
+"""Variables that hosts would not pass on, and that decide which strategies there are."""
+
+
+@click.command("mcp")
+@click.option("--http", "use_http", is_flag=True, help="Serve streamable HTTP instead of standard input and output.")
+@click.option(
+    "--host", metavar="ADDRESS", help="HTTP: where to listen; other than loopback needs a token.  [127.0.0.1]"
+)
+@click.option("--port", type=click.IntRange(0, 65535), help="HTTP: the port; 0 takes a free one.  [8421]")
+@click.option(
+    "--token", envvar="HOLDFAST_MCP_TOKEN", help="HTTP: what clients have to send.  [env: HOLDFAST_MCP_TOKEN]"
+)
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="HTTP: a name clients may use; repeatable.")
+@click.option(
+    "--tools",
+    type=click.Choice(["holdfast", "alc", "all"]),
+    default="holdfast",
+    help="Which tools: Holdfast's own, those with algocline's names, or both.  [holdfast]",
+)
+@click.option(
+    "--project",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The project's root.  [env: HOLDFAST_PROJECT_ROOT; default: the nearest one around this directory]",
+)
+@click.option("--install", "host_name", metavar="HOST", help="Print what adds Holdfast to a host's configuration.")
+@click.option("--write", is_flag=True, help="With --install: edit the host's file, and keep a backup.")
+@click.option("--rotate-key", is_flag=True, help="Seal what hosts keep of paused calls with a new key from now on.")
+@common()
+def mcp_command(
+    *,
+    use_http: bool,
+    host: str | None,
+    port: int | None,
+    token: str | None,
+    names: tuple[str, ...],
+    tools: Family,
+    project: Path | None,
+    host_name: str | None,
+    write: bool,
+    rotate_key: bool,
+) -> int:
+    """Serve strategies to an MCP host: an editor, an agent CLI.
+
+    A host starts this command and talks to it over standard input and output. `--install HOST` prints what to put into
+    the configuration of a host, and `--write` puts it there. The hosts: claude-code, claude-desktop, cursor, vscode,
+    codex, opencode, gemini, zed, windsurf.
+    """
+    if find_spec("mcp") is None:
+        raise InputError("the MCP server needs the package `mcp`: pip install 'holdfast[mcp]'")
+    if write and host_name is None:
+        raise InputError("--write goes with --install HOST")
+    if not use_http and (host is not None or port is not None or names):
+        raise InputError("--host, --port and --allow-host go with --http")
+    if rotate_key:
+        return _rotate()
+    if host_name is not None:
+        if use_http:
+            raise InputError("--install sets up a host to start the server by itself, which is not done over --http")
+        return _install(host_name, project, tools, write)
+    if project is not None:
+        os.environ["HOLDFAST_PROJECT_ROOT"] = str(project.absolute())
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="holdfast: %(name)s: %(message)s")
+    # Warns of calls whose connection is gone, which is no news where the session goes on without it.
+    logging.getLogger("mcp.shared.jsonrpc_dispatcher").setLevel(logging.ERROR)
+    if not use_http:
+        # First of all: from here on nothing that is imported, or run, can print between the messages.
+        from holdfast.serve.mcp.stdio import serve_stdio, take_wire
+
+        wire = take_wire()
+        return _serve(tools, lambda server: serve_stdio(server, wire))
+    from holdfast.serve.mcp.http import Http, serve_http
+
+    given: dict[str, Any] = {"host": host, "port": port, "token": token or None}
+    http = Http(**{key: value for key, value in given.items() if value is not None}, names=tuple(map(str.lower, names)))
+    return _serve(tools, lambda server: serve_http(server, http, _tell_url))
+
+
+def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
+    from holdfast.engine.runtime import open_holdfast
+    from holdfast.serve.mcp.keys import load_keys
+    from holdfast.serve.mcp.server import McpServer
+
+    keys = load_keys()
+
+    async def run() -> None:
+        async with open_holdfast(settings().url(create=True)) as holdfast:
+            await serve(McpServer(holdfast, family=tools, keys=keys))
+
+    asyncio.run(run())
+    return OK
+
+
+def _tell_url(url: str) -> None:
+    click.echo(f"holdfast: serving MCP on {url}", err=True)
+
+
+def _rotate() -> int:
+    from holdfast.serve.mcp.keys import key_path, rotate_keys
+
+    kept = rotate_keys()
+    if settings().json:
+        print_json({"path": str(key_path()), "kept": kept})
+    else:
+        click.echo(f"A new key is in {plain(str(key_path()))}; {kept} older ones still open what they have sealed.")
+        click.echo("Servers that run use it once they are started again.")
+    return OK
+
+
+# --- hosts -----------------------------------------------------------------------------------------
+
+
+def _install(name: str, project: Path | None, tools: Family, write: bool) -> int:
+    from holdfast.serve.mcp import hosts
+
+    host = hosts.HOSTS.get(name)
+    if host is None:
+        raise InputError(f"'{name}' is no known host; there are {', '.join(hosts.HOSTS)}")
+    root = project.absolute() if project is not None else None
+    launch = _launch(root, tools)
+    path = host.path(root, hosts.Folders(os.environ))
+    told: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(launch)}
+    if write:
+        written = hosts.write(host, path, launch)
+        told |= {"changed": written.changed, "backup": str(written.backup) if written.backup else None}
+    if settings().json:
+        print_json(told)
+    elif not write:
+        click.echo(f"{host.title} has its MCP servers in {plain(str(path))}. There has to be:", err=True)
+        click.echo(told["config"], nl=False)
+        click.echo("With --write it is put there, and everything else in the file stays.", err=True)
+    elif not told["changed"]:
+        click.echo(f"{plain(str(path))} has it already.")
+    else:
+        click.echo(
+            f"{plain(str(path))} is written." + (f" As it was: {plain(told['backup'])}" if told["backup"] else "")
+        )
+        click.echo(host.next_step)
+    return OK
+
+
+def _launch(project: Path | None, tools: Family) -> Launch:
+    """How a host starts the server that would be started here and now: with full paths, for a host has its own PATH."""
+    from holdfast.serve.mcp.hosts import Launch
+
+    script = Path(sys.executable).with_name("holdfast")
+    command, *args = [str(script)] if script.exists() else [sys.executable, "-m", "holdfast.cli"]
+    args.append("mcp")
+    if tools != "holdfast":
+        args += ["--tools", tools]
+    if project is not None:
+        args += ["--project", str(project)]
+    if settings().store is not None:
+        args += ["--store", _absolute(settings().url(create=True))]
+    return Launch(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})
+
+
+def _absolute(url: str) -> str:
+    file = url.removeprefix("sqlite:///")
+    return f"sqlite:///{os.path.abspath(file)}" if file not in ("", url) else url

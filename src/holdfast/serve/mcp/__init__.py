@@ -1,0 +1,1 @@
+"""The MCP server: strategies inside any MCP host, on durable sessions."""

@@ -1,0 +1,225 @@
+"""algocline's tools for sessions, by their names, with their parameters and results; what is more is additive."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import mcp_types as types
+import msgspec
+
+from holdfast.core.decide import Given
+from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.records import Program
+from holdfast.core.state import State
+from holdfast.core.values import Json
+from holdfast.serve.mcp import sessions
+from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, SessionId, Tool, ToolError, about
+from holdfast.store.contract import SessionFilter
+
+ACTIVE = (State.RUNNING, State.PAUSED)
+
+EVENT: Object = {
+    "type": "object",
+    "properties": {
+        "status": {
+            "type": "string",
+            "enum": ["needs_response", "accepted", "running", "completed", "error", "cancelled", "expired"],
+        },
+        "session_id": {"type": "string"},
+        "query_id": {"type": "string"},
+        "prompt": {"type": "string"},
+        "queries": {"type": "array", "items": {"type": "object"}},
+        "result": {},
+        "error": {"type": "string"},
+        "stats": {"type": "object"},
+    },
+    "required": ["status", "session_id"],
+}
+"""The shapes that running and answering give, in one schema."""
+
+
+# --- run, advice -----------------------------------------------------------------------------------
+
+
+class RunParams(Params):
+    code: Annotated[str | None, about("Lua source. Its first return value is the result.")] = None
+    code_file: Annotated[str | None, about("A file of Lua source, instead of code.")] = None
+    ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
+    project_root: ProjectRoot = None
+    language: Annotated[str, about("The language of the code.")] = "lua"
+
+
+async def alc_run(call: Call, params: RunParams) -> Object | types.InputRequiredResult:
+    def program() -> Program:
+        return sessions.program_of_code(params.code, params.code_file, params.project_root, params.language)
+
+    return await sessions.run(call, program, unquoted(params.ctx))
+
+
+class AdviceParams(Params):
+    strategy: Annotated[str, about("The name of the strategy; alc_pkg_list has them.")]
+    task: Annotated[str | None, about("What to work on: ctx.task.")] = None
+    opts: Annotated[Any, about("An object that becomes ctx: the strategy's options.")] = None
+    project_root: ProjectRoot = None
+
+
+async def alc_advice(call: Call, params: AdviceParams) -> Object | types.InputRequiredResult:
+    options = unquoted(params.opts)
+    if options is not None and not isinstance(options, dict):
+        raise ToolError("`opts` must be an object")
+    ctx = {**(options or {}), **({"task": params.task} if params.task is not None else {})}
+    return await sessions.run(call, lambda: sessions.program_named(params.strategy, params.project_root), ctx)
+
+
+def unquoted(given: Json) -> Json:
+    """JSON that a host sent as text; anything else as it is."""
+    if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            return given
+    return given
+
+
+# --- continue --------------------------------------------------------------------------------------
+
+
+class UsageParams(msgspec.Struct, kw_only=True):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+    def kept(self) -> Usage:
+        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
+
+
+class ResponseParams(msgspec.Struct, kw_only=True):
+    query_id: str
+    response: Any = None
+    error: Annotated[str | None, about("Why there is no answer, instead of one.")] = None
+    usage: UsageParams | None = None
+
+
+class ContinueParams(Params):
+    session_id: SessionId
+    response: Annotated[Any, about("The answer, where one query waits or query_id names it.")] = None
+    query_id: Annotated[str | None, about("Which query it answers.")] = None
+    responses: Annotated[list[ResponseParams] | None, about("Several answers at once: all are taken, or none.")] = None
+    usage: Annotated[UsageParams | None, about("What the answer cost, as far as known.")] = None
+    error: Annotated[str | None, about("Why there is no answer: the strategy sees an error.")] = None
+
+
+async def alc_continue(call: Call, params: ContinueParams) -> Object:
+    try:
+        return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
+    except HoldfastError as error:
+        raise sessions.continue_failed(error) from None
+
+
+def _answers(params: ContinueParams) -> dict[str, Given] | Given:
+    if params.responses is not None:
+        if not params.responses:
+            raise ToolError("Empty responses array")
+        given: dict[str, Given] = {}
+        for each in params.responses:
+            if each.query_id in given:
+                raise ToolError(f"Continue failed: query_id {each.query_id} is answered twice; answer it once")
+            given[each.query_id] = _given(each.response, each.error, each.query_id, each.usage)
+        return given
+    if params.response is None and params.error is None:
+        raise ToolError("Either 'response' or 'responses' must be provided")
+    return _given(params.response, params.error, params.query_id, params.usage)
+
+
+def _given(response: Json, error: str | None, query_id: str | None, usage: UsageParams | None) -> Given:
+    answer = Failure(error) if error is not None else Value(value=response)
+    return Given(answer, query_id, usage.kept() if usage is not None else None)
+
+
+# --- status, cancel --------------------------------------------------------------------------------
+
+
+class StatusParams(Params):
+    session_id: Annotated[str | None, about("One session; else all that are active.")] = None
+    pending_filter: Annotated[
+        Any, about('What to show of pending queries: "meta", "preview", "full", or an object.')
+    ] = None
+    include_history: Annotated[bool, about("Whether to show the last exchanges.")] = False
+
+
+async def alc_status(call: Call, params: StatusParams) -> Object:
+    shown = params.pending_filter if params.pending_filter is not None else "meta"
+    if params.session_id is not None:
+        try:
+            return await call.holdfast.status(params.session_id, pending=shown, history=params.include_history)
+        except SessionNotFoundError:
+            raise ToolError(f"session '{params.session_id}' not found (may have completed)") from None
+    page = await call.holdfast.sessions(SessionFilter(states=ACTIVE))
+    found = [
+        await call.holdfast.status(row.session_id, pending=shown, history=params.include_history) for row in page.rows
+    ]
+    return {"active_sessions": len(found), "sessions": found}
+
+
+class CancelParams(Params):
+    session_id: SessionId
+    reason: Annotated[str | None, about("Why; kept in the journal.")] = None
+
+
+async def alc_cancel(call: Call, params: CancelParams) -> Object:
+    return (await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)).to_json()
+
+
+TOOLS: list[Tool[Any]] = [
+    Tool(
+        "alc_run",
+        "Run a strategy's code",
+        "Run Lua code that uses the alc API. Gives the first question of the run (needs_response: answer it with"
+        " alc_continue) or its result (completed). The run is durable: it can be continued by its session_id after any"
+        " restart.",
+        RunParams,
+        alc_run,
+        open_world=True,
+        output=EVENT,
+    ),
+    Tool(
+        "alc_advice",
+        "Run a strategy",
+        "Run a strategy by its name on a task. Gives the first question (needs_response: answer it with alc_continue,"
+        " as yourself, with care) or the result (completed).",
+        AdviceParams,
+        alc_advice,
+        open_world=True,
+        output=EVENT,
+    ),
+    Tool(
+        "alc_continue",
+        "Answer a run",
+        "Answer what a run asked, with response (and query_id where several queries wait) or responses for several at"
+        " once. Gives the next question, or the result. The same answer twice is taken once.",
+        ContinueParams,
+        alc_continue,
+        idempotent=True,
+        open_world=True,
+        output=EVENT,
+    ),
+    Tool(
+        "alc_status",
+        "See runs",
+        "What runs are active, or how one stands: its phase, metrics and pending queries.",
+        StatusParams,
+        alc_status,
+        read_only=True,
+        idempotent=True,
+    ),
+    Tool(
+        "alc_cancel",
+        "Cancel a run",
+        "End a run. It can still be looked at.",
+        CancelParams,
+        alc_cancel,
+        destructive=True,
+        idempotent=True,
+        output=EVENT,
+    ),
+]

@@ -1,0 +1,109 @@
+"""Completion of what a person types into a prompt or a resource template: strategies, sessions, cards and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from os import scandir
+from typing import TypeAlias
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.state import State
+from holdfast.core.values import preview
+from holdfast.engine.card_tool import own_box
+from holdfast.engine.runtime import Holdfast
+from holdfast.programs.lua.packages import find_roots, home, list_packages
+from holdfast.programs.lua.project import algocline_home
+from holdfast.serve.mcp import catalog, prompts, resources
+from holdfast.serve.mcp.tools import in_thread
+from holdfast.store.contract import SessionFilter
+
+MOST = 100
+"""Values in one answer: what the protocol allows."""
+
+Source: TypeAlias = Callable[[Holdfast, str], Awaitable[list[str]]]
+"""What gives the values that begin with a text: all of them, or more than `MOST`."""
+
+
+async def _sessions(holdfast: Holdfast, prefix: str) -> list[str]:
+    return await _session_ids(holdfast, SessionFilter(id_prefix=prefix))
+
+
+async def _ended(holdfast: Holdfast, prefix: str) -> list[str]:
+    return await _session_ids(holdfast, SessionFilter(id_prefix=prefix, states=[State.COMPLETED]))
+
+
+async def _session_ids(holdfast: Holdfast, where: SessionFilter) -> list[str]:
+    """The newest that match: who types an id has seen it lately."""
+    page = await holdfast.sessions(where, limit=MOST + 1)
+    return [row.session_id for row in page.rows]
+
+
+async def _strategies(holdfast: Holdfast, prefix: str) -> list[str]:
+    return _beginning(await in_thread(catalog.names), prefix)
+
+
+async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:
+    found = await in_thread(lambda: [each.name for each in list_packages(find_roots()) if each.active])
+    return _beginning(found, prefix)
+
+
+async def _cards(holdfast: Holdfast, prefix: str) -> list[str]:
+    return _beginning((str(card["card_id"]) for card in await in_thread(own_box().list)), prefix)
+
+
+async def _scenarios(holdfast: Holdfast, prefix: str) -> list[str]:
+    return _beginning(await in_thread(_scenario_names), prefix)
+
+
+def _scenario_names() -> list[str]:
+    found = set()
+    for place in (home(), algocline_home()):
+        with suppress(OSError):
+            found |= {entry.name.removesuffix(".lua") for entry in scandir(place / "scenarios")}
+    return sorted(found)
+
+
+def _beginning(names: Iterable[str], prefix: str) -> list[str]:
+    return [name for name in names if name.startswith(prefix)]
+
+
+_IN_PROMPTS: dict[tuple[str, str], Source] = {("advice", "strategy"): _strategies}
+
+_IN_TEMPLATES: dict[tuple[str, str], Source] = {
+    ("holdfast://strategies/{name}", "name"): _strategies,
+    ("alc://packages/{name}/init.lua", "name"): _packages,
+    ("alc://packages/{name}/meta", "name"): _packages,
+    ("alc://scenarios/{name}", "name"): _scenarios,
+    ("alc://eval/{result_id}", "result_id"): _ended,
+}
+"""Where the name of a hole does not say enough."""
+
+_BY_HOLE: dict[str, Source] = {"session_id": _sessions, "card_id": _cards}
+
+
+async def complete(holdfast: Holdfast, params: types.CompleteRequestParams) -> types.CompleteResult:
+    """The values that go on from what was typed, sorted. For what cannot be completed there are none."""
+    source = _source(params.ref, params.argument.name)
+    found: list[str] = []
+    if source is not None:
+        with suppress(HoldfastError):  # a beginning that no id can have, a directory that cannot be read
+            found = await source(holdfast, params.argument.value)
+    values = sorted(found[:MOST]) if source in (_sessions, _ended) else sorted(found)[:MOST]
+    more = len(found) > MOST
+    known = None if more and source in (_sessions, _ended) else len(found)
+    return types.CompleteResult(completion=types.Completion(values=values, total=known, has_more=more))
+
+
+def _source(ref: types.PromptReference | types.ResourceTemplateReference, argument: str) -> Source | None:
+    if isinstance(ref, types.PromptReference):
+        if prompts.find(ref.name) is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no prompt {preview(ref.name)}")
+        return _IN_PROMPTS.get((ref.name, argument))
+    template = resources.find_template(ref.uri)
+    if template is None:
+        raise MCPError(types.INVALID_PARAMS, f"there is no resource template {preview(ref.uri)}")
+    return _IN_TEMPLATES.get((template.template, argument), _BY_HOLE.get(argument))

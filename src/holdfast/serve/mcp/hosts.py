@@ -1,0 +1,242 @@
+"""The hosts that Holdfast can be added to: where each keeps its MCP servers, and how it writes one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.serve.mcp.editing import EditError, set_json, set_toml
+from holdfast.strategies.packages.tree import write_atomically
+
+NAME = "holdfast"
+"""What hosts call the server."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the server is started."""
+
+    command: str
+    args: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host: where its configuration is, and what has to stand in it."""
+
+    name: str
+    title: str
+    keys: tuple[str, ...]
+    """Where the servers are in the file."""
+    entry: Callable[[Launch], dict[str, Any]]
+    user_file: Callable[[Folders], Path]
+    project_file: str | None = None
+    """The file in a project, if the host knows one."""
+    format: Literal["json", "toml"] = "json"
+    next_step: str = "Start it again to see Holdfast's tools."
+
+    def path(self, project: Path | None, folders: Folders) -> Path:
+        """The file to edit: the project's, or the user's. Of two spellings the one that is there."""
+        path = project / self.project_file if project and self.project_file else self.user_file(folders)
+        other = path.with_suffix(".jsonc")
+        return other if self.name == "opencode" and not path.exists() and other.exists() else path
+
+    def edited(self, text: str, launch: Launch) -> str:
+        """The configuration with Holdfast in it."""
+        change = set_json if self.format == "json" else set_toml
+        return change(text, [*self.keys, NAME], self.entry(launch))
+
+    def shown(self, launch: Launch) -> str:
+        """What has to stand in the file, for people to copy."""
+        if self.format == "toml":
+            return set_toml("", [*self.keys, NAME], self.entry(launch))
+        value: dict[str, Any] = {NAME: self.entry(launch)}
+        for key in reversed(self.keys):
+            value = {key: value}
+        return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where programs keep the settings of this user."""
+
+    environ: Mapping[str, str]
+    platform: str = sys.platform
+
+    @property
+    def home(self) -> Path:
+        return Path(self.environ.get("HOME") or "~").expanduser()
+
+    @property
+    def config(self) -> Path:
+        return Path(self.environ.get("XDG_CONFIG_HOME") or self.home / ".config")
+
+    @property
+    def applications(self) -> Path:
+        """Of programs with windows: a folder of its own on macOS."""
+        return self.home / "Library" / "Application Support" if self.platform == "darwin" else self.config
+
+    def named(self, variable: str, default: Path) -> Path:
+        return Path(self.environ[variable]) if self.environ.get(variable) else default
+
+
+# --- the table -------------------------------------------------------------------------------------
+
+
+def _plain(launch: Launch) -> dict[str, Any]:
+    entry: dict[str, Any] = {"command": launch.command, "args": list(launch.args)}
+    return {**entry, "env": dict(launch.env)} if launch.env else entry
+
+
+def _typed(launch: Launch) -> dict[str, Any]:
+    return {"type": "stdio", **_plain(launch)}
+
+
+def _opencode(launch: Launch) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "local", "command": [launch.command, *launch.args], "enabled": True}
+    return {**entry, "environment": dict(launch.env)} if launch.env else entry
+
+
+HOSTS: dict[str, Host] = {
+    host.name: host
+    for host in (
+        Host(
+            "claude-code",
+            "Claude Code",
+            ("mcpServers",),
+            _typed,
+            lambda where: where.named("CLAUDE_CONFIG_DIR", where.home) / ".claude.json",
+            ".mcp.json",
+            next_step="Start `claude` again; `/mcp` lists the server.",
+        ),
+        Host(
+            "claude-desktop",
+            "Claude Desktop",
+            ("mcpServers",),
+            _plain,
+            lambda where: where.applications / "Claude" / "claude_desktop_config.json",
+            next_step="Quit Claude Desktop, not only its window, and start it again.",
+        ),
+        Host(
+            "cursor",
+            "Cursor",
+            ("mcpServers",),
+            _typed,
+            lambda where: where.home / ".cursor" / "mcp.json",
+            ".cursor/mcp.json",
+            next_step="Turn the server on in Cursor's settings, under MCP.",
+        ),
+        Host(
+            "vscode",
+            "VS Code",
+            ("servers",),
+            _typed,
+            lambda where: where.applications / "Code" / "User" / "mcp.json",
+            ".vscode/mcp.json",
+            next_step="Run the command `MCP: List Servers` and start it.",
+        ),
+        Host(
+            "codex",
+            "Codex",
+            ("mcp_servers",),
+            _plain,
+            lambda where: where.named("CODEX_HOME", where.home / ".codex") / "config.toml",
+            ".codex/config.toml",
+            format="toml",
+            next_step="Start `codex` again; `/mcp` lists the server. A project's file counts if it is trusted.",
+        ),
+        Host(
+            "opencode",
+            "opencode",
+            ("mcp",),
+            _opencode,
+            lambda where: where.config / "opencode" / "opencode.json",
+            "opencode.json",
+            next_step="Start `opencode` again; `opencode mcp list` lists the server.",
+        ),
+        Host(
+            "gemini",
+            "Gemini CLI",
+            ("mcpServers",),
+            _plain,
+            lambda where: where.home / ".gemini" / "settings.json",
+            ".gemini/settings.json",
+            next_step="Start `gemini` again; `/mcp` lists the server.",
+        ),
+        Host(
+            "zed",
+            "Zed",
+            ("context_servers",),
+            _plain,
+            lambda where: (
+                (where.home / ".config" if where.platform == "darwin" else where.config) / "zed" / "settings.json"
+            ),
+            ".zed/settings.json",
+            next_step="Zed starts the server at once; the settings of its agent panel show whether it runs.",
+        ),
+        Host(
+            "windsurf",
+            "Windsurf",
+            ("mcpServers",),
+            _plain,
+            lambda where: where.home / ".codeium" / "windsurf" / "mcp_config.json",
+            next_step="Press refresh in Cascade's MCP settings.",
+        ),
+    )
+}
+
+
+# --- writing ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of a file."""
+
+    path: Path
+    changed: bool
+    backup: Path | None = None
+    """The file as it was, if there was one and it has changed."""
+
+
+def write(host: Host, path: Path, launch: Launch) -> Written:
+    """Put Holdfast into a host's file; everything else in it stays. Done twice, it changes nothing."""
+    try:
+        old = path.read_bytes()
+    except FileNotFoundError:
+        old = None
+    try:
+        text = (old or b"").decode()
+        new = host.edited(text, launch).encode()
+    except UnicodeDecodeError:
+        raise EditError(f"{path} is not text in UTF-8; it is left as it is") from None
+    except EditError as error:
+        raise EditError(
+            f"{path} is left as it is: {error}. Without --write, what has to stand in it is printed"
+        ) from None
+    if new == old:
+        return Written(path, changed=False)
+    backup = _kept(path, old) if old is not None else None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, new)
+    return Written(path, changed=True, backup=backup)
+
+
+def _kept(path: Path, content: bytes) -> Path:
+    """A copy beside the file, under a name that is not taken."""
+    number = 1
+    while True:
+        backup = path.with_name(f"{path.name}.bak" if number == 1 else f"{path.name}.bak{number}")
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(backup, os.O_WRONLY | os.O_CREAT | os.O_EXCL, path.stat().st_mode & 0o777)
+            with open(descriptor, "wb") as stream:
+                stream.write(content)
+            return backup
+        number += 1

@@ -1,0 +1,218 @@
+"""The prompts: texts with which a person sets the host's model to work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from holdfast.core.values import preview
+from holdfast.programs.lua.packages import BUILT_IN
+from holdfast.programs.lua.stubs import STUB_NAME
+from holdfast.serve.mcp import catalog
+
+MAX_ARGUMENT_CHARS = 100_000
+"""Characters of one argument: a long document as a task; more does not fit into what a model reads."""
+
+_NEW_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
+"""As `holdfast pkg scaffold` takes it."""
+
+STUBS_URI = f"holdfast://types/{STUB_NAME}"
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the tools are called that the texts speak of: they differ between the families."""
+
+    run: str = "`run` with strategy and task"
+    run_code: str = "`run` with code"
+    answer: str = "`answer`"
+    strategies: str = "`strategies`"
+    show: str = "`show`"
+
+
+OWN = Names()
+ALC = Names(
+    run="`alc_advice` with strategy and task",
+    run_code="`alc_run` with code",
+    answer="`alc_continue`",
+    strategies="`alc_pkg_list`",
+    show="`alc_status`",
+)
+
+Arguments: TypeAlias = Mapping[str, str]
+Content: TypeAlias = list[types.ContentBlock]
+
+
+# --- advice --------------------------------------------------------------------------------------------
+
+
+async def _advice(names: Names, given: Arguments) -> Content:
+    strategy, task = given.get("strategy", ""), given["task"]
+    if strategy:
+        found = next((each for each in await catalog.runnables() if each.name == strategy), None)
+        if found is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no strategy {preview(strategy)}; list them with strategies")
+        what = f" ({found.description})" if found.description else ""
+        begin = f"Work on the task below with the reasoning strategy `{strategy}`{what}. Start it: call {names.run}."
+    else:
+        begin = (
+            f"Work on the task below with a reasoning strategy. Look at what there is with {names.strategies}, take the"
+            f" one that fits the task best, say in a sentence why, and start it: call {names.run}."
+        )
+    text = f"""{begin} Pass the task in full, because the strategy sees nothing else of this conversation.
+
+The strategy will ask you questions, one or several at a time (status needs_response). For each of them:
+- Answer the prompt itself, as if it were the only thing you had been asked; keep to its `system` text and the form that
+  it wants, since a program reads the answer. Do not answer the task as a whole instead.
+- Several queries at once are to be answered independently of one another: do not let one answer steer the next.
+- `grounded` means: look it up first, with your tools, and answer from what you found.
+- `underspecified` means: the intent is open; ask me if you cannot find it out.
+- If you cannot answer, send an error with the reason rather than something made up.
+
+Send the answers with {names.answer} and the session_id, and go on until the status is completed or error. If something
+breaks in between, the session is still there: {names.show} tells what it waits for. In the end tell me the result, and
+how sure it is; do not retell the questions.
+
+The task:
+
+{task}"""
+    return [types.TextContent(text=text)]
+
+
+# --- new_strategy --------------------------------------------------------------------------------------
+
+
+async def _new_strategy(names: Names, given: Arguments) -> Content:
+    name, purpose = given["name"], given["purpose"]
+    if not _NEW_NAME.fullmatch(name) or name in BUILT_IN:
+        why = "a new package has 1 to 64 of a-z, 0-9 and '_', begins with a letter, and is no module of Lua"
+        raise MCPError(types.INVALID_PARAMS, f"new_strategy: {preview(name)} cannot be the name: {why}")
+    text = f"""Write a reasoning strategy as a Lua package named `{name}`. What it is for:
+
+{purpose}
+
+How a strategy works
+- It is a Lua 5.4 program that asks: `alc.llm(prompt, {{system = …, max_tokens = …}})` gives the answer of a model as
+  text, `alc.llm_batch({{…}})` asks several things at once. Between question and answer it may be stopped and started
+  again, and is then replayed on the recorded answers: everything it does must follow from `ctx` and the answers. Time,
+  randomness and the order of `pairs` are made to replay; files and the network are not there.
+- {STUBS_URI} has every function in `alc`, with types. Read it before you write; do not guess names.
+
+The package is a directory `{name}` with an `init.lua`:
+
+```lua
+local M = {{}}
+
+M.meta = {{
+    name = "{name}",
+    version = "0.1.0",
+    description = "…",  -- one sentence: what it does and when to use it
+    category = "…",     -- such as reasoning, verification, exploration, synthesis
+}}
+
+function M.run(ctx)
+    local task = ctx.task or error("ctx.task is required", 0)
+    -- ask, judge, combine
+    ctx.result = {{ answer = … }}
+    return ctx
+end
+
+return M
+```
+
+What makes a good one
+- Say to yourself first which steps it has, and why each question improves the answer over asking once.
+- Every prompt stands alone: whoever answers sees nothing but that prompt and its system text.
+- Ask in one batch what does not depend on one another. Bound every loop, and let options in `ctx` change the bounds.
+- Answers are free text: take out of them what you need with `alc.json_extract` or a pattern, and say what happens when
+  it is not there. Keep what was found on the way in `ctx.result`, so that a run can be understood afterwards.
+
+Then
+1. Try it: call {names.run_code} = the whole `init.lua` and ctx = a small task, and answer its questions with
+   {names.answer}. Try an answer of the wrong form, and an empty one.
+2. When it does what it should, write it to `{name}/init.lua` in the project's packages, with a test in
+   `{name}/spec/{name}_spec.lua` (`holdfast pkg scaffold {name}` makes both, `holdfast pkg test` runs it,
+   `holdfast pkg link {name}` makes it known)."""
+    link = types.ResourceLink(
+        uri=STUBS_URI, name=STUB_NAME, title="The alc API", description="Type stubs of the API.", mime_type="text/x-lua"
+    )
+    return [types.TextContent(text=text), link]
+
+
+# --- the table -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt."""
+
+    name: str
+    title: str
+    description: str
+    arguments: tuple[types.PromptArgument, ...]
+    content: Callable[[Names, Arguments], Awaitable[Content]]
+
+    def declared(self) -> types.Prompt:
+        return types.Prompt(
+            name=self.name, title=self.title, description=self.description, arguments=list(self.arguments)
+        )
+
+
+def _argument(name: str, description: str, required: bool = True) -> types.PromptArgument:
+    return types.PromptArgument(name=name, description=description, required=required)
+
+
+PROMPTS = (
+    Prompt(
+        "advice",
+        "Work on a task with a strategy",
+        "Have a task worked on by a reasoning strategy, whose questions the model answers.",
+        (
+            _argument("task", "What to work on, in full."),
+            _argument("strategy", "The name of a strategy; left out, the model picks one.", required=False),
+        ),
+        _advice,
+    ),
+    Prompt(
+        "new_strategy",
+        "Write a strategy",
+        "Have a new reasoning strategy written, tried and kept as a Lua package.",
+        (
+            _argument("name", "Its name: a-z, 0-9 and _, beginning with a letter."),
+            _argument("purpose", "What it is for, and how it should go about it."),
+        ),
+        _new_strategy,
+    ),
+)
+
+
+def find(name: str) -> Prompt | None:
+    """The prompt of that name."""
+    return next((each for each in PROMPTS if each.name == name), None)
+
+
+async def get(names: Names, name: str, given: Arguments) -> types.GetPromptResult:
+    """The messages of a prompt; `MCPError` where there is none, or its arguments are not what it takes."""
+    prompt = find(name)
+    if prompt is None:
+        known = ", ".join(each.name for each in PROMPTS)
+        raise MCPError(types.INVALID_PARAMS, f"there is no prompt {preview(name)} (there are: {known})")
+    known_names = {each.name for each in prompt.arguments}
+    if unknown := sorted(set(given) - known_names):
+        allowed = ", ".join(sorted(known_names))
+        raise MCPError(types.INVALID_PARAMS, f"{name}: no argument {preview(unknown[0])} (there are: {allowed})")
+    for argument in prompt.arguments:
+        text = given.get(argument.name, "")
+        if argument.required and not text.strip():
+            raise MCPError(types.INVALID_PARAMS, f"{name}: `{argument.name}` is missing: {argument.description}")
+        if len(text) > MAX_ARGUMENT_CHARS:
+            why = f"{name}: `{argument.name}` has {len(text)} characters, and at most {MAX_ARGUMENT_CHARS} are taken"
+            raise MCPError(types.INVALID_PARAMS, why)
+    content = await prompt.content(names, given)
+    messages = [types.PromptMessage(role="user", content=each) for each in content]
+    return types.GetPromptResult(description=prompt.description, messages=messages)

@@ -1,0 +1,157 @@
+"""Sessions, as both families of tools need them: started, answered, cancelled, with progress told to the host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+
+from holdfast.core.decide import Given
+from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent
+from holdfast.core.ids import new_session_id
+from holdfast.core.records import Entry, Program, ProgressedRecord
+from holdfast.core.values import Json
+from holdfast.programs.finding import find_program, lua_file
+from holdfast.programs.lua.project import check_package_name
+from holdfast.programs.lua.source import lua_code
+from holdfast.serve.mcp.catalog import native_strategies
+from holdfast.serve.mcp.pausing import answers_in, can_pause, required_input
+from holdfast.serve.mcp.places import directory
+from holdfast.serve.mcp.tools import Call, Object, ToolError
+
+BY = "mcp"
+"""Who answered, in the journal, where the host does not say."""
+
+
+def program_of_code(code: str | None, file: str | None, project: str | None, language: str = "lua") -> Program:
+    """The program in a text or a file, of which exactly one is given."""
+    if code is not None and file is not None:
+        raise ToolError("Provide either `code` or `code_file`, not both.")
+    if language != "lua":
+        raise ToolError(f"`language` is '{language}', and only 'lua' runs here.")
+    root = project_root(project)
+    if code is not None:
+        return lua_code(code, name="code", project=root)
+    if file is not None:
+        return lua_file(Path(file), project=root)
+    raise ToolError("Either `code` or `code_file` must be provided.")
+
+
+def program_named(strategy: str, project: str | None) -> Program:
+    """The native strategy or Lua package of that name.
+
+    By name only: a path or `module:name` would make the server import any Python file, outside every sandbox.
+    """
+    if strategy not in native_strategies() and (why := check_package_name(strategy)) is not None:
+        raise ToolError(f"`strategy` is not a name: {why}; a list of strategies has the names")
+    return find_program(strategy, project=project_root(project))
+
+
+def project_root(given: str | None) -> Path | None:
+    """A project that is named and not there is an error: no other one is taken for it."""
+    return None if given is None else directory(given, "project")
+
+
+async def run(
+    call: Call, program: Callable[[], Program], ctx: Json, budget: Mapping[str, Any] | None = None
+) -> Object | types.InputRequiredResult:
+    """Start a session; or go on with the one that an earlier round of this call has started, which has its program."""
+    if call.state is not None:
+        event = await _next_round(call, call.state)
+    else:
+        session_id = new_session_id()
+        async with _under_way(call, session_id, 0):
+            event = await call.holdfast.start(program(), ctx=ctx, budget=budget, id=session_id)
+    if isinstance(event, PausedEvent) and can_pause(call, event):
+        return required_input(call, event)
+    return event.to_json()
+
+
+async def _next_round(call: Call, session_id: str) -> Event:
+    """What the session says to the host's answers. Those to nothing that waits are passed over, as the protocol wants:
+    they were left over, or were taken when the host sent them before."""
+    answers = answers_in(call.responses or {})
+    async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
+        event = await call.holdfast.resume(session_id)
+        asked = {query.id for query in event.queries}
+        wanted = {query_id: given for query_id, given in answers.items() if query_id in asked}
+        if wanted:
+            event = await call.holdfast.feed(session_id, wanted, by=BY)
+        if isinstance(event, AcceptedEvent):
+            event = await call.holdfast.resume(session_id)
+        return event
+
+
+async def answer(call: Call, session_id: str, answers: Mapping[str, Given] | Given) -> Event:
+    """Feed a session, and wait for what it says next."""
+    async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
+        return await call.holdfast.feed(session_id, answers, by=BY)
+
+
+@contextlib.asynccontextmanager
+async def _under_way(call: Call, session_id: str, position: int) -> AsyncIterator[None]:
+    """While a session runs: tell its progress from a position on; and if the host cancels the call, cancel the
+    session."""
+    progress = _Progress(call, session_id, position)
+    telling = asyncio.create_task(progress.tell())
+    try:
+        yield
+        async with progress.turn:  # not in the middle of a step
+            telling.cancel()
+        await progress.tell_the_rest()
+    except asyncio.CancelledError:
+        if call.cancelled():
+            await asyncio.shield(_cancel(call, session_id))
+        raise
+    finally:
+        telling.cancel()
+
+
+async def _cancel(call: Call, session_id: str) -> None:
+    with contextlib.suppress(HoldfastError):
+        await call.holdfast.cancel(session_id, "the host cancelled the call", by=BY)
+
+
+class _Progress:
+    """Tells the host each step that the program says it has taken, once."""
+
+    def __init__(self, call: Call, session_id: str, position: int) -> None:
+        self._call = call
+        self._session_id = session_id
+        self._position = position
+        self.turn = asyncio.Lock()
+
+    async def tell(self) -> None:
+        """Tell the steps as they are taken. A session that is not there yet is waited for."""
+        with contextlib.suppress(HoldfastError):
+            while True:
+                try:
+                    async for entry in self._call.holdfast.watch(self._session_id, self._position):
+                        await self._tell(entry)
+                    return
+                except SessionNotFoundError:
+                    await asyncio.sleep(0.05)
+
+    async def tell_the_rest(self) -> None:
+        """Tell what was not told yet: a result must not overtake the steps that led to it."""
+        with contextlib.suppress(HoldfastError):
+            for entry in await self._call.holdfast.store.read(self._session_id, self._position):
+                await self._tell(entry)
+
+    async def _tell(self, entry: Entry) -> None:
+        async with self.turn:
+            if isinstance(entry.record, ProgressedRecord):
+                await self._call.progress(entry.record.step, entry.record.total, entry.record.message)
+            self._position = entry.position
+
+
+def continue_failed(error: HoldfastError) -> ToolError:
+    """Why an answer was not taken, as algocline's clients know it."""
+    if isinstance(error, FeedError | SessionNotFoundError | TransitionError):
+        return ToolError(f"Continue failed: {error}")
+    return ToolError(str(error))

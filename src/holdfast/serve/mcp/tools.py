@@ -1,0 +1,167 @@
+"""What a tool of the server is: a name, typed parameters, a description for models, and a function.
+
+Parameters are msgspec structs, so that a tool's schema and the check of its arguments cannot differ. A tool gives an
+object, which is sent both as JSON text and as structured content; or it raises, which is a tool error in plain text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.values import Json
+from holdfast.engine.runtime import Holdfast
+
+Object: TypeAlias = dict[str, Json]
+P = TypeVar("P", bound=msgspec.Struct)
+
+
+class ToolError(HoldfastError):
+    """A call that cannot be carried out. The text is what the host's model reads."""
+
+    kind = "tool"
+
+
+class Params(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of a tool."""
+
+
+class NoParams(Params):
+    """A tool without parameters."""
+
+
+def about(description: str) -> msgspec.Meta:
+    """The description of a parameter, for `Annotated`."""
+    return msgspec.Meta(description=description)
+
+
+ProjectRoot: TypeAlias = Annotated[
+    str | None, about("The project's directory (with holdfast.toml or alc.toml); else the nearest above the server's.")
+]
+SessionId: TypeAlias = Annotated[str, about("The session's id.")]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a tool."""
+
+    holdfast: Holdfast
+    context: ServerRequestContext[Any, Any]
+    cancelled: Callable[[], bool] = lambda: False
+    """Whether the host has cancelled this call. A connection that broke is no cancellation."""
+    responses: dict[str, Any] | None = None
+    """What the host answered to the input that an earlier round of this call required."""
+    state: str | None = None
+    """What that earlier round left to find itself again."""
+
+    async def progress(self, step: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the host how far the call is; nothing where it did not ask to know."""
+        await self.context.session.report_progress(step, total, message)
+
+
+Handler: TypeAlias = "Callable[[Call, P], Awaitable[Object | types.InputRequiredResult]]"
+
+
+@dataclass(frozen=True)
+class Tool(Generic[P]):
+    """A tool of the server."""
+
+    name: str
+    title: str
+    description: str
+    params: type[P]
+    handler: Handler[P]
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    """Whether it reaches beyond the machine."""
+    output: Object = field(default_factory=lambda: {"type": "object"})
+
+    def declared(self) -> types.Tool:
+        """The tool as hosts are told of it."""
+        return types.Tool(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            input_schema=schema_of(self.params),
+            output_schema=self.output,
+            annotations=types.ToolAnnotations(
+                title=self.title,
+                read_only_hint=self.read_only,
+                destructive_hint=self.destructive,
+                idempotent_hint=self.idempotent,
+                open_world_hint=self.open_world,
+            ),
+        )
+
+    async def call(self, call: Call, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
+        """Check the arguments, then do it."""
+        try:
+            params = msgspec.convert(arguments, self.params)
+        except msgspec.ValidationError as error:
+            return refused(f"{self.name}: {error}")
+        try:
+            given = await self.handler(call, params)
+        except HoldfastError as error:
+            return refused(str(error))
+        return given if isinstance(given, types.InputRequiredResult) else accepted(given)
+
+
+def accepted(given: Object) -> types.CallToolResult:
+    """A result: one text that holds JSON, and the same as structured content."""
+    text = msgspec.json.encode(given).decode()
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=given)
+
+
+def refused(why: str) -> types.CallToolResult:
+    """A tool error, in plain text."""
+    return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
+
+
+def schema_of(params: type[msgspec.Struct]) -> Object:
+    """The JSON schema of a tool's parameters, in one piece: hosts do not all follow references."""
+    schema = msgspec.json.schema(params)
+    definitions = schema.pop("$defs", {})
+    resolved: Object = _inline(schema, definitions)
+    resolved.pop("title", None)
+    resolved.pop("description", None)
+    return resolved
+
+
+def _inline(node: Json, definitions: Object) -> Json:
+    match node:
+        case {"$ref": str(ref)}:
+            inner = _inline(definitions[ref.rpartition("/")[2]], definitions)
+            return {**inner, **{key: value for key, value in node.items() if key != "$ref"}}
+        case dict():
+            return {key: _inline(value, definitions) for key, value in node.items()}
+        case list():
+            return [_inline(item, definitions) for item in node]
+        case _:
+            return node
+
+
+class Toolbox:
+    """The tools that a server offers."""
+
+    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def declared(self) -> list[types.Tool]:
+        return [tool.declared() for tool in self._tools.values()]
+
+    def find(self, name: str) -> Tool[Any] | None:
+        return self._tools.get(name)
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Work that waits for disks and processes, out of the way of the other calls."""
+    return await asyncio.to_thread(function, *arguments)

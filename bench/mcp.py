@@ -47,10 +47,10 @@ async def _compared(plan: Plan, era: str, title: str) -> list[Figure]:
         open_holdfast(f"sqlite:///{plan.directory / f'mcp-inside-{era}.db'}") as holdfast,
         _host(plan, era) as over_stdio,
     ):
-        inside = Host(holdfast, lua_code(CODE, name="code"))
+        inside = Host(holdfast)
 
         async def start_inside() -> str:
-            return await inside.start(FOREVER)
+            return await Host(holdfast, lua_code(CODE, name="code")).start(FOREVER)  # the server reads it each time too
 
         for start, feed in ((start_inside, inside.feed), over_stdio):
             await _timed(start, feed, WARM)

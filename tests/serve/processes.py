@@ -60,7 +60,7 @@ class Place:
     async def host(self, era: str = "2026-07-28", *args: str, **options: Any) -> AsyncIterator[StdioHost]:
         """A host that has started a server of its own, over stdio."""
         pid = self.folder / f"pid-{time.monotonic_ns()}"
-        command = ["-c", f'echo $$ > {pid} && exec "$@"', "sh", *self.command("--tools", "alc", *args)]
+        command = ["-c", f'echo $$ > {pid} && exec "$@"', "sh", *self.command("--tools", "all", *args)]
         server = StdioServerParameters(command="/bin/sh", args=command, env=self.env, cwd=self.folder)
         with (self.folder / "stderr").open("a") as errors:
             async with Client(stdio_client(server, errors), mode=era, **options) as client:
@@ -128,7 +128,7 @@ class HttpServer:
     def start(self) -> None:
         """Start, and wait until requests are taken."""
         self.kill()
-        command = ["--http", "--tools", "alc", "--port", str(self.port), *self._args]
+        command = ["--http", "--tools", "all", "--port", str(self.port), *self._args]
         self._process = self._place.start(*command, stdin=subprocess.DEVNULL)
         assert self.process.stderr is not None
         said = b""

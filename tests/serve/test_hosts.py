@@ -71,7 +71,7 @@ SHAPES: dict[str, Any] = {
     "claude-desktop": {"mcpServers": {"holdfast": {"command": LAUNCH.command, "args": [*LAUNCH.args]}}},
     "cursor": {"mcpServers": {"holdfast": {"type": "stdio", "command": LAUNCH.command, "args": [*LAUNCH.args]}}},
     "vscode": {"servers": {"holdfast": {"type": "stdio", "command": LAUNCH.command, "args": [*LAUNCH.args]}}},
-    "codex": {"mcp_servers": {"holdfast": {"command": LAUNCH.command, "args": [*LAUNCH.args]}}},
+    "codex": {"mcp_servers": {"holdfast": {"command": LAUNCH.command, "args": [*LAUNCH.args], "required": True}}},
     "opencode": {"mcp": {"holdfast": {"type": "local", "command": [LAUNCH.command, *LAUNCH.args], "enabled": True}}},
     "gemini": {"mcpServers": {"holdfast": {"command": LAUNCH.command, "args": [*LAUNCH.args]}}},
     "zed": {"context_servers": {"holdfast": {"command": LAUNCH.command, "args": [*LAUNCH.args]}}},

@@ -144,9 +144,8 @@ async def test_a_real_host_runs_a_strategy_to_its_end(host: Host, tmp_path: Path
     install = [HOLDFAST, "mcp", "--install", host.name, "--write", "--tools", "all", "--store", store]
 
     with scripted_model(answers) as model:
-        config = host.configure(home, model)
+        host.configure(home, model)
         _run(install, work, environment)
-        _wait_for_the_server(config)
         said = _run([str(program), *host.arguments, "Advise me on tea."], work, environment)
 
     verdict = "<Judge: <For tea>; <Against tea>>"
@@ -180,10 +179,3 @@ def _run(command: list[str], work: Path, environment: dict[str, str]) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-def _wait_for_the_server(config: Path) -> None:
-    """Codex begins without the tools of a server that takes more than a second to start, unless it is required."""
-    text = config.read_text()
-    if config.suffix == ".toml" and "required" not in text:
-        config.write_text(text.replace("[mcp_servers.holdfast]\n", "[mcp_servers.holdfast]\nrequired = true\n"))

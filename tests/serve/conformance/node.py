@@ -24,13 +24,13 @@ class NodeMissingError(Exception):
 
 def installed(*packages: str) -> Path:
     """The `node_modules` that holds exactly these packages (`name@version`), installed if they are not there yet."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise NodeMissingError("node and npm are not on the PATH")
     target = CACHE / "+".join(packages).replace("/", "-")
     modules = target / "node_modules"
     if modules.is_dir():
         return modules
-    npm = shutil.which("npm")
-    if npm is None or shutil.which("node") is None:
-        raise NodeMissingError("node and npm are not on the PATH")
     CACHE.mkdir(parents=True, exist_ok=True)
     with _alone(CACHE / ".lock"):
         if not modules.is_dir():

@@ -99,6 +99,11 @@ def _typed(launch: Launch) -> dict[str, Any]:
     return {"type": "stdio", **_plain(launch)}
 
 
+def _codex(launch: Launch) -> dict[str, Any]:
+    # Codex begins without the tools of a server that takes more than a second to start, unless it is required.
+    return {**_plain(launch), "required": True}
+
+
 def _opencode(launch: Launch) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": "local", "command": [launch.command, *launch.args], "enabled": True}
     return {**entry, "environment": dict(launch.env)} if launch.env else entry
@@ -146,7 +151,7 @@ HOSTS: dict[str, Host] = {
             "codex",
             "Codex",
             ("mcp_servers",),
-            _plain,
+            _codex,
             lambda where: where.named("CODEX_HOME", where.home / ".codex") / "config.toml",
             ".codex/config.toml",
             format="toml",

@@ -27,6 +27,9 @@ from holdfast.serve.mcp.tools import Call, Object, ToolError
 BY = "mcp"
 """Who answered, in the journal, where the host does not say."""
 
+_SOON_S = 0.05
+"""Seconds before a session is looked at for its progress. Most calls are over by then, and tell it at their end."""
+
 
 def program_of_code(code: str | None, file: str | None, project: str | None, language: str = "lua") -> Program:
     """The program in a text or a file, of which exactly one is given."""
@@ -128,6 +131,7 @@ class _Progress:
 
     async def tell(self) -> None:
         """Tell the steps as they are taken. A session that is not there yet is waited for."""
+        await asyncio.sleep(_SOON_S)
         with contextlib.suppress(HoldfastError):
             while True:
                 try:
@@ -135,7 +139,7 @@ class _Progress:
                         await self._tell(entry)
                     return
                 except SessionNotFoundError:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(_SOON_S)
 
     async def tell_the_rest(self) -> None:
         """Tell what was not told yet: a result must not overtake the steps that led to it."""

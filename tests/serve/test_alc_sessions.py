@@ -142,13 +142,13 @@ async def test_a_run_can_be_cancelled_and_found_afterwards(host: Host) -> None:
 
 
 async def test_advice_runs_a_package_by_its_name_and_nothing_else(host: Host, tmp_path: Path) -> None:
-    package = tmp_path / "home" / "packages" / "greet"
+    package = tmp_path / "home" / "packages" / "greets_in_lua"
     package.mkdir(parents=True)
     (package / "init.lua").write_text("return { run = function(ctx) return ctx.greeting .. ' ' .. ctx.task end }")
-    told = await host.call("alc_advice", strategy="greet", task="you", opts={"greeting": "hello", "task": "me"})
+    told = await host.call("alc_advice", strategy="greets_in_lua", task="you", opts={"greeting": "hello", "task": "me"})
     assert told["result"] == "hello you"
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'reached')!r}, 'w')\nasync def run(ctx): ...\n")
-    for name in (f"{tmp_path}/evil.py:run", "os:system", "../greet", "greet/../greet"):
+    for name in (f"{tmp_path}/evil.py:run", "os:system", "../greets_in_lua", "greets_in_lua/../x"):
         assert "is not a name" in await host.refusal("alc_advice", strategy=name, task="x")
     assert not (tmp_path / "reached").exists()
     assert "no such package" in await host.refusal("alc_advice", strategy="missing", task="x")

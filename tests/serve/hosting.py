@@ -16,6 +16,7 @@ from mcp.client._memory import InMemoryTransport
 from mcp.shared.exceptions import MCPError
 
 from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.programs import registry
 from holdfast.serve.mcp.server import Family, McpServer
 
 ERAS = ("legacy", "2026-07-28")
@@ -61,6 +62,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for variable in ("HOLDFAST_PACKAGES_PATH", "ALC_PACKAGES_PATH", "HOLDFAST_PROJECT_ROOT", "ALC_PROJECT_ROOT"):
         monkeypatch.delenv(variable, raising=False)
     install(place / "packages", {"twice": TWICE, "computed": COMPUTED, "shelf": LIBRARY})
+    # Without what tests of other rooms have registered in this process: theirs are named in one word.
+    ours = {name: each for name, each in registry.registered().items() if "-" in name}
+    monkeypatch.setattr(registry, "_registered", ours)
     return place
 
 

@@ -59,6 +59,11 @@ def strategy(function: Function | None = None, /, *, name: str | None = None) ->
     return make if function is None else make(function)
 
 
+def registered() -> dict[str, Strategy]:
+    """The strategies that this process knows by name."""
+    return dict(_registered)
+
+
 def find(given: Strategy | Function | str) -> Strategy:
     """A strategy from whatever the caller has: itself, a function, a name, `module:name` or `path.py:name`."""
     if isinstance(given, Strategy):

@@ -33,7 +33,7 @@ class Runnable(msgspec.Struct, frozen=True, kw_only=True):
 
 def native_strategies() -> Mapping[str, registry.Strategy]:
     """The native strategies that have been imported."""
-    return dict(registry._registered)
+    return registry.registered()
 
 
 async def runnables(project: Path | None = None) -> list[Runnable]:

@@ -1,0 +1,86 @@
+"""Every tool of a real server, called by the official client over stdio and over HTTP, in both eras."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .calling import ERAS, Host
+from .processes import Place
+
+PACKAGE = (
+    'local M = {}\nM.meta = { name = "tiny", version = "1.0.0" }\nfunction M.run(ctx) return ctx.task end\nreturn M\n'
+)
+SPEC = "lust.it('is one', function() lust.expect(1).to.equal(1) end)\n"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+async def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str) -> None:
+    place = Place(tmp_path)
+    (tmp_path / "source" / "tiny" / "spec").mkdir(parents=True)
+    (tmp_path / "source" / "tiny" / "init.lua").write_text(PACKAGE)
+    (tmp_path / "source" / "tiny" / "spec" / "tiny_spec.lua").write_text(SPEC)
+    (tmp_path / "project").mkdir()
+    if transport == "stdio":
+        async with place.host(era) as host:
+            await use_every_tool(host, tmp_path)
+    else:
+        with place.http() as server:
+            async with server.host(era) as host:
+                await use_every_tool(host, tmp_path)
+
+
+async def use_every_tool(host: Host, place: Path) -> None:
+    called: set[str] = set()
+
+    async def call(tool: str, **arguments: object) -> dict[str, object]:
+        called.add(tool)
+        return await host.call(tool, **arguments)
+
+    source, project = str(place / "source" / "tiny"), str(place / "project")
+    assert await call("alc_init", project_root=project)
+    assert await call("alc_pkg_install", url=source)
+    assert await call("alc_pkg_list")
+    assert await call("alc_pkg_doctor")
+    assert await call("alc_pkg_repair")
+    assert (await call("alc_pkg_scaffold", name="made", target_dir=str(place)))["status"] == "ok"
+    assert await call("alc_pkg_link", path=str(place / "made"))
+    assert await call("alc_pkg_unlink", name="made")
+    assert (await call("alc_pkg_test", pkg="tiny"))["passed"] == 1
+    assert await call("alc_update", project_root=project)
+
+    assert (await call("alc_advice", strategy="tiny", task="tea"))["result"] == "tea"
+    asked = await call("alc_run", code="return alc.llm('hi')")
+    assert (await call("alc_continue", session_id=asked["session_id"], response="yo"))["result"] == "yo"
+    assert (await call("alc_status", session_id=asked["session_id"]))["phase"] == "completed"
+    assert (await call("alc_note", session_id=asked["session_id"], content="good"))["notes_count"] == 1
+    assert await call("alc_log_view", session_id=asked["session_id"])
+    assert await call("alc_stats")
+    assert await call("alc_info")
+    asked = await call("alc_run", code="return alc.llm('hi')")
+    assert (await call("alc_cancel", session_id=asked["session_id"]))["status"] == "cancelled"
+
+    asked = await call("alc_v2_run", code="return alc.llm('hi')")
+    assert await call("alc_v2_state", session_id=asked["session_id"])
+    assert await call("alc_v2_cancel", session_id=asked["session_id"])
+    asked = await call("alc_run", code="return alc.llm('hi')")
+    assert await call(
+        "alc_v2_resume",
+        session_id=asked["session_id"],
+        payload={"payload_kind": "single", "query_id": "q-0", "response": "yo"},
+    )
+
+    asked = await call("run", code="return alc.llm('hi')")
+    assert await call("show", session_id=asked["session_id"])
+    assert (await call("fork", session_id=asked["session_id"]))["status"] == "needs_response"
+    assert (await call("answer", session_id=asked["session_id"], response="yo"))["result"] == "yo"
+    assert await call("sessions")
+    assert await call("strategies")
+    asked = await call("run", code="return alc.llm('hi')")
+    assert (await call("cancel", session_id=asked["session_id"]))["status"] == "cancelled"
+    assert await call("alc_pkg_remove", name="tiny", scope="global")
+
+    offered = {tool.name for tool in (await host.client.list_tools()).tools}
+    assert called == offered

@@ -86,8 +86,10 @@ def unquoted(given: Json) -> Json:
 
 
 class UsageParams(msgspec.Struct, kw_only=True):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    """What an answer cost. Hosts send more than these two; the rest is passed over."""
+
+    prompt_tokens: Annotated[int | None, about("Tokens of the prompt.")] = None
+    completion_tokens: Annotated[int | None, about("Tokens of the answer.")] = None
 
     def kept(self) -> Usage:
         return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)

@@ -10,12 +10,12 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.core.decide import Given
 from holdfast.core.errors import TransitionError
-from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
 from holdfast.core.state import State
 from holdfast.core.values import Json
 from holdfast.serve.mcp import catalog, sessions
-from holdfast.serve.mcp.alc import unquoted
+from holdfast.serve.mcp.alc import UsageParams, unquoted
 from holdfast.serve.mcp.journal import journal_page
 from holdfast.serve.mcp.shapes import EventShape, SessionShape, SessionsShape, ShowShape, StrategiesShape
 from holdfast.serve.mcp.tools import Call, Object, Params, SessionId, Tool, ToolError, about, schema_of
@@ -86,14 +86,6 @@ def _ctx(params: RunParams) -> Json:
 
 
 # --- answer ------------------------------------------------------------------------------------------
-
-
-class UsageParams(Params):
-    prompt_tokens: Annotated[int | None, about("Tokens of the prompt.")] = None
-    completion_tokens: Annotated[int | None, about("Tokens of the answer.")] = None
-
-    def kept(self) -> Usage:
-        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
 
 
 class OneAnswer(Params):

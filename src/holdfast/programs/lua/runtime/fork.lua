@@ -105,7 +105,6 @@ return function(alc, parent)
 			local namespace = format("fork-%d", i - 1)
 			local task = {
 				ctx = host.decode(given), namespace = namespace, prefix = parent.prefix .. format("[%s %s] ", namespace, name),
-				module_env = parent.module_env,
 			}
 			host.load("task")(task)
 			local child = { name = name }

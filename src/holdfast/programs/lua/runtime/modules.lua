@@ -26,7 +26,7 @@ local function find(name, package)
 end
 
 return function(env, task)
-	local package = { loaded = {}, preload = {}, path = host.config.package_path or "", cpath = "", config = "/\n;\n?\n!\n-\n" }
+	local package = { loaded = {}, preload = {}, path = "", cpath = "", config = "/\n;\n?\n!\n-\n" }
 	if host.trusted then package.searchpath = searchpath end
 	for _, name in ipairs(LIBRARIES) do package.loaded[name] = env[name] end
 	package.loaded._G = env
@@ -65,7 +65,7 @@ return function(env, task)
 		if not source then
 			error(format("module '%s' not found:%s", name, looked or " there are no packages here"), 2)
 		end
-		local chunk, why = load(source, place, host.trusted and "bt" or "t", task.module_env and task.module_env(env) or env)
+		local chunk, why = load(source, place, host.trusted and "bt" or "t", env)
 		if not chunk then
 			error(format("error loading module '%s' from %s:\n\t%s", name, gsub(place, "^[@=]", ""), why), 0)
 		end

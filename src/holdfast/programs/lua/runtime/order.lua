@@ -1,6 +1,7 @@
 -- What would differ from run to run in plain Lua, made repeatable: the order of `pairs` and `next`, what `table.sort`
--- does with equals, and the addresses that `tostring` and `string.format` print. Numbers come first, ascending; then texts by their bytes; then false, true.
--- Tables, functions and the like have no order of their own: as keys they come last, in an order that is not repeatable.
+-- does with equals, and the addresses that `tostring` and `string.format` print. Numbers come first, ascending; then
+-- texts by their bytes; then false, true. Tables, functions and the like have no order of their own: as keys they come
+-- last, in an order that is not repeatable.
 
 local next, type, rawget, getmetatable, error, select = next, type, rawget, debug.getmetatable, error, select
 local sort, pack, unpack, min = table.sort, table.pack, table.unpack, math.min

@@ -76,6 +76,7 @@ def test_a_strategy_that_fails_gives_exit_code_1_and_says_why(home: Home) -> Non
         (["run", "FILE:greet", "--id", "../evil"], 2, "invalid session id"),
         (["run", "FILE:greet", "--resume", "x"], 2, "Give a program to start, or --resume"),
         (["run", "--resume", "x", "--task", "y"], 2, "belong to a new session"),
+        (["run", "--resume", "x", "--deadline", "5"], 2, "belong to a new session"),
         (["run", "--resume", "x"], 3, "session 'x' not found"),
     ],
 )

@@ -103,10 +103,9 @@ def run_command(
     if (program is None) == (resume is None):
         raise click.UsageError("Give a program to start, or --resume SESSION.", click.get_current_context())
     if resume is not None:
-        if any((task is not None, ctx_json is not None, budget, session_id is not None, trusted, project, variables)):
-            why = (
-                "--task, --ctx, --budget, --id, --trusted, --project and --env belong to a new session, not to --resume"
-            )
+        of_a_new_one = (task, ctx_json, session_id, project, deadline, memory)
+        if any(each is not None for each in of_a_new_one) or budget or trusted or variables:
+            why = "with --resume only --wait can be given; the other options belong to a new session"
             raise click.UsageError(why, click.get_current_context())
         return _resume(resume, wait)
     options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}

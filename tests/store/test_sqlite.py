@@ -28,7 +28,7 @@ from holdfast.core.queries import HumanQuery
 from holdfast.core.records import Entry, LoggedRecord
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
-from holdfast.store.contract import Commit, SessionFilter
+from holdfast.store.contract import Commit, SessionFilter, Snapshot
 from holdfast.store.errors import (
     BlobNotFoundError,
     CorruptSessionError,
@@ -42,6 +42,8 @@ from holdfast.testing.scenarios import Scenario, begin, entries_of, feed, ids_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 V1 = FIXTURES / "v1.sqlite"
+RELEASED = range(1, len(MIGRATIONS) + 1)
+"""Versions of the schema: each has fixtures, which stay as they are."""
 LARGE = "large " * 1_000
 PATIENCE = 20
 """Seconds after which a call counts as one that never returns."""
@@ -250,13 +252,21 @@ async def test_a_newer_version_is_refused_before_anything_is_read(path: str, gar
     assert Path(path).read_bytes() == before
 
 
+def a_copy_of(version: int, tmp_path: Path) -> str:
+    return shutil.copy(str(FIXTURES / f"v{version}.sqlite"), str(tmp_path / f"v{version}.sqlite"))
+
+
 def a_copy_of_v1(tmp_path: Path) -> str:
-    return shutil.copy(str(V1), str(tmp_path / "v1.sqlite"))
+    return a_copy_of(1, tmp_path)
 
 
 async def assert_holds_what_v1_held(store: SqliteStore) -> None:
-    expected = json.loads((FIXTURES / "v1.json").read_text("utf-8"))
-    found = await runpy.run_path(str(FIXTURES / "make_v1.py"))["content"](store)
+    await assert_holds_what_was_held(1, store)
+
+
+async def assert_holds_what_was_held(version: int, store: SqliteStore) -> None:
+    expected = json.loads((FIXTURES / f"v{version}.json").read_text("utf-8"))
+    found = await runpy.run_path(str(FIXTURES / f"make_v{version}.py"))["content"](store)
     assert list(found["sessions"]) == list(expected["sessions"])
     assert kept(expected, found) == expected
     with pytest.raises(SessionDeletedError):
@@ -272,21 +282,35 @@ def kept(expected: Any, found: Any) -> Any:
     return found
 
 
-async def test_a_file_of_version_1_opens_and_folds_to_what_it_held(tmp_path: Path) -> None:
-    async with SqliteStore(a_copy_of_v1(tmp_path)) as store:
-        await assert_holds_what_v1_held(store)
+@pytest.mark.parametrize("version", RELEASED)
+async def test_a_file_of_every_version_opens_and_folds_to_what_it_held(tmp_path: Path, version: int) -> None:
+    async with SqliteStore(a_copy_of(version, tmp_path)) as store:
+        await assert_holds_what_was_held(version, store)
 
 
-async def test_the_released_script_of_version_1_still_makes_the_same_tables(path: str) -> None:
-    async with SqliteStore(path, migrations=MIGRATIONS[:1]):
+def tables_in(path: str) -> list[Any]:
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
+
+
+@pytest.mark.parametrize("version", RELEASED)
+async def test_the_released_scripts_still_make_the_same_tables(path: str, version: int) -> None:
+    async with SqliteStore(path, migrations=MIGRATIONS[:version]):
         pass
-
-    def tables(path: str) -> list[Any]:
-        with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
-            return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY name").fetchall()
-
     settle(path)
-    assert tables(path) == tables(str(V1))
+    assert tables_in(path) == tables_in(str(FIXTURES / f"v{version}.sqlite"))
+
+
+@pytest.mark.parametrize("version", RELEASED)
+async def test_an_old_file_has_the_tables_of_a_new_one_once_it_was_opened(
+    tmp_path: Path, path: str, version: int
+) -> None:
+    old = a_copy_of(version, tmp_path)
+    for each in (old, path):
+        async with SqliteStore(each):
+            pass
+        settle(each)
+    assert tables_in(old) == tables_in(path)
 
 
 async def test_a_session_of_version_1_goes_on(tmp_path: Path) -> None:
@@ -546,7 +570,7 @@ async def many_sessions(path: str) -> dict[str, list[Entry]]:
             session = await begin(store, f"s-{number}", hold_ms=0)
             for step in range(4):
                 await session.log(f"{number}.{step} " + "text " * 60, hold_ms=0)
-            await session.log(f"{number} {LARGE}", hold_ms=0)
+            await session.log(f"{number} {LARGE}", hold_ms=0, snapshot=Snapshot(1, LARGE.encode()))
             await store.send(session.id, "m-1", feed(number), 1)
             written[session.id] = session.entries
     settle(path)
@@ -601,6 +625,7 @@ async def readable_after(path: str, damaged: str, written: dict[str, list[Entry]
 def _looks(store: SqliteStore, session_ids: Sequence[str]) -> list[Callable[[], Awaitable[Any]]]:
     looks: list[Callable[[], Awaitable[Any]]] = [store.sessions, lambda: store.due(2**62)]
     looks += [lambda session_id=s: store.mailbox(session_id) for s in session_ids]  # type: ignore[misc]
+    looks += [lambda session_id=s: store.snapshot(session_id) for s in session_ids]  # type: ignore[misc]
     return looks
 
 

@@ -20,6 +20,7 @@ from holdfast.core.decide import Message
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry, StartedRecord, decode_record
 from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
+from holdfast.store.contract import Snapshot
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
 
@@ -188,6 +189,16 @@ def unpack_blob(blob_id: str, packing: object, size: object, stored: object) -> 
 def _zstd() -> Any:
     """The zstd module: in the standard library from 3.14 on. Imported when the first blob is met."""
     return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+def decode_snapshot(reach: int, position: object, data: object) -> Snapshot | None:
+    """A snapshot from its stored form, in a session whose journal ends at `reach`; None if it can be none."""
+    if isinstance(position, int) and isinstance(data, bytes) and 0 < position <= reach:
+        return Snapshot(position, data)
+    return None
 
 
 # --- messages ------------------------------------------------------------------------------------

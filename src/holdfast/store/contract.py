@@ -5,7 +5,8 @@ A store keeps, for each session,
 - a **journal**: entries at positions 1, 2, 3, … without gaps, never changed, written only by the session's owner;
 - a **mailbox**: messages from anyone, each taken at most once, by a commit of the owner;
 - a **summary**: what listings need, replaced with every commit, always derivable from the journal;
-- a **lease**: who may write (owner and epoch) and until when.
+- a **lease**: who may write (owner and epoch) and until when;
+- a **snapshot**, where its program makes them: the latest, and only while the session lives;
 
 and beside the sessions blobs and state items.
 
@@ -63,6 +64,15 @@ class StateWrite(msgspec.Struct, frozen=True, kw_only=True):
     """The version the item must be at (0: it must not exist); None: whatever it is."""
 
 
+class Snapshot(msgspec.Struct, frozen=True):
+    """A program's own state, from which it can go on without being run again. It may be lost at any time."""
+
+    position: int
+    """Of the record it is the state after."""
+    data: bytes
+    """Kept as they are: to pack, to protect and to check them is for whoever writes them."""
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of one session: everything in it happens, or nothing."""
 
@@ -81,6 +91,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of mailbox messages that these entries are the outcome of."""
     writes: Sequence[StateWrite] = ()
     """State items to be written in the same transaction, in this order."""
+    snapshot: Snapshot | None = None
+    """Replaces the session's snapshot; None leaves it as it is. When the session has ended there is none any more."""
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):
@@ -217,7 +229,8 @@ class Store(ABC):
         """Append entries, replace the summary, take messages, and hold or release the lease: all of it, or nothing.
 
         `entries` are at positions `expected + 1` and on, else `InvalidValueError`. They may be empty, to take messages
-        or change the lease only, but not for a new session.
+        or change the lease only, but not for a new session. A `snapshot` is of a position up to the last one, else
+        `InvalidValueError`.
 
         With `expected` 0 the session is created: an id that exists raises `SessionExistsError`, one that was deleted
         `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.
@@ -279,6 +292,16 @@ class Store(ABC):
             after += len(page)
             if len(page) < READ_LIMIT:
                 return
+
+    @abstractmethod
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        """The snapshot that the last commit with one has left; None if there is none, or the session has ended.
+
+        Only the latest is kept. It is not part of the journal: exports do not have it, and copies do without.
+
+        Lenient: damage to it is a loss, not an error, since the journal makes up for it. What cannot be read, is no
+        bytes, or claims a position that the journal does not have gives None. Bytes that were changed do come back.
+        """
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -382,7 +405,7 @@ class Store(ABC):
 
     @abstractmethod
     async def delete(self, session_id: str, at: int) -> None:
-        """Remove a session with its journal, mailbox and blobs. Its id is remembered and never used again.
+        """Remove a session with its journal, mailbox, snapshot and blobs. Its id is remembered and never used again.
 
         Its owner, if any, gets `SessionDeletedError` at its next commit. An unknown id raises `SessionNotFoundError`;
         deleting a deleted session does nothing.

@@ -55,6 +55,14 @@ def encode_commit(commit: Commit) -> list[StoredEntry]:
     for expected, entry in enumerate(commit.entries, commit.expected + 1):
         if entry.position != expected:
             raise InvalidValueError(what, f"expected an entry at position {expected}, got {entry.position}")
+    if commit.snapshot is not None:
+        position, last = commit.snapshot.position, commit.expected + len(commit.entries)
+        check_number(position, "position of a snapshot")
+        if not 0 < position <= last:
+            raise InvalidValueError(what, f"expected a snapshot of a position from 1 to {last}, got {position}")
+        if not isinstance(commit.snapshot.data, bytes):
+            kind = type(commit.snapshot.data).__name__
+            raise InvalidValueError(what, f"expected the data of its snapshot to be bytes, got {kind}")
     return [encode_entry(commit.session_id, entry) for entry in commit.entries]
 
 

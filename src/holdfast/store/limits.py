@@ -15,6 +15,9 @@ READ_LIMIT = 1_000
 GROUP_COMMIT_MAX = 256
 """Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
 
+GROUP_SNAPSHOT_BYTES = 64 * 1024
+"""Bytes up to which a snapshot goes to PostgreSQL together with others: a full group has at most 16 MB of them."""
+
 BUSY_TIMEOUT_MS = 30_000
 """Milliseconds one process waits for another's write to the same SQLite file before it gives up."""
 
@@ -30,3 +33,12 @@ POLL_MS = 40
 
 NOTIFY_POLL_MS = 1_000
 """Milliseconds after which a waiting PostgreSQL reader looks by itself: notifications are hints and may be lost."""
+
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds to wait for a connection to PostgreSQL to be made: a server that does not answer by then is away."""
+
+COMMAND_TIMEOUT_S = 60.0
+"""Seconds one statement may take: far above any of ours, so that a stuck server becomes an error."""
+
+CLOSE_TIMEOUT_S = 10.0
+"""Seconds that closing waits for calls in flight."""

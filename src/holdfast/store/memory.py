@@ -33,6 +33,7 @@ from holdfast.store.contract import (
     SessionFilter,
     SessionPage,
     SessionRow,
+    Snapshot,
     StateItem,
     StateWrite,
     Store,
@@ -80,6 +81,7 @@ class _Stored:
     mail: dict[str, _Mail] = field(default_factory=dict)
     puts: dict[str, int] = field(default_factory=dict)
     refs: set[str] = field(default_factory=set)
+    snapshot: Snapshot | None = None
 
 
 class MemoryStore(Store):
@@ -145,6 +147,10 @@ class MemoryStore(Store):
         position = commit.expected + len(stored)
         session.head = Head(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
         session.summary = commit.summary
+        if commit.summary.state.is_terminal:
+            session.snapshot = None
+        elif commit.snapshot is not None:
+            session.snapshot = commit.snapshot
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
 
@@ -195,6 +201,9 @@ class MemoryStore(Store):
         check_summary(summary)
         self._find(session_id).summary = summary
         self._watches.notify(session_id)
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        return self._find(session_id).snapshot
 
     # --- leases ----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -27,6 +26,7 @@ from holdfast.store.codec import (
     check_page,
     decode_entry,
     decode_message,
+    decode_snapshot,
     decode_value,
     digest,
     encode_message,
@@ -42,6 +42,7 @@ from holdfast.store.contract import (
     SessionFilter,
     SessionPage,
     SessionRow,
+    Snapshot,
     StateItem,
     StateWrite,
     Store,
@@ -65,50 +66,24 @@ from holdfast.store.fencing import (
     encode_commit,
     in_range,
 )
-from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.limits import (
+    CLOSE_TIMEOUT_S,
+    COMMAND_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    DEFAULT_LEASE_MS,
+    GROUP_SNAPSHOT_BYTES,
+    READ_LIMIT,
+)
 from holdfast.store.listing import check_filter, cursor_of, parse_cursor
-from holdfast.store.postgres_group import GROUP_APPEND, Groups, Plain, group_arguments
+from holdfast.store.postgres_group import Groups, Plain, group_call
 from holdfast.store.postgres_notify import Announcer, Listener, WatchedSessions
 from holdfast.store.postgres_schema import MIGRATIONS, migrate
+from holdfast.store.postgres_trouble import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
+
+__all__ = ["PostgresStore", "redact"]
 
 POOL_CONNECTIONS = 16
 """Connections for reads and writes: past this, more commits at once wait for the same log flush."""
-
-CONNECT_TIMEOUT_S = 10.0
-"""Seconds to wait for a connection to be made: a server that does not answer by then is away."""
-
-COMMAND_TIMEOUT_S = 60.0
-"""Seconds one statement may take: far above any of ours, so that a stuck server becomes an error."""
-
-CLOSE_TIMEOUT_S = 10.0
-"""Seconds that closing waits for calls in flight."""
-
-_TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError)
-"""All that the driver raises; ValueError for a URL that it cannot parse."""
-_BROKEN = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.InterfaceError, ConnectionError)
-"""What a connection raises that the server or the network has ended."""
-_BAD_ARGUMENT = (asyncpg.DataError, asyncpg.exceptions._base.DataError)
-"""Seen by the server, and by the driver itself."""
-
-
-def _unavailable(shown: str, error: Exception) -> StoreUnavailableError:
-    match error:
-        case TimeoutError():
-            why = "the server did not answer in time"
-        case ValueError():
-            why = "its URL cannot be read"  # the driver's message may quote the password
-        case _:
-            why = str(error) or type(error).__name__
-    return StoreUnavailableError(shown, why)
-
-
-def redact(url: str) -> str:
-    """The URL as it may be shown: without its passwords, even where it is malformed."""
-    url = re.sub(r"^(\w+://[^:/@?]*):.*@", r"\1:***@", url, flags=re.DOTALL)
-    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", url)
-
-
-# --- the store -------------------------------------------------------------------------------------
 
 
 async def _no_reset(_connection: Any) -> None:
@@ -151,8 +126,8 @@ class PostgresStore(Store):
                 reset=_no_reset,
                 server_settings={"application_name": "holdfast", "default_transaction_isolation": "read committed"},
             )
-        except _TROUBLE as error:
-            raise _unavailable(self._shown, error) from None
+        except TROUBLE as error:
+            raise unavailable(self._shown, error) from None
         self._announcer = Announcer(self._connect)
         self._listener = Listener(self._connect, self._watches, self._announcer)
 
@@ -175,7 +150,7 @@ class PostgresStore(Store):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._idle.wait()
                 await pool.close()
-        except _TROUBLE:
+        except TROUBLE:
             pool.terminate()
         await self._announcer.close()
 
@@ -189,12 +164,12 @@ class PostgresStore(Store):
         self._idle.clear()
         try:
             yield pool
-        except _BAD_ARGUMENT as error:
+        except BAD_ARGUMENT as error:
             raise InvalidValueError("argument", str(error)) from None
-        except _TROUBLE as error:
-            if isinstance(error, _BROKEN):
+        except TROUBLE as error:
+            if isinstance(error, BROKEN):
                 await pool.expire_connections()
-            raise _unavailable(self._shown, error) from None
+            raise unavailable(self._shown, error) from None
         finally:
             self._calls -= 1
             if not self._calls:
@@ -205,7 +180,7 @@ class PostgresStore(Store):
         async with self._call() as pool:
             try:
                 return list(await pool.fetch(statement, *arguments))
-            except _BROKEN:
+            except BROKEN:
                 await pool.expire_connections()  # the others are as old, and may be broken without knowing it
                 return list(await pool.fetch(statement, *arguments))
 
@@ -240,12 +215,13 @@ class PostgresStore(Store):
         new = commit.expected == 0
         takes = sorted(set(commit.takes))
         blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
-        if not (new or takes or blobs or commit.writes):
+        large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
+        if not (new or takes or blobs or commit.writes or large):
             while (epoch := await self._groups.append(Plain(commit, stored))) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
             self._changed(commit.session_id)
             return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
-        statement = sql.append_statement(new, bool(takes), bool(blobs))
+        statement = sql.append_statement(new, bool(takes), bool(blobs), sql.snapshot_change(commit))
         arguments = sql.append_arguments(commit, stored, takes, blobs)
         possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
         while not possible or (row := await self._try_append(statement, arguments, commit.writes)) is None:
@@ -258,7 +234,8 @@ class PostgresStore(Store):
         if len(group) > 1:
             async with self._call() as pool:
                 try:
-                    rows = await pool.fetch(GROUP_APPEND, *group_arguments(group))
+                    statement, columns = group_call(group)
+                    rows = await pool.fetch(statement, *columns)
                     return {row["id"]: row["epoch"] for row in rows}
                 except asyncpg.DeadlockDetectedError:
                     pass  # another process writes to the same sessions in another order: one by one, then
@@ -266,7 +243,7 @@ class PostgresStore(Store):
         for plain in group:
             commit = plain.commit
             arguments = sql.append_arguments(commit, plain.stored, [], {})
-            row = await self._try_append(sql.append_statement(False, False, False), arguments, ())
+            row = await self._try_append(sql.append_statement(False, False, False, plain.change), arguments, ())
             if row is not None:
                 epochs[commit.session_id] = row["epoch"]
         return epochs
@@ -364,6 +341,12 @@ class PostgresStore(Store):
             raise await self._missing(session_id)
         self._changed(session_id)
 
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        check_id(session_id, "session id")
+        for row in await self._read(sql.SNAPSHOT, session_id):
+            return decode_snapshot(*row)
+        raise await self._missing(session_id)
+
     # --- leases ----------------------------------------------------------------------------------
 
     async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
@@ -453,17 +436,10 @@ class PostgresStore(Store):
         check_id(session_id, "session id")
         check_id(blob_id, "blob id")
         locked = "select num from holdfast.sessions where id = $1 for key share"
-        here = "blob = $1 and session = $2"
         async with self._transaction() as connection:
             num = await connection.fetchval(locked, session_id)
             if num is not None:
-                await connection.execute(
-                    f"update holdfast.blob_refs set puts = puts - 1 where {here} and puts > 0", blob_id, num
-                )
-                await connection.execute(
-                    f"delete from holdfast.blob_refs where {here} and puts = 0 and not recorded", blob_id, num
-                )
-                await sql.drop_unkept(connection, [blob_id])
+                await sql.release_blob(connection, num, blob_id)
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -506,12 +482,7 @@ class PostgresStore(Store):
         async with self._transaction() as connection:
             num = await connection.fetchval("select num from holdfast.sessions where id = $1 for update", session_id)
             if num is not None:
-                await connection.execute("insert into holdfast.tombstones values ($1, $2)", session_id, at)
-                await connection.execute("delete from holdfast.journal where session = $1", num)
-                await connection.execute("delete from holdfast.mailbox where session = $1", num)
-                await connection.execute("delete from holdfast.sessions where num = $1", num)
-                rows = await connection.fetch("delete from holdfast.blob_refs where session = $1 returning blob", num)
-                await sql.drop_unkept(connection, [blob_id for (blob_id,) in rows])
+                await sql.delete_session(connection, session_id, num, at)
         if num is not None:
             self._changed(session_id)
             return

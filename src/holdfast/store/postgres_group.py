@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry
 from holdfast.store.contract import Commit
 from holdfast.store.limits import GROUP_COMMIT_MAX
-from holdfast.store.postgres_work import FREE_TO, NOW, summary_columns
+from holdfast.store.postgres_work import ENDED, FREE_TO, NOW, PUT_SNAPSHOTS, Change, snapshot_change, summary_columns
 
 GROUPS_AT_ONCE = 2
 """Groups on their way at a time: the next one is collected while the last one is flushed."""
@@ -27,10 +28,14 @@ _SUMMARY = Summary.__struct_fields__
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """An append to an existing session that does nothing but append."""
+    """An append to an existing session that does nothing but append, and change the snapshot."""
 
     commit: Commit
     stored: Sequence[StoredEntry]
+
+    @property
+    def change(self) -> Change:
+        return snapshot_change(self.commit)
 
 
 Send = Callable[[list[Plain]], Awaitable[dict[str, int]]]
@@ -94,7 +99,13 @@ class Groups:
             self._flush()
 
 
-def _group_statement() -> str:
+@cache
+def group_statement(put: bool, drop: bool) -> str:
+    """One statement that makes the appends of a group, without those that are refused.
+
+    Parameters: arrays of the commits' columns; then of the entries'; then, with `put`, of the snapshots'. With `drop`
+    the snapshots of sessions that have ended are removed.
+    """
     columns = ["id", "owner", "hold", "expected", "epoch", "size", *_SUMMARY]
     kinds = ["text", "text", *["bigint"] * 4, *(_KINDS.get(name, "text") for name in _SUMMARY)]
     given = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
@@ -102,6 +113,14 @@ def _group_statement() -> str:
     entries = ", ".join(
         f"${first + number}::{kind}[]" for number, kind in enumerate(("text", "bigint", "bigint", "bigint", "text"))
     )
+    snapshots = ""
+    if put:
+        given_snapshots = f"${first + 5}::text[], ${first + 6}::bigint[], ${first + 7}::bytea[]"
+        rows = f"unnest({given_snapshots}) as g (id, position, data) join s on s.id = g.id"
+        snapshots += f",\n{PUT_SNAPSHOTS.format(row='s.num, g.position, g.data', rows=rows)}"
+    if drop:
+        ended = f"select num from s where state in ({ENDED})"
+        snapshots += f",\nd as (delete from holdfast.snapshots where session = any(array({ended})))"
     return f"""
 with c as (select * from unnest({given}) as c ({", ".join(columns)})),
 s as (update holdfast.sessions t
@@ -111,19 +130,16 @@ s as (update holdfast.sessions t
              ({", ".join(_SUMMARY)}) = row({", ".join(f"c.{name}" for name in _SUMMARY)})
         from c where t.id = c.id and t.position = c.expected
          and case when c.epoch is null then {FREE_TO.format(table="t", owner="c.owner")} else t.epoch = c.epoch end
-      returning t.id, t.num, t.epoch),
+      returning t.id, t.num, t.epoch, t.state),
 j as (insert into holdfast.journal (session, position, at, checksum, body)
       select s.num, e.position, e.at, e.checksum, e.body
-        from unnest({entries}) as e (id, position, at, checksum, body) join s on s.id = e.id)
+        from unnest({entries}) as e (id, position, at, checksum, body) join s on s.id = e.id){snapshots}
 select id, epoch from s
 """
 
 
-GROUP_APPEND = _group_statement()
-
-
-def group_arguments(group: Sequence[Plain]) -> list[list[Any]]:
-    """The parameters of `GROUP_APPEND`: a list for each column."""
+def group_call(group: Sequence[Plain]) -> tuple[str, list[list[Any]]]:
+    """The statement for a group, and its parameters: a list for each column."""
     commits = [
         [
             *(plain.commit.session_id, plain.commit.owner, plain.commit.hold_ms, plain.commit.expected),
@@ -136,7 +152,14 @@ def group_arguments(group: Sequence[Plain]) -> list[list[Any]]:
         for plain in group
         for entry in plain.stored
     ]
-    return [
+    snapshots = [
+        [plain.commit.session_id, plain.commit.snapshot.position, plain.commit.snapshot.data]
+        for plain in group
+        if plain.commit.snapshot is not None and plain.change == "put"
+    ]
+    arguments = [
         *map(list, zip(*commits, strict=True)),
         *(map(list, zip(*entries, strict=True)) if entries else [[] for _ in range(5)]),
+        *map(list, zip(*snapshots, strict=True)),
     ]
+    return group_statement(bool(snapshots), any(plain.change == "drop" for plain in group)), arguments

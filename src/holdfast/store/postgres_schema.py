@@ -115,7 +115,16 @@ select s.id as session_id,
  order by s.num, j.position;
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1,)
+_VERSION_2 = """
+create table holdfast.snapshots (
+    session  bigint primary key,
+    position bigint not null,
+    data     bytea not null
+);
+alter table holdfast.snapshots alter column data set storage external;  -- packed already
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2)
 """The script at index n brings a schema from version n to n + 1. Released scripts are never changed."""
 
 

@@ -2,7 +2,8 @@
 
 Statements rely on READ COMMITTED: an UPDATE that waited for another writer checks its condition again on the row as
 that writer left it, so of several who append at one position a single one succeeds. Rows are always locked in the same
-order (session, messages, blobs by id), so that no two calls wait for each other.
+order (session, messages, blobs by id), so that no two calls wait for each other. A snapshot is changed only by who has
+locked its session.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, encode_value, pack_blob
 from holdfast.store.contract import Commit, SessionFilter, SessionRow, StateWrite
@@ -57,6 +59,13 @@ m as (insert into holdfast.mailbox (session, key, at, digest, body) select num, 
       on conflict (session, key) do nothing returning number)
 select s.num, m.number from s left join m on true
 """
+ENDED = ", ".join(f"'{state}'" for state in State if state.is_terminal)
+# An append that ends a session, and waited for one that gave it its first snapshot, does not see it and leaves it.
+SNAPSHOT = f"""
+select s.position as reach, p.position, p.data
+  from holdfast.sessions s left join holdfast.snapshots p on p.session = s.num and s.state not in ({ENDED})
+ where s.id = $1
+"""
 MAILBOX = """
 select m.* from holdfast.sessions s left join lateral (
     select number, key, at, body, digest from holdfast.mailbox
@@ -92,12 +101,28 @@ select num from s
 """
 
 
+Change = Literal["keep", "put", "drop"]
+"""What a commit does to the snapshot of its session."""
+
+
+def snapshot_change(commit: Commit) -> Change:
+    if commit.summary.state.is_terminal:
+        return "drop"
+    return "keep" if commit.snapshot is None else "put"
+
+
+PUT_SNAPSHOTS = (
+    "p as (insert into holdfast.snapshots (session, position, data) select {row} from {rows}"
+    " on conflict (session) do update set position = excluded.position, data = excluded.data)"
+)
+
+
 @cache
-def append_statement(new: bool, takes: bool, blobs: bool) -> str:
+def append_statement(new: bool, takes: bool, blobs: bool, snapshot: Change) -> str:
     """One statement that appends, or returns no row and changes nothing. Only what a commit needs is in it.
 
     Parameters: 1 id, 2 owner, 3 hold, 4 expected, 5 epoch; 6 and on the summary; then arrays of the entries' columns;
-    then the numbers of messages; then arrays of the blobs' columns.
+    then the numbers of messages; then arrays of the blobs' columns; then the snapshot's position and data.
     """
     held = "case when $3 > 0 then $2 end", f"case when $3 > 0 then {NOW} + $3::bigint end"
     entries = 6 + len(_SUMMARY)
@@ -136,6 +161,11 @@ def append_statement(new: bool, takes: bool, blobs: bool) -> str:
         "j as (insert into holdfast.journal (session, position, at, checksum, body)"
         f" select s.num, e.* from s, unnest({columns}) as e)"
     )
+    after = messages + takes + 4 * blobs
+    if snapshot == "put":
+        parts.append(PUT_SNAPSHOTS.format(row=f"num, ${after}::bigint, ${after + 1}::bytea", rows="s"))
+    elif snapshot == "drop":
+        parts.append("p as (delete from holdfast.snapshots where session = (select num from s))")
     kept = _keep_blobs(messages + takes, "0, true", "recorded = true") if blobs else ""
     return f"with {', '.join(parts)}{kept} select epoch from s"
 
@@ -151,6 +181,8 @@ def append_arguments(
         arguments.append(takes)
     if blobs:
         arguments += blob_columns(blobs)
+    if commit.snapshot is not None and snapshot_change(commit) == "put":
+        arguments += [commit.snapshot.position, commit.snapshot.data]
     return arguments
 
 
@@ -220,7 +252,25 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     return " and ".join(["true", *texts]), [value for _, value in given]
 
 
-# --- blobs -----------------------------------------------------------------------------------------
+# --- deleting and blobs ----------------------------------------------------------------------------
+
+
+async def delete_session(connection: Any, session_id: str, num: int, at: int) -> None:
+    """Remove everything of a locked session but its id."""
+    await connection.execute("insert into holdfast.tombstones values ($1, $2)", session_id, at)
+    for table in ("journal", "mailbox", "snapshots"):
+        await connection.execute(f"delete from holdfast.{table} where session = $1", num)
+    await connection.execute("delete from holdfast.sessions where num = $1", num)
+    rows = await connection.fetch("delete from holdfast.blob_refs where session = $1 returning blob", num)
+    await drop_unkept(connection, [blob_id for (blob_id,) in rows])
+
+
+async def release_blob(connection: Any, num: int, blob_id: str) -> None:
+    """Undo one put of a blob by a locked session."""
+    here = "blob = $1 and session = $2"
+    await connection.execute(f"update holdfast.blob_refs set puts = puts - 1 where {here} and puts > 0", blob_id, num)
+    await connection.execute(f"delete from holdfast.blob_refs where {here} and puts = 0 and not recorded", blob_id, num)
+    await drop_unkept(connection, [blob_id])
 
 
 async def drop_unkept(connection: Any, blob_ids: list[str]) -> None:

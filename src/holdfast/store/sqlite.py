@@ -43,6 +43,7 @@ from holdfast.store.contract import (
     SessionFilter,
     SessionPage,
     SessionRow,
+    Snapshot,
     StateItem,
     StateWrite,
     Store,
@@ -158,7 +159,7 @@ class SqliteStore(Store):
         try:
             return work(connection)
         finally:
-            connection.execute("COMMIT")
+            connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met
 
     async def _translate(self, session_id: str, waiting: Awaitable[T]) -> T:
         try:
@@ -249,6 +250,15 @@ class SqliteStore(Store):
 
         await self._write(session_id, work)
         self._watches.notify(session_id)
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        check_id(session_id, "session id")
+
+        def work(connection: sqlite3.Connection) -> Snapshot | None:
+            num, head = sql.find(connection, session_id)
+            return sql.read_snapshot(connection, num, head.position)
+
+        return await self._read(session_id, work)
 
     # --- leases ----------------------------------------------------------------------------------
 

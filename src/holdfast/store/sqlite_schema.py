@@ -107,7 +107,15 @@ SELECT sessions.id AS session_id,
  ORDER BY sessions.num, journal.position;
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1,)
+_VERSION_2 = """
+CREATE TABLE snapshots (
+    session  INTEGER PRIMARY KEY,
+    position INTEGER NOT NULL,
+    data     BLOB NOT NULL
+);
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2)
 """The script at index n brings a file from version n to n + 1. Released scripts are never changed."""
 
 

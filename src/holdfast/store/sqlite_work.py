@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.summary import Summary
-from holdfast.store.codec import StoredEntry, encode_value, unpack_blob
-from holdfast.store.contract import Commit, CommitReceipt, SessionFilter, SessionRow, StateWrite
+from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, unpack_blob
+from holdfast.store.contract import Commit, CommitReceipt, SessionFilter, SessionRow, Snapshot, StateWrite
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
 from holdfast.store.fencing import NEW, Head, commit_epoch, lease_columns, write_versions
 
@@ -69,6 +69,10 @@ def append(
     if packed:
         for entry in stored:
             keep_blobs(connection, num, {blob_id: packed[blob_id] for blob_id in entry.blobs}, records=1)
+    if summary.state.is_terminal:
+        connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
+    elif commit.snapshot is not None:
+        write_snapshot(connection, num, commit.snapshot)
     return CommitReceipt(session_id, position, epoch)
 
 
@@ -110,6 +114,25 @@ def read_journal(connection: sqlite3.Connection, num: int, after: int, limit: in
         StoredEntry(position, at, checksum, body.decode("utf-8", "replace"), {})
         for position, at, checksum, body in rows
     ]
+
+
+def write_snapshot(connection: sqlite3.Connection, num: int, snapshot: Snapshot) -> None:
+    connection.execute(
+        "INSERT INTO snapshots (session, position, data) VALUES (?, ?, ?)"
+        " ON CONFLICT (session) DO UPDATE SET position = excluded.position, data = excluded.data",
+        (num, snapshot.position, snapshot.data),
+    )
+
+
+def read_snapshot(connection: sqlite3.Connection, num: int, reach: int) -> Snapshot | None:
+    """The snapshot of a session whose journal ends at `reach`."""
+    try:
+        row = connection.execute("SELECT position, data FROM snapshots WHERE session = ?", (num,)).fetchone()
+    except sqlite3.OperationalError:  # the file is away or locked, and the snapshot may be sound
+        raise
+    except sqlite3.DatabaseError:  # its pages are damaged
+        return None
+    return decode_snapshot(reach, *row) if row else None
 
 
 def state_version(connection: sqlite3.Connection, write: StateWrite) -> int:
@@ -168,7 +191,7 @@ def delete_session(connection: sqlite3.Connection, session_id: str, num: int, at
         " WHERE session = ? AND id = (SELECT max(id) FROM journal)",
         (num,),
     )
-    for table in ("journal", "mailbox", "blob_refs"):
+    for table in ("journal", "mailbox", "snapshots", "blob_refs"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
     connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
     connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))

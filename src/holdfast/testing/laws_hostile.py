@@ -136,6 +136,7 @@ class HostileLaws(Laws):
                 "read": lambda: store.read(bad),
                 "position": lambda: store.position(bad),
                 "session": lambda: store.session(bad),
+                "snapshot": lambda: store.snapshot(bad),
                 "load": lambda: store.load(bad),
                 "repair": lambda: store.repair(bad, task.summary),
                 "claim": lambda: store.claim(bad, "bob"),

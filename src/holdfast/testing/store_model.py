@@ -28,7 +28,7 @@ from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
 from holdfast.store.codec import blob_id_of
-from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, StateItem, Store
+from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, Snapshot, StateItem, Store
 from holdfast.store.errors import (
     BlobNotFoundError,
     LeaseHeldError,
@@ -67,6 +67,7 @@ class Attempt(msgspec.Struct, frozen=True):
     hold: str
     takes: str
     behind: int
+    snapshot: bytes | None
 
 
 _ATTEMPTS = st.builds(
@@ -76,6 +77,7 @@ _ATTEMPTS = st.builds(
     hold=st.sampled_from(["long", "long", "moment", "none"]),
     takes=st.sampled_from(["none", "none", "first", "all", "unknown"]),
     behind=st.sampled_from([0, 0, 0, 1]),
+    snapshot=st.sampled_from([None, None, b"", b"one", b"two" * 1_000]),
 )
 
 
@@ -91,6 +93,7 @@ class Kept:
         self.waiting: dict[int, MailboxItem] = {}
         self.sent: dict[str, MailboxItem] = {}
         self.blobs: Counter[str] = Counter()
+        self.snapshot: Snapshot | None = None
 
     @property
     def owner(self) -> str | None:
@@ -233,6 +236,7 @@ class StoreMachine(RuleBasedStateMachine):
         numbers = {"none": [], "first": [*kept.waiting][:1], "all": [*kept.waiting], "unknown": [10**9]}[takes]
         epoch = {"current": kept.epoch, "stale": kept.epoch - 1, "claim": None}[attempt.right]
         writer = owner if epoch is None else kept.last_owner
+        snapshot = None if attempt.snapshot is None else Snapshot(expected + len(entries), attempt.snapshot)
         call = self.store.append(
             Commit(
                 session_id=session_id,
@@ -243,6 +247,7 @@ class StoreMachine(RuleBasedStateMachine):
                 epoch=epoch,
                 hold_ms={"long": _LONG_MS, "moment": _MOMENT_MS, "none": 0}[attempt.hold],
                 takes=numbers,
+                snapshot=snapshot,
             )
         )
         if attempt.right == "stale":
@@ -258,6 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
         if epoch is None:
             kept.claim(writer)
         kept.entries += entries
+        kept.snapshot = None if kept.session.is_terminal else snapshot or kept.snapshot
         for number in numbers:
             del kept.waiting[number]
         self.hold(kept, attempt.hold)
@@ -421,6 +427,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (row.owner, row.epoch) == (kept.owner, kept.epoch)
             assert await store.read(kept.id) == kept.entries
             assert await store.mailbox(kept.id) == [*kept.waiting.values()]
+            assert await store.snapshot(kept.id) == kept.snapshot
         for session_id in self.deleted:
             try:
                 await store.session(session_id)

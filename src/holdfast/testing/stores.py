@@ -25,6 +25,7 @@ from holdfast.testing.laws_journal import AppendLaws, CreationLaws, DamageLaws, 
 from holdfast.testing.laws_leases import FencingLaws, LeaseLaws
 from holdfast.testing.laws_listing import DueLaws, ListingLaws, RepairLaws
 from holdfast.testing.laws_mailbox import MailboxLaws, TakingLaws
+from holdfast.testing.laws_snapshots import SnapshotLaws
 from holdfast.testing.laws_state import StateLaws, StateWriteLaws
 from holdfast.testing.laws_watch import SharingLaws, WatchLaws
 
@@ -46,6 +47,7 @@ class StoreContract(
     RepairLaws,
     BlobLaws,
     LargeValueLaws,
+    SnapshotLaws,
     StateLaws,
     StateWriteLaws,
     DeletionLaws,

@@ -94,7 +94,7 @@ def test_a_child_that_fails_is_told_and_the_others_go_on(hf: SyncHoldfast, optio
     assert fine == {"strategy": "asks", "ok": True, "result": "<t of asks>"}
     assert (late["ok"], late["error"]) == (False, '{"code":7}')
     assert "run" in library["error"]
-    assert "not found" in missing["error"]
+    assert "there is no such package" in missing["error"]
 
 
 def test_abort_raises_the_first_error_once_all_have_finished(hf: SyncHoldfast) -> None:

@@ -8,7 +8,7 @@ packages. What a program requires by a name that it computes is read from disk w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def kept_modules(roots: Roots, *, package: str | None = None, code: str | None =
             return {}
         wanted += _mentioned(module.text)
     return found
+
+
+def absent_names(roots: Roots, modules: Mapping[str, Module], code: str | None = None) -> list[str]:
+    """The names in a program's forks and pipes that are no module now: they mean a strategy in another language."""
+    texts = [code or "", *(module.text for module in modules.values())]
+    named = {name for text in texts if _BY_NAME.search(text) for name in _NAME.findall(text)}
+    return sorted(name for name in named if name not in modules and _read(roots, name) is None)
 
 
 def place_of(path: Path, name: str) -> str:

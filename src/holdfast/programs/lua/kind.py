@@ -57,6 +57,9 @@ class LuaKind:
         """Raise `ProgramNotFoundError`, with the reason, if the program cannot be run here."""
         self._found(program)
 
+    async def admit(self, program: Program) -> None:
+        self.check(program)
+
     def create(self, session: Session) -> LuaInstance:
         if session.started is None:
             raise ValueError(f"session '{session.id}' has not started")
@@ -187,6 +190,7 @@ class LuaInstance:
             "memory_mib": self._memory_mib,
             "getenv": source.variables,
             "env": source.env,
+            "absent": source.absent,
             "dirs": {name: str(home() / name) for name in ("state", "cards", "scenarios")},
             "max_llm_calls": budget.max_llm_calls if budget is not None else None,
         }

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.queries import LlmQuery, Query, ToolQuery
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
 from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
 
@@ -40,22 +40,31 @@ def _query(  # noqa: PLR0917 - the fields of the message, in its order
     id: str,
     prompt: str,
     system: str | None,
-    max_tokens: int,
+    number: Any,
     grounded: bool,
     underspecified: bool,
     extra: str | None,
 ) -> Query:
-    if kind == "tool":
-        return ToolQuery(id=id, name=prompt, arguments=msgspec.json.decode(extra or "{}"))
-    return LlmQuery(
-        id=id,
-        prompt=prompt,
-        system=system,
-        max_tokens=max_tokens,
-        grounded=grounded,
-        underspecified=underspecified,
-        options=msgspec.json.decode(extra) if extra else {},
-    )
+    value = msgspec.json.decode(extra) if extra else None
+    match kind:
+        case "llm":
+            return LlmQuery(
+                id=id,
+                prompt=prompt,
+                system=system,
+                max_tokens=number,
+                grounded=grounded,
+                underspecified=underspecified,
+                options=value or {},
+            )
+        case "tool":
+            return ToolQuery(id=id, name=prompt, arguments=value or {})
+        case "human":
+            return HumanQuery(id=id, prompt=prompt, choices=value or [], timeout_ms=number)
+        case "timer":
+            return TimerQuery(id=id, delay_ms=number)
+        case _:
+            return ChildQuery(id=id, program=prompt, ctx=value, program_kind="any")
 
 
 def _note(kind: str, text: Any, first: Any, second: Any) -> Note:

@@ -17,7 +17,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.lua.kept import Module, kept_modules
+from holdfast.programs.lua.kept import Module, absent_names, kept_modules
 from holdfast.programs.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
 from holdfast.programs.lua.packages import Roots, find_package, find_roots
 
@@ -38,6 +38,9 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Instead of code: the package whose `run(ctx)` is called."""
     modules: dict[str, Module] = {}
     """What it requires, as it was when the session began."""
+    absent: list[str] | None = None
+    """Names in its forks and pipes that were no module then, and stay none for it. None if it began when a name that
+    was no module was an error, and nothing else."""
     roots: Roots = Roots()
     """Where the others are looked for."""
     trust: Trust = "sandbox"
@@ -65,7 +68,7 @@ class LuaOptions(TypedDict, total=False):
 def lua_code(code: str, *, name: str = "strategy", **options: Unpack[LuaOptions]) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
     roots = find_roots(options.get("project"))
-    return _program(name, LuaSource(code=code, modules=kept_modules(roots, code=code), roots=roots), options)
+    return _program(name, _source(roots, code=code), options)
 
 
 def lua_package(name: str, **options: Unpack[LuaOptions]) -> Program:
@@ -76,7 +79,24 @@ def lua_package(name: str, **options: Unpack[LuaOptions]) -> Program:
         raise ProgramNotFoundError(
             name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
         )
-    return _program(name, LuaSource(package=name, modules=kept_modules(roots, package=name), roots=roots), options)
+    return _program(name, _source(roots, package=name), options)
+
+
+def lua_child(name: str, parent: LuaSource) -> Program | None:
+    """The package of that name as a Lua program finds it, to be run as that is; None if it finds none."""
+    child = parent
+    if name not in parent.modules:
+        if find_package(parent.roots, name) is None:
+            return None
+        found = _source(parent.roots, package=name)
+        child = msgspec.structs.replace(parent, modules=found.modules, absent=found.absent)
+    return _recorded(name, msgspec.structs.replace(child, code=None, package=name))
+
+
+def _source(roots: Roots, *, code: str | None = None, package: str | None = None) -> LuaSource:
+    modules = kept_modules(roots, code=code, package=package)
+    absent = absent_names(roots, modules, code)
+    return LuaSource(code=code, package=package, modules=modules, absent=absent, roots=roots)
 
 
 def _program(name: str, source: LuaSource, options: LuaOptions) -> Program:
@@ -89,8 +109,12 @@ def _program(name: str, source: LuaSource, options: LuaOptions) -> Program:
         deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
         memory_mib=_limit(options.get("memory_mib"), "memory_mib", MAX_MEMORY_MIB),
     )
+    return _recorded(name, recorded)
+
+
+def _recorded(name: str, source: LuaSource) -> Program:
     # Interned: many sessions have the same, and it may be long.
-    text = sys.intern(msgspec.json.encode(recorded).decode())
+    text = sys.intern(msgspec.json.encode(source).decode())
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
 
 

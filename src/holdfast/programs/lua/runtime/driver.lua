@@ -157,7 +157,7 @@ function host.ask(queries, what)
 end
 
 function host.call(tool, arguments, what)
-	local result = host.ask({ { kind = "tool", name = tool, arguments = arguments } }, what or tool)[1]
+	local result = host.ask({ { kind = "tool", name = tool, value = arguments } }, what or tool)[1]
 	if result.ok then return result.value end
 	error(result.message, 0)
 end

@@ -1,5 +1,6 @@
 -- `alc.fork`: several strategies at once, each with globals of its own. All of them run until they ask; what they ask
--- together is one pause of the session. So a generation of children is one pause, whatever the timing.
+-- together is one pause of the session. So a generation of children is one pause, whatever the timing. A name that is no
+-- package here is a strategy in another language, and run as a child session: a question of the pause, until it ends.
 
 local host = ...
 local type, error, format, find, ipairs = type, error, string.format, string.find, ipairs
@@ -96,6 +97,22 @@ local function check_names(strategies)
 	end
 end
 
+local function run_package(name, task)
+	local found = task.require(name)
+	if type(found) ~= "table" or type(found.run) ~= "function" then
+		error(format("package '%s' has no run(ctx)", name), 0)
+	end
+	local result = found.run(task.ctx)
+	-- As in a VM of its own: what comes back is a copy.
+	return host.decode(host.encode(result == nil and host.null or result, host.warn_of("alc.fork: result")))
+end
+
+local function run_session(name, ctx)
+	local result = host.ask({ { kind = "child", name = name, value = ctx } }, "alc.fork")[1]
+	if result.ok then return result.value end
+	error(result.message, 0)
+end
+
 return function(alc, parent)
 	function alc.fork(strategies, ctx, options)
 		check_names(strategies)
@@ -109,13 +126,8 @@ return function(alc, parent)
 			host.load("task")(task)
 			local child = { name = name }
 			child.thread = host.thread(function()
-				local found = task.require(name)
-				if type(found) ~= "table" or type(found.run) ~= "function" then
-					error(format("package '%s' has no run(ctx)", name), 0)
-				end
-				local result = found.run(task.ctx)
-				-- As in a VM of its own: what comes back is a copy.
-				return host.decode(host.encode(result == nil and host.null or result, host.warn_of("alc.fork: result")))
+				if task.is_package(name) then return run_package(name, task) end
+				return run_session(name, task.ctx)
 			end)
 			children[i] = child
 			advance(child)

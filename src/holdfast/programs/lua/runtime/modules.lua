@@ -6,6 +6,9 @@ local load, pcall, type, error, format, gmatch, gsub = load, pcall, type, error,
 local concat, tostring, searchpath = table.concat, tostring, package.searchpath
 local running, requiring = coroutine.running, host.requiring
 
+local absent = {}
+for _, name in ipairs(host.config.absent or {}) do absent[name] = true end
+
 local LIBRARIES = { "string", "table", "math", "utf8", "coroutine", "os", "io", "debug" }
 
 -- The source of a module and its chunk name, or nil and where was looked.
@@ -74,4 +77,12 @@ return function(env, task)
 
 	env.require = require
 	task.require = require
+
+	-- Whether a fork or a pipe means a package by a name; else it means a strategy in another language. A name that was no
+	-- package when the session began stays none, whatever is installed meanwhile: a replay must do the same. In sessions
+	-- that began before there were other languages, every name is that of a package.
+	function task.is_package(name)
+		if not host.config.absent or package.loaded[name] or package.preload[name] ~= nil then return true end
+		return not absent[name] and find(name, package) ~= nil
+	end
 end

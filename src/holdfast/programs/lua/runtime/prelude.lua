@@ -219,12 +219,27 @@ end
 
 -- Pipe --------------------------------------------------------------------------------------------------------------
 
+local UNFOUND = {}
+local UNLOADED = "alc.pipe: failed to load strategy '%s': %s"
+
+-- A stage that is a strategy in another language: a child session. Gives UNFOUND and the reason if there is none.
+local function session_of(name)
+	return function(ctx)
+		local given = host.decode(host.encode(ctx, host.warn_of("alc.pipe: ctx")))
+		local result = host.ask({ { kind = "child", name = name, value = given } }, "alc.pipe")[1]
+		if result.ok then return result.value end
+		if result.code == "program_not_found" then return UNFOUND, result.message end
+		error(result.message, 0)
+	end
+end
+
 -- The name and the function of a stage. Raised at the caller of alc.pipe, two levels up.
-local function stage_of(entry, i, require)
+local function stage_of(entry, i, task)
 	if type(entry) == "function" then return format("(inline-%d)", i), entry end
 	if type(entry) ~= "string" then error(format("alc.pipe: strategy[%d] must be a string or function", i), 3) end
-	local ok, package = pcall(require, entry)
-	if not ok then error(format("alc.pipe: failed to load strategy '%s': %s", entry, host.text_of(package)), 3) end
+	if not task.is_package(entry) then return entry, session_of(entry) end
+	local ok, package = pcall(task.require, entry)
+	if not ok then error(format(UNLOADED, entry, host.text_of(package)), 3) end
 	if type(package) ~= "table" or type(package.run) ~= "function" then
 		error(format("alc.pipe: strategy '%s' must export run(ctx)", entry), 3)
 	end
@@ -240,7 +255,7 @@ local function add_pipe(alc, task)
 		if type(ctx) ~= "table" then error("alc.pipe: ctx must be a table", 2) end
 		opts = options_of(opts, "alc.pipe")
 		local aborts = is_absent(opts.on_error) or opts.on_error == "abort"
-		local history = {}
+		local history = host.array({})
 		ctx = copy(ctx)
 		ctx.pipe_history = history
 
@@ -255,15 +270,16 @@ local function add_pipe(alc, task)
 		end
 
 		for i, entry in ipairs(strategies) do
-			local name, run = stage_of(entry, i, task.require)
-			local ok, result = true, nil
+			local name, run = stage_of(entry, i, task)
+			local ok, result, why = true, nil, nil
 			if aborts then
-				result = run(ctx)
+				result, why = run(ctx)
 			else
 				local before = copy(ctx)
-				ok, result = pcall(run, ctx)
+				ok, result, why = pcall(run, ctx)
 				if not ok then ctx = before end
 			end
+			if result == UNFOUND then error(format(UNLOADED, name, why), 2) end
 			if not ok then
 				local problem = host.text_of(result)
 				alc.log("warn", format("alc.pipe: stage '%s' failed: %s", name, problem))

@@ -20,13 +20,18 @@ local function number(value) return pack(">Bi8", 0xd3, value) end
 
 local function array(items) return pack(">BI4", 0xdd, #items) .. concat(items) end
 
--- One query: kind, id, prompt or tool, system, max_tokens, grounded, underspecified, options or arguments as JSON.
+-- A query that is no question to a model: kind, id, prompt or name, a number or nothing, a value as JSON.
+local function other(asked, id)
+	local value = NIL
+	if asked.value ~= nil then value = text(host.encode(asked.value, host.warn_of(asked.name))) end
+	local amount = asked.amount and number(asked.amount) or NIL
+	return "\x98" .. text(asked.kind) .. text(id) .. text(asked.name, "a prompt") .. NIL .. amount .. NIL .. NIL .. value
+end
+
+-- One query: kind, id, prompt, system, max_tokens, grounded, underspecified, options as JSON.
 local function query(asked, number_of)
 	local id = "q-" .. number_of
-	if asked.kind == "tool" then
-		local arguments = host.encode(asked.arguments, host.warn_of(asked.name))
-		return "\x98" .. text("tool") .. text(id) .. text(asked.name) .. NIL .. NIL .. NIL .. NIL .. text(arguments)
-	end
+	if asked.kind ~= "llm" then return other(asked, id) end
 	local options = asked.options and host.encode(asked.options, host.warn_of("options"))
 	return "\x98" .. text("llm") .. text(id) .. text(asked.prompt, "a prompt") .. optional(asked.system, "a system prompt")
 		.. number(asked.max_tokens) .. (asked.grounded and "\xc3" or "\xc2") .. (asked.underspecified and "\xc3" or "\xc2")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.programs.lua.api.model import Example, Function, Group, Result, Shape, may, need
+from holdfast.programs.api.model import Example, Function, Group, Not, Result, Shape, may, need
 
 EVAL = Group(
-    "eval",
     "Evaluation",
     "How well a strategy does on cases whose answers are known. Graders by name: `exact_match`, `contains`,"
     " `starts_with`, `ends_with`, `flexible_match`, `regex`, `not_empty`, `json_valid`, `valid_json_response`,"
@@ -14,7 +13,7 @@ EVAL = Group(
     " `band_1_5`.",
     functions=(
         Function(
-            "alc.eval",
+            "eval",
             "Run a strategy on every case, one after the other, grade what it says, and report. What goes wrong in a"
             " case fails that case only; a spent budget ends the evaluation, and the report says what was not run."
             " Scenarios made with the package evalframe work as well as plain tables.",
@@ -32,6 +31,7 @@ EVAL = Group(
                 'alc.eval({cases = {{input = "2+2?", expected = "4"}}}, function(ctx) return alc.llm(ctx.task) end)'
             ),
             waits="host",
+            python=Not("`child` with a Lua package that evaluates"),
         ),
     ),
     shapes=(

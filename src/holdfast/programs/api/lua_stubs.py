@@ -1,13 +1,12 @@
-"""The API's table as `alc.d.lua`, which tells an editor about `alc`, `ctx` and `std` (LuaCATS). As a module of its own
-it prints that file; with `--markdown`, the reference page."""
+"""The API's table as `alc.d.lua`, which tells an editor about `alc`, `ctx` and `std` (LuaCATS)."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 
-from holdfast.programs.lua.api import CTX, GROUPS, Field, Function, Group, Shape
+from holdfast.programs.api import CTX, GROUPS, Field, Function, Group, Shape
+from holdfast.programs.api.spelling import lua_name, meaning, spoken
 
 STUB_NAME = "alc.d.lua"
 
@@ -45,8 +44,8 @@ def namespaces() -> list[str]:
     """The tables that functions and constants are in, outer ones first."""
     found: dict[str, None] = {}
     for group in GROUPS:
-        names = [*(function.name for function in group.functions), *(constant.name for constant in group.constants)]
-        for name in names:
+        names = [*map(lua_name, group.functions), *map(lua_name, group.constants)]
+        for name in filter(None, names):
             parts = name.split(".")
             for depth in range(1, len(parts)):
                 found.setdefault(".".join(parts[:depth]))
@@ -70,7 +69,7 @@ _NAMES = re.compile(r"\b(?:" + "|".join(sorted(_shape_names(), key=len, reverse=
 
 def _class(shape: Shape) -> list[str]:
     base = f": {lua_type(shape.base)}" if shape.base else ""
-    lines = [f"---{shape.doc}", f"---@class {lua_type(shape.name)}{base}"]
+    lines = [f"---{spoken(shape.doc, 'lua')}", f"---@class {lua_type(shape.name)}{base}"]
     lines += [f"---@field {_labelled(field)}" for field in shape.fields]
     if shape.rest is not None:
         lines.append(f"---@field [string] {lua_type(shape.rest)}")
@@ -79,33 +78,31 @@ def _class(shape: Shape) -> list[str]:
 
 def _members(group: Group) -> Iterator[str]:
     for constant in group.constants:
-        yield from (f"---{constant.doc}", f"---@type {lua_type(constant.type)}", f"{constant.name} = nil", "")
+        if name := lua_name(constant):
+            doc = spoken(constant.doc, "lua")
+            yield from (f"---{doc}", f"---@type {lua_type(constant.type)}", f"{name} = nil", "")
     for function in group.functions:
-        yield from (*_function(function), "")
+        if name := lua_name(function):
+            yield from (*_function(name, function), "")
 
 
-def _function(function: Function) -> Iterator[str]:
-    yield f"---{function.doc}"
+def _function(name: str, function: Function) -> Iterator[str]:
+    yield f"---{meaning(function, 'lua')}"
     if waits := _WAITS[function.waits]:
         yield "---"
         yield f"---{waits}"
     if function.example is not None:
-        yield from ("---", "---```lua", f"---{function.example.code}", "---```")
+        yield from ("---", "---```lua", f"---{function.example.lua}", "---```")
     for parameter in function.parameters:
         yield f"---@param {_labelled(parameter)}"
     if function.rest is not None:
         yield f"---@param {_labelled(function.rest)}"
     for result in function.returns:
-        yield f"---@return {lua_type(result.type)}{f' # {result.doc}' if result.doc else ''}"
+        doc = spoken(result.doc, "lua")
+        yield f"---@return {lua_type(result.type)}{f' # {doc}' if doc else ''}"
     names = [parameter.name for parameter in (*function.parameters, *([function.rest] if function.rest else []))]
-    yield f"function {function.name}({', '.join(names)}) end"
+    yield f"function {name}({', '.join(names)}) end"
 
 
 def _labelled(field: Field) -> str:
-    return f"{field.name}{'?' if field.optional else ''} {lua_type(field.type)} # {field.doc}"
-
-
-if __name__ == "__main__":
-    from holdfast.programs.lua.reference import render_page
-
-    sys.stdout.write(render_page() if "--markdown" in sys.argv[1:] else render_stubs())
+    return f"{field.name}{'?' if field.optional else ''} {lua_type(field.type)} # {spoken(field.doc, 'lua')}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.programs.lua.api.model import Example, Field, Function, Group, Result, Shape, may, need
+from holdfast.programs.api.model import Example, Field, Function, Group, Not, Result, Shape, may, need
 
 _RNG = need("rng", "Rng", "The generator.")
 _VALUES = need("values", "number[]", "At least one number.")
@@ -23,6 +23,8 @@ _QS = need("q", "number[]", "The other probabilities.")
 
 _R = "alc.math.rng_create(42)"
 
+_PYTHON = Not("the modules `math` and `random`")
+
 
 def _f(
     name: str,
@@ -32,7 +34,7 @@ def _f(
     shows: tuple[str, str | None] | None = None,
 ) -> Function:
     example = Example(f"alc.math.{name}({shows[0]})", shows[1]) if shows else None
-    return Function(f"alc.math.{name}", doc, parameters, (Result(returns),), example)
+    return Function(f"math.{name}", doc, parameters, (Result(returns),), example, python=_PYTHON)
 
 
 _RANDOM = (
@@ -366,10 +368,10 @@ _SERIES = (
 _STATISTICS = need("p_value", "number", "How likely so great a difference is by chance.")
 
 MATH = Group(
-    "math",
     "Mathematics",
     "Numbers in lists must be finite, and lists not empty, else there is an error that names the function and the"
-    " argument. Generators are part of the program: the same seed gives the same draws in every run and replay.",
+    " argument. Generators are part of the program: the same seed gives the same draws in every run and replay. Lua"
+    " only; Python has the modules `math` and `random`, whose numbers are the same in every replay, too.",
     functions=(
         *_RANDOM,
         *_DESCRIPTIVE,

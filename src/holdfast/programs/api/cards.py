@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.programs.lua.api.model import Example, Function, Group, Result, Shape, may, need
+from holdfast.programs.api.model import Example, Function, Group, Result, Shape, may, need
 
 _ID = need("card_id", "string", "The card.")
 _PKG = may("pkg", "string", "Only those of this package.")
@@ -16,109 +16,151 @@ _OFFSET = may("offset", "integer", "How many to leave out first; 0 if absent.")
 _LIMIT = may("limit", "integer", "How many to give at most.")
 
 CARDS = Group(
-    "cards",
     "Cards",
     "Immutable records of runs, as files that algocline can read too: `cards/PACKAGE/ID.toml`, samples beside them. The"
     " engine does the writing, once, also if the process dies in the middle.",
     functions=(
         Function(
-            "alc.card.create",
+            "card.create",
             "Keep a card. It needs `pkg.name`; `schema_version`, `created_at`, `created_by`, `card_id` and the"
             " fingerprint of `params` are added. An id that exists is an error.",
             (need("fields", "table", "The card."),),
             (Result("CardRef", "Its id and its file."),),
-            Example('alc.card.create({pkg = {name = "panel"}, stats = {pass_rate = 0.9}})'),
+            Example(
+                'alc.card.create({pkg = {name = "panel"}, stats = {pass_rate = 0.9}})',
+                python='card.create({"pkg": {"name": "panel"}, "stats": {"pass_rate": 0.9}})',
+            ),
             waits="engine",
+            python="card.create(fields: dict[str, Any]) -> dict[str, Any]",
         ),
         Function(
-            "alc.card.get",
+            "card.get",
             "A card.",
             (_ID,),
-            (Result("table|nil", "nil if there is none."),),
-            Example('alc.card.get("panel_model_20260101T000000_abcdef")'),
+            (Result("table|nil", "{nil|None} if there is none."),),
+            Example(
+                'alc.card.get("panel_model_20260101T000000_abcdef")',
+                python='card.get("panel_model_20260101T000000_abcdef")',
+            ),
             waits="engine",
+            python="card.get(card_id: str) -> dict[str, Any] | None",
         ),
         Function(
-            "alc.card.list",
+            "card.list",
             "Summaries of cards, the newest first.",
             (may("opts", "CardListOptions", "Which."),),
             (Result("CardSummary[]"),),
-            Example('alc.card.list({pkg = "panel"})'),
+            Example('alc.card.list({pkg = "panel"})', python='card.list(pkg="panel")'),
             waits="engine",
+            python="card.list(*, pkg: str | None = None) -> list[dict[str, Any]]",
         ),
         Function(
-            "alc.card.find",
+            "card.find",
             "Summaries of the cards for which something holds.",
             (may("query", "CardQuery", "Which, and in what order."),),
             (Result("CardSummary[]"),),
             Example(
-                'alc.card.find({where = {stats = {pass_rate = {gte = 0.8}}}, order_by = "-stats.pass_rate", limit = 3})'
+                'alc.card.find({where = {stats = {pass_rate = {gte = 0.8}}}, order_by = "-stats.pass_rate",'
+                " limit = 3})",
+                python='card.find(where={"stats": {"pass_rate": {"gte": 0.8}}}, order_by="-stats.pass_rate", limit=3)',
             ),
             waits="engine",
+            python="card.find(*, pkg: str | None = None, where: dict[str, Any] | None = None,"
+            " order_by: str | Sequence[str] | None = None, limit: int | None = None, offset: int = 0)"
+            " -> list[dict[str, Any]]",
         ),
         Function(
-            "alc.card.append",
+            "card.append",
             "Add top-level fields to a card. One that is there already is an error.",
             (_ID, need("fields", "table", "What to add.")),
             (Result("table", "The whole card."),),
-            Example('alc.card.append("panel_model_20260101T000000_abcdef", {note = "a good one"})'),
+            Example(
+                'alc.card.append("panel_model_20260101T000000_abcdef", {note = "a good one"})',
+                python='card.append("panel_model_20260101T000000_abcdef", {"note": "a good one"})',
+            ),
             waits="engine",
+            python="card.append(card_id: str, fields: dict[str, Any]) -> dict[str, Any]",
         ),
         Function(
-            "alc.card.write_samples",
+            "card.write_samples",
             "Keep the single results behind a card. Once only.",
             (_ID, need("rows", "table[]", "The results.")),
             (Result("SamplesRef"),),
-            Example('alc.card.write_samples("panel_model_20260101T000000_abcdef", {{score = 1}})'),
+            Example(
+                'alc.card.write_samples("panel_model_20260101T000000_abcdef", {{score = 1}})',
+                python='card.write_samples("panel_model_20260101T000000_abcdef", [{"score": 1}])',
+            ),
             waits="engine",
+            python="card.write_samples(card_id: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]",
         ),
         Function(
-            "alc.card.read_samples",
+            "card.read_samples",
             "The single results behind a card; none if none were kept.",
             (_ID, may("opts", "SampleOptions", "Which.")),
             (Result("table[]"),),
-            Example('alc.card.read_samples("panel_model_20260101T000000_abcdef", {limit = 10})'),
+            Example(
+                'alc.card.read_samples("panel_model_20260101T000000_abcdef", {limit = 10})',
+                python='card.read_samples("panel_model_20260101T000000_abcdef", limit=10)',
+            ),
             waits="engine",
+            python="card.read_samples(card_id: str, *, where: dict[str, Any] | None = None, limit: int | None = None,"
+            " offset: int = 0) -> list[dict[str, Any]]",
         ),
         Function(
-            "alc.card.alias_set",
+            "card.alias_set",
             "Give a card a name; another card may have had it before.",
             (need("name", "string", "The name."), _ID, may("opts", "AliasOptions", "More about it.")),
             (Result("Alias"),),
-            Example('alc.card.alias_set("best", "panel_model_20260101T000000_abcdef", {note = "of May"})'),
+            Example(
+                'alc.card.alias_set("best", "panel_model_20260101T000000_abcdef", {note = "of May"})',
+                python='card.alias_set("best", "panel_model_20260101T000000_abcdef", note="of May")',
+            ),
             waits="engine",
+            python="card.alias_set(name: str, card_id: str, *, pkg: str | None = None, note: str | None = None)"
+            " -> dict[str, Any]",
         ),
         Function(
-            "alc.card.alias_list",
+            "card.alias_list",
             "The names that cards have.",
             (may("opts", "CardListOptions", "Which."),),
             (Result("Alias[]"),),
-            Example("alc.card.alias_list()"),
+            Example("alc.card.alias_list()", python="card.alias_list()"),
             waits="engine",
+            python="card.alias_list(*, pkg: str | None = None) -> list[dict[str, Any]]",
         ),
         Function(
-            "alc.card.get_by_alias",
+            "card.get_by_alias",
             "The card of that name. A name whose card is gone is an error.",
             (need("name", "string", "The name."),),
-            (Result("table|nil", "nil if no card has it."),),
-            Example('alc.card.get_by_alias("best")'),
+            (Result("table|nil", "{nil|None} if no card has it."),),
+            Example('alc.card.get_by_alias("best")', python='card.get_by_alias("best")'),
             waits="engine",
+            python="card.get_by_alias(name: str) -> dict[str, Any] | None",
         ),
         Function(
-            "alc.card.lineage",
+            "card.lineage",
             "Which cards a card comes from, and which come from it, by `metadata.prior_card_id`.",
             (need("query", "LineageQuery", "Of which card, how far, which way."),),
-            (Result("Lineage|nil", "nil if there is no such card."),),
-            Example('alc.card.lineage({card_id = "panel_model_20260101T000000_abcdef", direction = "both"})'),
+            (Result("Lineage|nil", "{nil|None} if there is no such card."),),
+            Example(
+                'alc.card.lineage({card_id = "panel_model_20260101T000000_abcdef", direction = "both"})',
+                python='card.lineage("panel_model_20260101T000000_abcdef", direction="both")',
+            ),
             waits="engine",
+            python='card.lineage(card_id: str, *, direction: Literal["up", "down", "both"] = "up", depth: int = 10,'
+            " include_stats: bool = True, relation_filter: Sequence[str] | None = None) -> dict[str, Any] | None",
         ),
         Function(
-            "alc.card.sink_backfill",
+            "card.sink_backfill",
             "Copy what a mirror of the cards does not have yet.",
             (need("params", "BackfillOptions", "Which mirror."),),
             (Result("Backfill"),),
-            Example('alc.card.sink_backfill({sink = "file:///srv/cards", dry_run = true})'),
+            Example(
+                'alc.card.sink_backfill({sink = "file:///srv/cards", dry_run = true})',
+                python='card.sink_backfill("file:///srv/cards", dry_run=True)',
+            ),
             waits="engine",
+            python="card.sink_backfill(sink: str, *, dry_run: bool = False) -> dict[str, Any]",
         ),
     ),
     shapes=(

@@ -1,0 +1,54 @@
+"""The API that running programs see, in each of the three languages, as one table. What editors and the type checker
+are told, and the reference page, are made from it; tests hold it against what programs really find."""
+
+from __future__ import annotations
+
+from holdfast.programs.api.cards import CARDS
+from holdfast.programs.api.evaluation import EVAL
+from holdfast.programs.api.fork import FORK
+from holdfast.programs.api.math import MATH
+from holdfast.programs.api.model import Constant, Example, Field, Function, Group, Language, Not, Result, Shape, Waits
+from holdfast.programs.api.reading import PRELUDE
+from holdfast.programs.api.session import LAYER0
+from holdfast.programs.api.state import STATE
+from holdfast.programs.api.std import STD
+
+__all__ = [
+    "CTX",
+    "GROUPS",
+    "Constant",
+    "Example",
+    "Field",
+    "Function",
+    "Group",
+    "Language",
+    "Not",
+    "Result",
+    "Shape",
+    "Waits",
+]
+
+GROUPS: tuple[Group, ...] = (LAYER0, PRELUDE, FORK, STATE, CARDS, EVAL, MATH, STD)
+
+CTX = Shape(
+    "Ctx",
+    "What a program is started with, whatever that is; by convention a {table|dict} with these fields. `ctx` is a"
+    " global of code that is run as it is, and the argument of {a package's `run`|`run`}.",
+    (
+        Field("task", "string", "What to do.", optional=True),
+        Field(
+            "result",
+            "any",
+            "Where {packages|strategies} put what they found before they return their ctx.",
+            optional=True,
+        ),
+        Field(
+            "budget",
+            "table<string, integer>",
+            "`max_llm_calls`, `max_elapsed_ms`, `max_tokens`: limits.",
+            optional=True,
+        ),
+        Field("_ns", "string", "The namespace of {`alc.state`|`state`}.", optional=True),
+    ),
+    rest="any",
+)

@@ -1,0 +1,61 @@
+"""The table of forks: several strategies at once."""
+
+from __future__ import annotations
+
+from holdfast.programs.api.model import Example, Function, Group, Result, Shape, may, need
+
+FORK = Group(
+    "Forks",
+    "Several strategies at once. What they ask together is one pause, the same in every run.",
+    functions=(
+        Function(
+            "fork",
+            "Run {packages|strategies} side by side, {each with globals, a log prefix, recorded figures and a state"
+            " namespace of its own|each as a child session}, on a copy of `ctx`. All of them run until they ask; their"
+            " questions are one pause of the session. A child may fork, too.",
+            (
+                need(
+                    "strategies",
+                    "string[]",
+                    "Names of {packages with `run(ctx)`, or of other strategies|strategies}; at least one.",
+                ),
+                need("ctx", "any", "What each child is given, as JSON."),
+                may("opts", "ForkOptions", "What to do about failures."),
+            ),
+            (Result("ForkEntry[]", "What became of each, in the order of the names."),),
+            Example(
+                'alc.fork({"asks_one", "asks_two"}, {task = ctx.task})',
+                python='fork(["panel", "self_refine"], {"task": ctx["task"]})',
+            ),
+            waits="host",
+            python='fork(strategies: Sequence[str], ctx: Any, *, on_error: Literal["skip", "abort"] = "skip")'
+            " -> list[dict[str, Any]]",
+            notes={
+                "lua": "Children share the session's budget: one whose questions do not fit gets the budget's error,"
+                " the others go on. A name that is no package is run as a child session.",
+                "native": "A strategy may also be given itself, instead of its name.",
+            },
+        ),
+    ),
+    shapes=(
+        Shape(
+            "ForkOptions",
+            "What a fork does about failures.",
+            (
+                may(
+                    "on_error", '"skip"|"abort"', "`abort` raises the first failure, after all have ended; else `skip`."
+                ),
+            ),
+        ),
+        Shape(
+            "ForkEntry",
+            "What became of a child.",
+            (
+                need("strategy", "string", "Its name."),
+                need("ok", "boolean", "Whether it returned."),
+                may("result", "any", "What it returned, as JSON keeps it."),
+                may("error", "string", "Why it did not."),
+            ),
+        ),
+    ),
+)

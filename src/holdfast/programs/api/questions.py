@@ -1,0 +1,338 @@
+"""The table of what a program asks: models, people, tools, the clock, other programs; and what is made of asking."""
+
+from __future__ import annotations
+
+from holdfast.programs.api.model import Example, Function, Result, Shape, may, need
+
+_PROMPT = need("prompt", "string", "The question.")
+_OPTS = may("opts", "LlmOptions", "How to ask.", python="options")
+_OPTIONS_PASSED_ON = may(
+    "opts", "LlmOptions", "How to ask. What is not known here is passed on to the host.", python="options"
+)
+_TIMEOUT = may(
+    "timeout_ms", "integer", "How long to wait, in milliseconds; then it is a failure with the code `timeout`."
+)
+
+QUESTIONS = (
+    Function(
+        "llm",
+        "Ask a model. The session pauses until somebody answers, in this process or another one. An answer that is not"
+        " text comes {as its JSON|as it is}. A failure that the host reports, and a spent budget, are errors that can"
+        " be caught; the budget's begins with `budget_exceeded:`.",
+        (
+            need(
+                "prompt",
+                "string",
+                "The question.{ Text that is not valid UTF-8 is repaired, and the log says so.|}",
+            ),
+            _OPTIONS_PASSED_ON,
+        ),
+        (Result("string", "The answer."),),
+        Example(
+            'alc.llm("Name a colour.", {system = "One word.", max_tokens = 10, temperature = 0.2})',
+            python='llm("Name a colour.", system="One word.", max_tokens=10, temperature=0.2)',
+        ),
+        waits="host",
+        python="llm(prompt: str, *, system: str | None = None, max_tokens: int = 1024, grounded: bool = False,"
+        " underspecified: bool = False, timeout_ms: int | None = None, **options: Any) -> str",
+        python_parameters=(_TIMEOUT,),
+        has_twin=True,
+        notes={
+            "python": "The errors are `RuntimeError`; `TimeoutError` when no answer came in time.",
+            "native": "The errors are `QueryFailedError`, whose `code` says why.",
+        },
+    ),
+    Function(
+        "llm_batch",
+        "Ask several questions at once: one pause, whose answers may come in any order. All of them must fit into the"
+        " budget, else none is asked. If one fails, an error names it.",
+        (need("items", "LlmItem[]", "The questions; at least one."),),
+        (Result("string[]", "The answers, in the order of the questions."),),
+        Example(
+            'alc.llm_batch({{prompt = "One."}, {prompt = "Two.", system = "Be brief."}})',
+            python='llm_batch(["One.", {"prompt": "Two.", "system": "Be brief."}], max_tokens=50)',
+        ),
+        waits="host",
+        python="llm_batch(items: Sequence[str | dict[str, Any]], **options: Any) -> list[str]",
+        python_parameters=(may("options", "LlmOptions", "For every question; what an item says itself goes before."),),
+        notes={"python": "An item may be the prompt alone."},
+    ),
+    Function(
+        "ask",
+        "Ask a person. The session pauses until somebody answers, however long that takes.",
+        (_PROMPT, may("opts", "AskOptions", "How to ask.")),
+        (Result("any", "The answer."),),
+        Example(
+            'alc.ask("Shall I publish it?", {choices = {"yes", "no"}})',
+            python='ask("Shall I publish it?", choices=["yes", "no"])',
+        ),
+        waits="host",
+        python="ask(prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> Any",
+        has_twin=True,
+    ),
+    Function(
+        "tool",
+        "Call a tool by its name. Whoever drives that tool answers, or anyone else.",
+        (
+            need("name", "string", "Which tool."),
+            may("args", "table<string, any>", "What it is called with, by name.", python="arguments"),
+        ),
+        (Result("any", "What it gave."),),
+        Example(
+            'alc.tool("search", {query = "durable execution", limit = 3})',
+            python='tool("search", query="durable execution", limit=3)',
+        ),
+        waits="host",
+        python="tool(name: str, /, **arguments: Any) -> Any",
+        has_twin=True,
+    ),
+    Function(
+        "sleep",
+        "Wait. The session pauses, and goes on when the time has come, however often the process is restarted"
+        " meanwhile.",
+        (need("seconds", "number", "How long, 0 or more."),),
+        (),
+        Example("alc.sleep(1.5)", python="sleep(1.5)"),
+        waits="host",
+        python="sleep(seconds: float) -> None",
+        has_twin=True,
+        notes={"python": "`time.sleep` and `asyncio.sleep` are the same."},
+    ),
+    Function(
+        "child",
+        "Run another program, in any language, as a session of its own. What it asks is shown to the host with the"
+        " questions of this one.",
+        (
+            need("program", "string", "Its name: a bundled strategy, a Lua package, a Python file."),
+            may("ctx", "any", "What it is started with, as JSON."),
+        ),
+        (Result("any", "What it returned. Its failure is an error."),),
+        Example(
+            'alc.child("self_refine", {task = "Why is the sky blue?"})',
+            python='child("self_refine", {"task": "Why is the sky blue?"})',
+        ),
+        waits="host",
+        python="child(program: str, ctx: Any = None) -> Any",
+        has_twin=True,
+        notes={"native": "`program` may also be a strategy itself."},
+    ),
+)
+
+ASKING = (
+    Function(
+        "ground",
+        "Ask with `grounded` set: the host should look the claim up.",
+        (need("claim", "string", "What to check."), _OPTS),
+        (Result("string", "The answer."),),
+        Example(
+            'alc.ground("Water boils at 90 °C on Mont Blanc.")', python='ground("Water boils at 90 °C on Mont Blanc.")'
+        ),
+        waits="host",
+        python="ground(claim: str, **options: Any) -> str",
+    ),
+    Function(
+        "specify",
+        "Ask with `underspecified` set: the host should find out what is meant.",
+        (_PROMPT, _OPTS),
+        (Result("string", "The answer."),),
+        Example(
+            'alc.specify("Which of the two reports do you want?")',
+            python='specify("Which of the two reports do you want?")',
+        ),
+        waits="host",
+        python="specify(prompt: str, **options: Any) -> str",
+    ),
+    Function(
+        "llm_safe",
+        "Ask; give a default instead of an error when there is no answer: the host reported a failure, or the budget is"
+        " spent. The log says why.",
+        (_PROMPT, _OPTS, may("default", "any", "What to give then.")),
+        (Result("string|any", "The answer, or the default."),),
+        Example(
+            'alc.llm_safe("A name for it?", {}, "unnamed")', python='llm_safe("A name for it?", default="unnamed")'
+        ),
+        waits="host",
+        python='llm_safe(prompt: str, *, default: Any = "", **options: Any) -> Any',
+    ),
+    Function(
+        "llm_json",
+        "Ask for JSON. An answer without a {table|dict or list} in it is asked for once more, with the answer and the"
+        " request in the new question and a system text that wants JSON only.",
+        (_PROMPT, _OPTS),
+        (
+            Result(
+                "table|nil",
+                "The {table|dict or list}; {nil|None} if there was none in the second answer either.",
+            ),
+            Result("string", "The last answer."),
+        ),
+        Example(
+            'alc.llm_json("Three names, as a JSON array.")',
+            python='llm_json("Three names, as a JSON array.", max_tokens=200)',
+        ),
+        waits="host",
+        python="llm_json(prompt: str, **options: Any) -> Any",
+        notes={"python": "Only the dict or list is given, not the last answer."},
+    ),
+    Function(
+        "parallel",
+        "One question for every item, all in one pause.",
+        (
+            need("items", "any[]", "At least one."),
+            need(
+                "prompt_fn",
+                "fun(item: any, i: integer): string|LlmItem",
+                "The question about an item. {Text is asked with `opts`; a table as it is.|A dict has options of its"
+                " own beside `prompt`.}",
+                python="prompt",
+            ),
+            may("opts", "ParallelOptions", "How to ask, and what to do with the answers.", python="options"),
+        ),
+        (Result("any[]", "The answers, or what {`opts.post_fn`|`post`} made of them, in the order of the items."),),
+        Example(
+            'alc.parallel({"tea", "coffee"}, function(item) return "Describe " .. item end, {max_tokens = 50})',
+            python='parallel(["tea", "coffee"], lambda item: "Describe " + item, max_tokens=50)',
+        ),
+        waits="host",
+        python="parallel(items: Sequence[T], prompt: Callable[[T], str | dict[str, Any]], *,"
+        " post: Callable[[str, T], Any] | None = None, **options: Any) -> list[Any]",
+        notes={"python": "The functions are not told the item's position."},
+    ),
+    Function(
+        "cache",
+        "Ask; the same question with the same options gets the first answer again, without asking. The key is"
+        " everything about the question, down to the byte. The 256 newest answers are kept, for this run.",
+        (_PROMPT, may("opts", "CacheOptions", "How to ask, and how to remember.", python="options")),
+        (Result("string", "The answer."),),
+        Example('alc.cache("Name a colour.")', python='cache("Name a colour.")'),
+        waits="host",
+        python="cache(prompt: str, *, cache_key: str | None = None, cache_skip: bool = False, **options: Any) -> str",
+    ),
+    Function(
+        "cache_info",
+        "How the cache did.",
+        (),
+        (Result("CacheInfo"),),
+        Example(
+            "alc.cache_info()",
+            '{"entries": 0, "hits": 0, "misses": 0, "max_entries": 256}',
+            "cache_info()",
+        ),
+        python="cache_info() -> dict[str, int]",
+    ),
+    Function(
+        "cache_clear",
+        "Forget all cached answers, and the counts.",
+        example=Example("alc.cache_clear()", "null", "cache_clear()"),
+        python="cache_clear() -> None",
+    ),
+    Function(
+        "budget_check",
+        "Whether there is something left of every limit that is set. True without a budget.",
+        (),
+        (Result("boolean"),),
+        Example("alc.budget_check()", "true", "budget_check()"),
+        python="budget_check() -> bool",
+    ),
+    Function(
+        "pipe",
+        "Run strategies one after the other on a copy of `ctx`. What one leaves in"
+        ' {`ctx.result`|`ctx["result"]`} is the next one\'s {`ctx.task`|`ctx["task"]`}, a {table|dict or list} as JSON.'
+        ' {`ctx.pipe_history`|`ctx["pipe_history"]`} has `{strategy, result}` or `{strategy, error}` of each.',
+        (
+            need(
+                "strategies",
+                "(string|fun(ctx: table): table)[]",
+                "{Packages with `run(ctx)`, names of other strategies|Names of strategies}, or functions; each returns"
+                " a ctx.",
+            ),
+            need("ctx", "table", "What the first one is given."),
+            may("opts", "PipeOptions", "What to do about failures, and after each stage.", python="options"),
+        ),
+        (Result("table", "The last ctx."),),
+        Example(
+            'alc.pipe({function(ctx) ctx.result = alc.llm(ctx.task) return ctx end, "asks_one"}, {task = "Why?"})',
+            python='pipe(["step_back", "self_refine"], {"task": "Why is the sky blue?"}, on_error="skip")',
+        ),
+        waits="host",
+        python="pipe(strategies: Sequence[str | Callable[[dict[str, Any]], dict[str, Any]]], ctx: dict[str, Any], *,"
+        ' on_error: Literal["abort", "skip", "continue"] = "abort") -> dict[str, Any]',
+        notes={
+            "lua": "A name that is no package is run as a child session.",
+            "python": "Each name is run as a child session. There is no `on_stage`.",
+            "native": "A stage may also be a strategy itself, and a function may be `async`.",
+        },
+    ),
+)
+
+QUESTION_SHAPES = (
+    Shape(
+        "LlmOptions",
+        "How to ask a model.",
+        (
+            may("system", "string", "The system text."),
+            may("max_tokens", "integer", "The longest answer wanted; 1024 if absent{ or not a number that fits|}."),
+            may("grounded", "boolean", "The answer should rest on evidence that the host looks up."),
+            may("underspecified", "boolean", "The prompt depends on an intent that is not in it; the host finds out."),
+            may("model", "string", "Passed on to the host: which model is meant."),
+            may("temperature", "number", "Passed on to the host."),
+            may(
+                "role", "string", "Passed on to the host: what the question is for, so that it may pick a model by it."
+            ),
+        ),
+        rest="any",
+    ),
+    Shape("LlmItem", "One question of several.", (need("prompt", "string", "The question."),), base="LlmOptions"),
+    Shape(
+        "AskOptions",
+        "How to ask a person.",
+        (may("choices", "string[]", "Answers to choose from, which are shown with the question."), _TIMEOUT),
+    ),
+)
+
+ASKING_SHAPES = (
+    Shape(
+        "ParallelOptions",
+        "How to ask about many items.",
+        (
+            may(
+                "post_fn",
+                "fun(answer: string, item: any, i: integer): any",
+                "What to make of an answer.",
+                python="post",
+            ),
+        ),
+        base="LlmOptions",
+    ),
+    Shape(
+        "CacheOptions",
+        "How to ask, and how to remember.",
+        (
+            may("cache_key", "string", "What to remember the answer by, instead of the question."),
+            may("cache_skip", "boolean", "Ask anew, and do not remember."),
+        ),
+        base="LlmOptions",
+    ),
+    Shape(
+        "CacheInfo",
+        "How the cache did.",
+        (
+            need("entries", "integer", "Answers kept."),
+            need("hits", "integer", "Questions answered from it."),
+            need("misses", "integer", "Questions asked."),
+            need("max_entries", "integer", "The most that are kept."),
+        ),
+    ),
+    Shape(
+        "PipeOptions",
+        "What a pipe does about failures, and after each stage.",
+        (
+            may(
+                "on_error",
+                '"abort"|"skip"|"continue"',
+                "`abort` (if absent): the error goes on. Else the stage is passed over.",
+            ),
+            may("on_stage", "fun(i: integer, name: string, ctx: table)", "Called after each stage that succeeded."),
+        ),
+    ),
+)

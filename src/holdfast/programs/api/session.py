@@ -1,0 +1,172 @@
+"""The table of what a session says and knows about itself: logs, figures, time, budget; and the values of its start."""
+
+from __future__ import annotations
+
+from holdfast.programs.api.model import Constant, Example, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.questions import QUESTION_SHAPES, QUESTIONS
+
+_TELLING = (
+    Function(
+        "log",
+        "Write a line to the session's log.",
+        (
+            need("level", "string", "`error`, `warn`, `info` or `debug`; others are kept as they are."),
+            need("message", "string", "The line."),
+        ),
+        example=Example('alc.log("info", "half-way")', "null", 'log("half-way")'),
+        python='log(message: Any, level: str = "info") -> None',
+    ),
+    Function(
+        "progress",
+        "Say how far the session is. The last word counts.",
+        (
+            need("step", "integer", "What is done, 0 or more."),
+            need("total", "integer", "What there is to do."),
+            may("message", "string", "In words."),
+        ),
+        example=Example('alc.progress(2, 5, "judging")', "null", 'progress(2, 5, "judging")'),
+        python="progress(step: int, total: int, message: str | None = None) -> None",
+    ),
+    Function(
+        "stats.record",
+        "Keep a figure of one's own under `stats.custom` of the session. The last value of a key counts.",
+        (need("key", "string", "Its name."), need("value", "any", "Anything that JSON can hold.")),
+        example=Example('alc.stats.record("rounds", 3)', "null", 'stats.record("rounds", 3)'),
+        python="stats.record(key: str, value: Any) -> None",
+        notes={"lua": "Inside a child of a fork the key has the child's namespace before it."},
+    ),
+    Function(
+        "stats.get",
+        "A figure that this program has recorded.",
+        (need("key", "string", "Its name."),),
+        (Result("any", "A copy of the value; {nil|None} if there is none."),),
+        Example('alc.stats.get("rounds")', "null", 'stats.get("rounds")'),
+        python="stats.get(key: str) -> Any",
+    ),
+    Function(
+        "stats.llm_calls",
+        "How many questions the session has asked models {so far, those of forks included|itself, so far}.",
+        (),
+        (Result("integer"),),
+        Example("alc.stats.llm_calls()", "0", "stats.llm_calls()"),
+        python="stats.llm_calls() -> int",
+    ),
+)
+
+_KNOWING = (
+    Function(
+        "now",
+        "The session's clock: unix seconds when the program last went on. It stands still in between, and gives the"
+        " same in a replay.",
+        (),
+        (Result("number"),),
+        Example("alc.time()", "1700000000.0", "now()"),
+        lua="alc.time",
+        python="now() -> float",
+        notes={"python": "`time.time()` and `datetime.now()` give the same."},
+    ),
+    Function(
+        "uuid",
+        "A new UUID, the same in every replay.",
+        (),
+        (Result("string"),),
+        Example(python="len(uuid())", gives="36"),
+        lua=Not('`string.format("%016x", math.random(0))`'),
+        python="uuid() -> str",
+        native="uuid() -> uuid.UUID",
+    ),
+    Function(
+        "budget_remaining",
+        "What is left of the session's budget. Questions that wait for an answer count as asked.",
+        (),
+        (
+            Result(
+                "BudgetLeft|null",
+                "{`null` (which is true in a condition)|`None`} if the session has no budget.",
+            ),
+        ),
+        Example("alc.budget_remaining()", "null", "budget_remaining()"),
+        python="budget_remaining() -> dict[str, int | None] | None",
+        native="budget_remaining() -> Remaining | None",
+    ),
+)
+
+_GIVEN = (
+    Constant("null", "null", "JSON's null. It is not nil: compare with it before use.", python=Not("`None`")),
+    Constant(
+        "env",
+        "table<string, string>",
+        "Values given with `--env`; the same in every replay.",
+        python="dict[str, str]",
+    ),
+    Constant("_dirs", "Dirs", "Directories that packages ask for."),
+    Constant(
+        "random",
+        "any",
+        "Random numbers that are the same in every replay.",
+        lua=Not("`math.random`, or a generator of `alc.math`"),
+        python=Not("the module `random`"),
+        native="random.Random",
+    ),
+    Constant(
+        "data",
+        "Ctx",
+        "What the session was started with.",
+        lua=Not("`ctx`"),
+        python=Not("`ctx`"),
+        native="Any",
+    ),
+    Constant(
+        "task",
+        "string",
+        "Its field `task`; empty if there is none.",
+        lua=Not("`ctx.task`"),
+        python=Not('`ctx["task"]`'),
+        native="str",
+    ),
+    Constant(
+        "session_id",
+        "string",
+        "The id the session was started under; of a fork, that of the session it comes from.",
+        lua=Not(),
+        native="str",
+    ),
+)
+
+LAYER0 = Group(
+    "Questions, logs, figures, time",
+    "What needs the host: questions to models, and what a session says and knows about itself.",
+    functions=(
+        *QUESTIONS,
+        *_TELLING,
+        *_KNOWING,
+    ),
+    constants=_GIVEN,
+    shapes=(
+        *QUESTION_SHAPES,
+        Shape(
+            "BudgetLeft",
+            "What is left of each limit.",
+            (
+                need("llm_calls", "integer|null", "Questions."),
+                need("elapsed_ms", "integer|null", "Milliseconds, waiting included."),
+                need("tokens", "integer|null", "Tokens of prompts and answers together."),
+            ),
+        ),
+        Shape(
+            "Dirs",
+            "Directories, as absolute paths.",
+            (
+                need("state", "string", "Unused here: the state is in the session store."),
+                need("cards", "string", "Where cards are."),
+                need("scenarios", "string", "Where scenarios are found by name."),
+            ),
+        ),
+    ),
+    notes={
+        "python": "A plain call asks one thing and waits for the answer. To ask several things at once there are"
+        " `{llm_batch}` and `{parallel}`; and the names with `_async`, which give awaitables:"
+        ' `await asyncio.gather(llm_async("a"), ask_async("b"))` is one pause with two questions.',
+        "native": "Every question is an awaitable, which `asyncio.gather` takes as well.",
+    },
+)

@@ -558,8 +558,8 @@ async def test_cancelling_a_parent_cancels_its_children_and_ends_the_parent_as_c
     async def one_child(ctx: Context) -> None:
         await ctx.child(two_questions)
 
-    event = await soon(hf.start(parent_of_two, wait=0.5))
-    assert isinstance(event, RunningEvent)
+    event = await soon(hf.start(parent_of_two))
+    assert isinstance(event, PausedEvent)
     assert (await soon(hf.cancel(event.session_id, "stop"))).status == "cancelled"
     for child in ("q-0", "q-1"):
         status = await hf.status(f"{event.session_id}.{child}")
@@ -584,7 +584,7 @@ async def parent(ctx: Context) -> str:
 
 async def test_a_child_that_needs_a_host_makes_the_start_of_its_parent_return(hf: Holdfast) -> None:
     event = await soon(hf.start(parent))
-    assert event == RunningEvent(session_id=event.session_id, waits_for=["child"])
+    assert prompts(event) == {"q-0.q-0": "child asks"}
     child_id = f"{event.session_id}.q-0"
     listed = await hf.sessions(SessionFilter(parent=event.session_id))
     assert [row.session_id for row in listed.rows] == [child_id]
@@ -598,7 +598,7 @@ async def test_a_grandchild_that_needs_a_host_makes_the_start_of_the_first_retur
         return f"and {await ctx.child(parent)}"
 
     event = await soon(hf.start(grandparent))
-    assert isinstance(event, RunningEvent)
+    assert prompts(event) == {"q-0.q-0.q-0": "child asks"}
     assert isinstance(await soon(hf.feed(f"{event.session_id}.q-0.q-0", "!")), CompletedEvent)
     assert await soon(hf.result(event.session_id)) == "and got hello: !"
 
@@ -609,7 +609,7 @@ async def test_a_child_under_a_timeout_that_needs_a_host_makes_the_start_return(
             return str(await ctx.child(child, {"word": "x"}))
 
     event = await soon(hf.start(patient_parent))
-    assert isinstance(event, RunningEvent)
+    assert isinstance(event, PausedEvent)
 
 
 async def test_a_child_that_fails_is_a_failure_its_parent_can_catch(hf: Holdfast) -> None:

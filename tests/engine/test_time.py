@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import SessionDeletedError
-from holdfast.core.events import ExpiredEvent, RunningEvent, event_of
+from holdfast.core.events import ExpiredEvent, PausedEvent, RunningEvent, event_of
 from holdfast.core.queries import ChildQuery, LlmQuery, TimerQuery, ToolQuery, Value
 from holdfast.core.records import (
     AnsweredRecord,
@@ -203,7 +203,7 @@ async def test_a_child_that_expires_is_a_failure_to_its_parent(tmp_path: Path) -
 
     async with quiet(sqlite(tmp_path)) as hf:
         event = await soon(hf.start(parent_of_idle))
-        assert isinstance(event, RunningEvent)
+        assert isinstance(event, PausedEvent)
         await asyncio.sleep(0.02)
         minder = Minder(idle_ttl_ms=10)
         await minder.clean(hf._engine)
@@ -295,7 +295,7 @@ async def test_an_engine_without_the_program_of_a_child_does_not_answer_for_it(t
     program = strategy(name="time-parent")(parent_elsewhere).program
     async with quiet(sqlite(tmp_path)) as hf:
         event = await soon(hf.start(program))
-        assert isinstance(event, RunningEvent)
+        assert isinstance(event, PausedEvent)
     known = {name: registry._registered.pop(name) for name in ("time-child", "time-parent")}
     async with open_holdfast(sqlite(tmp_path)) as hf:
         await asyncio.sleep(0.3)

@@ -139,6 +139,26 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
             raise refuse("max_cost", why)
 
 
+def for_child(session: Session, own: Budget | None, now: int) -> Budget | None:
+    """What a child may spend that begins at `now`: what is left of its parent's budget, and no more than its `own`.
+
+    The time that the parent itself may compute is its own.
+    """
+    started = session.started
+    if started is None or started.budget is None:
+        return own
+    left = remaining(started.budget, session.metrics, now)
+    given = Budget(
+        max_llm_calls=left.llm_calls, max_elapsed_ms=left.elapsed_ms, max_tokens=left.tokens, max_cost=left.cost
+    )
+    if own is None:
+        return given if given != Budget() else None
+    limits = {name: [getattr(each, name) for each in (given, own)] for name in Budget.__struct_fields__}
+    return Budget(
+        **{name: min((limit for limit in both if limit is not None), default=None) for name, both in limits.items()}
+    )
+
+
 class Remaining(msgspec.Struct, frozen=True):
     """What is left of each limit, reservations taken off; None where there is no limit."""
 

@@ -41,14 +41,23 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
     input: Json
 
 
-class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result"):
+class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True):
     """What came of the call with the id `tool_use_id`."""
 
     tool_use_id: str
     content: Json
+    is_error: bool = False
 
 
-ContentBlock: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock
+class ReasoningBlock(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
+    """What a model thought aloud. fluers does not know it, and does not get it."""
+
+    text: str
+    signature: str | None = None
+    """What some providers want back with it, to know it for their own."""
+
+
+ContentBlock: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ReasoningBlock
 
 
 class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True):

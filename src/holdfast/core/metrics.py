@@ -59,6 +59,21 @@ class Exchange:
         }
 
 
+class Spent:
+    """What the children of a session have told that they spent."""
+
+    __slots__ = ("cost", "llm_calls", "tokens")
+
+    def __init__(self) -> None:
+        self.llm_calls = 0
+        self.tokens = 0
+        self.cost = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        told = {"llm_calls": self.llm_calls, "tokens": self.tokens}
+        return {**told, "cost": round(self.cost, 9)} if self.cost else told
+
+
 class Metrics:
     """Counters of one session. Times are unix milliseconds; `now` is always given, never read."""
 
@@ -81,6 +96,8 @@ class Metrics:
         self.cost = 0.0
         self.reserved_tokens = 0
         self.reserved_cost = 0.0
+        self.children = Spent()
+        """What children have spent. It is part of the other sums as well."""
         self.custom: dict[str, Json] = {}
         self.progress: ProgressedRecord | None = None
         self.recent_logs: deque[tuple[int, LoggedRecord]] = deque(maxlen=RECENT_LOGS)
@@ -158,6 +175,32 @@ class Metrics:
         elif price is not None:
             self.cost += price.of(exchange.prompt_tokens, exchange.response_tokens)
 
+    def answer_child(self, usage: Usage) -> None:
+        """A child has ended: what it spent was spent on behalf of this session."""
+        calls, prompt, response = (
+            spent or 0 for spent in (usage.llm_calls, usage.prompt_tokens, usage.completion_tokens)
+        )
+        cost = usage.cost or 0.0
+        self.llm_calls += calls
+        if prompt or response:  # how far the child's own count can be trusted is not told
+            self.prompt_tokens.add(prompt)
+            self.response_tokens.add(response)
+        self.cost += cost
+        self.children.llm_calls += calls
+        self.children.tokens += prompt + response
+        self.children.cost += cost
+
+    def usage(self) -> Usage | None:
+        """All that was spent, as the parent of this session is told it; None if that is nothing."""
+        if not self.llm_calls and not self.total_tokens and not self.cost:
+            return None
+        return Usage(
+            prompt_tokens=self.prompt_tokens.tokens,
+            completion_tokens=self.response_tokens.tokens,
+            cost=self.cost or None,
+            llm_calls=self.llm_calls,
+        )
+
     def _free(self, exchange: Exchange) -> None:
         self.reserved_tokens -= exchange.reserved_tokens
         self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
@@ -208,6 +251,8 @@ class Metrics:
             "response_tokens": {"tokens": response.tokens, "source": response.source},
             "total_tokens": {"tokens": total.tokens, "source": total.source},
         }
+        if self.children.llm_calls or self.children.tokens or self.children.cost:
+            auto["children"] = self.children.to_json()
         if self.cost:
             auto["cost"] = round(self.cost, 9)
         if budget is not None:

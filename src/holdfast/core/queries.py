@@ -65,6 +65,8 @@ class ChildQuery(_Query, frozen=True, tag="child"):
     source: str | None = None
     """Where the program's code is found, as in `records.Program`."""
     ctx: Json = None
+    program_kind: Literal["native", "any"] = "native"
+    """Whether it is that native program, or whichever one whoever starts the child finds under the name."""
 
 
 Query: TypeAlias = LlmQuery | ToolQuery | HumanQuery | TimerQuery | ChildQuery
@@ -88,12 +90,22 @@ Answer: TypeAlias = Value | Failure
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What an answer cost, as far as whoever answered knows."""
+    """What an answer cost, as far as whoever answered knows. That of a child is all that the child has spent."""
 
     prompt_tokens: int | None = None
+    """All that went in, from a cache or not."""
     completion_tokens: int | None = None
+    """All that came out, reasoning included."""
+    cache_read_tokens: int | None = None
+    """Of those that went in."""
+    cache_write_tokens: int | None = None
+    """Of those that went in."""
+    reasoning_tokens: int | None = None
+    """Of those that came out."""
     cost: float | None = None
     """In the currency of the session's prices."""
+    llm_calls: int | None = None
+    """How many questions a child asked models. An `llm` query itself is one, and was counted when it was asked."""
 
 
 def kind_of(query: Query) -> QueryKind:

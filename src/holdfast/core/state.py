@@ -41,7 +41,7 @@ from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, is_own
+from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, TimerQuery, Value, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -289,6 +289,8 @@ class Session:
         if isinstance(query, LlmQuery):
             price = price_for(query, self.started.prices) if self.started else None
             self.metrics.answer(query, record.answer, record.usage, price, entry.at)
+        elif isinstance(query, ChildQuery) and record.usage is not None:
+            self.metrics.answer_child(record.usage)
 
     def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
         self.metrics.recent_logs.append((entry.at, record))

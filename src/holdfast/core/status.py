@@ -84,8 +84,9 @@ def snapshot(
     *,
     pending_filter: PendingFilter | None = None,
     include_history: bool = False,
+    below: Mapping[str, Pending] | None = None,
 ) -> dict[str, Any]:
-    """What a session looks like at `now`, without changing it."""
+    """What a session looks like at `now`, without changing it; with what its children wait for, where that is given."""
     metrics = session.metrics
     started = session.started
     shown: dict[str, Any] = {
@@ -101,7 +102,8 @@ def snapshot(
     if session.state is State.PAUSED:
         shown["pending_queries"] = len(session.pending)
     if pending_filter is not None:
-        shown["pending"] = [_pending_json(p, pending_filter) for p in session.pending.values()]
+        pending = [*session.pending.values(), *(below or {}).values()]
+        shown["pending"] = [_pending_json(p, pending_filter) for p in pending]
     return shown
 
 

@@ -18,20 +18,24 @@ from typing import TYPE_CHECKING
 from holdfast.core.decide import FeedMessage, Message, WakeMessage, decide
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_of
-from holdfast.core.queries import ChildQuery, Query, ToolQuery
+from holdfast.core.queries import Query, ToolQuery
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
 from holdfast.core.replay import ENDS, Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
-from holdfast.engine.drivers import Driver
+from holdfast.engine.effects import Effects, children_before
 from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
-from holdfast.engine.rebuild import fold, rebuild, resume
+from holdfast.engine.rebuild import Revival, fold, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Instance, Step
-from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
+from holdfast.programs.contract import Asked, Instance, Step
+from holdfast.programs.errors import (
+    DivergenceError,
+    InstanceLostError,
+    ProgramNotFoundError,
+)
 from holdfast.programs.native import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
 from holdfast.store.errors import (
@@ -52,18 +56,16 @@ class Actor:
     def __init__(self, engine: Engine, session_id: str) -> None:
         self.id = session_id
         self.lock = asyncio.Lock()
-        self.effects: dict[str, asyncio.Task[None]] = {}
-        """Effects under way, by query."""
-        self.slotted: dict[str, Driver] = {}
-        """Queries for whose effects a driver's slot is taken."""
-        self.recovering: set[str] = set()
-        """Queries that a process which is gone has attempted."""
+        self.effects = Effects(engine, self)
         self._engine = engine
         self._tracker: Tracker | None = None
         self._history: list[Entry] = []
         """The journal, kept until the program has been rebuilt from it."""
         self._waking: Waking | None = None
         self._instance: Instance | None = None
+        self._revival = Revival(session_id, engine)
+        self._snapshot: tuple[int, bytes] | None = None
+        """The program as it waits after a position of the batch."""
         self._thinking: asyncio.Task[None] | None = None
         self._concluding: asyncio.Task[None] | None = None
         """What goes on after a step that took long."""
@@ -72,9 +74,6 @@ class Actor:
         self._committed = 0
         self._batch: list[Entry] = []
         self._writes: list[StateWrite] = []
-        self._launches: list[Query] = []
-        self._dropped: list[str] = []
-        """Child queries that nobody waits for any more."""
 
     @property
     def session(self) -> Session:
@@ -93,7 +92,7 @@ class Actor:
     @property
     def is_under_way(self) -> bool:
         """Whether effects or a long step are running here."""
-        return bool(self.effects) or self._thinking is not None
+        return bool(self.effects.running) or self._thinking is not None
 
     @property
     def is_stuck(self) -> bool:
@@ -109,7 +108,7 @@ class Actor:
     def tasks(self) -> list[asyncio.Task[None]]:
         """Everything that runs on behalf of the session."""
         others = (self._thinking, self._concluding, self._keeper)
-        return [task for task in (*self.effects.values(), *others) if task is not None]
+        return [task for task in (*self.effects.running.values(), *others) if task is not None]
 
     # --- what it knows -----------------------------------------------------------------------------
 
@@ -123,7 +122,7 @@ class Actor:
             history = [entry async for entry in self._engine.store.journal(self.id)]
             if with_program and not isinstance(history[-1].record, ENDS):
                 with contextlib.suppress(ProgramNotFoundError, DivergenceError, InstanceLostError):
-                    self._tracker, self._waking, self._instance = await rebuild(self.id, history, self._engine.create)
+                    self._tracker, self._waking, self._instance = await self._revival.revive(history)
                     history = []
             if self._tracker is None:
                 self._tracker, self._waking = fold(self.id, history)
@@ -145,20 +144,20 @@ class Actor:
 
     def forget(self) -> None:
         """Drop everything; the journal has it."""
-        for task in (*self.effects.values(), self._concluding, self._keeper):
+        for task in (self._concluding, self._keeper):
             if task is not None and task is not asyncio.current_task():
                 task.cancel()
         self._undo()
-        self.effects, self.recovering = {}, set()
+        self.effects.stop()
         self._keeper = self._epoch = None
 
     def _undo(self) -> None:
         """Drop what is known, and with it what was not committed. The effects that run here go on."""
         self._stop()
-        for asked in [asked for asked in self.slotted if asked not in self.effects]:
-            self.slotted.pop(asked).slots.give_back()
-        self._tracker = self._waking = None
-        self._history, self._batch, self._writes, self._launches, self._dropped = [], [], [], [], []
+        self.effects.unplan()
+        self._tracker = self._waking = self._snapshot = None
+        self._revival.why = ""
+        self._history, self._batch, self._writes = [], [], []
 
     @contextlib.contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -257,7 +256,7 @@ class Actor:
                 return
             with self._undone_on_error():
                 await self._go_on()
-                self._launches += [query for query in self._orphans() if query not in self._launches]
+                self.effects.plan_orphans(self.session.pending)
                 await self._commit_if_needed("takeover")
 
     async def attempts(self, asked: str) -> int | None:
@@ -292,7 +291,7 @@ class Actor:
         return [asked for asked, pending in self.session.pending.items() if not self._is_driven(pending.query)]
 
     def _is_driven(self, query: Query) -> bool:
-        return query.id in self.effects or self._engine.drives(query)
+        return query.id in self.effects.running or self._engine.drives(query)
 
     def event(self) -> Event:
         """What the session has to say to a host now."""
@@ -319,16 +318,10 @@ class Actor:
         session = self._tracker.session
         for record in records:
             entry = Entry(session.position + 1, self._engine.now(), record)
-            waited_for = self._children_before(record)
+            waited_for = children_before(session, record)
             self._waking = self._tracker.apply(entry) or self._waking
             self._batch.append(entry)
-            self._dropped += [asked for asked in waited_for if asked in session.withdrawn]
-
-    def _children_before(self, record: Record) -> list[str]:
-        """The child queries that wait before a record after which some may not."""
-        if not (record.withdrawn if isinstance(record, PausedRecord) else isinstance(record, ENDS)):
-            return []
-        return [asked for asked, pending in self.session.pending.items() if isinstance(pending.query, ChildQuery)]
+            self.effects.drop_withdrawn(waited_for, session)
 
     async def _go_on(self) -> None:
         if self.session.state is State.PAUSED:
@@ -361,6 +354,7 @@ class Actor:
                 rested = time.monotonic()
             try:
                 instance = self._instance or await self._rebuild()
+                self._record(self._revival.said())
                 self._waking = None
                 step = resume(instance, waking)
                 if isinstance(step, Awaitable):
@@ -377,8 +371,8 @@ class Actor:
                 if not self._committed:
                     raise
                 return  # the answers are kept; a process that has the program will go on
-            except InstanceLostError:
-                self._instance, self._waking = None, waking
+            except InstanceLostError as error:
+                self._lose(error, waking)
                 continue
             self._outcome(step)
             await self._answer_state()
@@ -386,17 +380,17 @@ class Actor:
     async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
         try:
-            step: Step | None
+            step: Step | InstanceLostError
             try:
                 step = await asyncio.shield(thought)
-            except InstanceLostError:
-                step = None
+            except InstanceLostError as error:
+                step = error
             async with self.lock:
                 self._thinking, self._concluding = None, asyncio.current_task()
                 if self.session.state is State.RUNNING:
                     with self._undone_on_error():
-                        if step is None:
-                            self._instance, self._waking = None, waking
+                        if isinstance(step, InstanceLostError):
+                            self._lose(step, waking)
                         else:
                             self._outcome(step)
                         await self._go_on()
@@ -412,8 +406,10 @@ class Actor:
     def _outcome(self, step: Step) -> None:
         records = outcome_of(self.session, step, self._engine.now())
         self._record(records)
+        if isinstance(step, Asked) and step.snapshot is not None:
+            self._snapshot = (self.session.position, step.snapshot)
         if isinstance(paused := records[-1], PausedRecord):
-            self._drive(paused.queries)
+            self._record(self.effects.plan(paused.queries, self.session.pending))
 
     async def _answer_state(self) -> None:
         """Answer what the program asks of the durable state; writes go into the commit that records the answer."""
@@ -430,73 +426,30 @@ class Actor:
         entries = self._history
         if len(entries) != self._committed:  # the program was here and is lost, or more was written since
             entries = [entry async for entry in self._engine.store.journal(self.id)]
-        *_, instance = await rebuild(self.id, [*entries, *self._batch], self._engine.create)
+        *_, instance = await self._revival.revive([*entries, *self._batch])
         instance.session = self.session
         self._instance, self._history = instance, []
         return instance
 
-    # --- effects -----------------------------------------------------------------------------------
-
-    def _drive(self, queries: Sequence[Query]) -> None:
-        """Begin what drivers here answer. Where a slot is free, the attempt is recorded with the pause itself."""
-        for query in queries:
-            if isinstance(query, ChildQuery):
-                self._launches.append(query)
-            elif (driver := self._engine.drivers.find(query)) is not None and query.id in self.session.pending:
-                self._launches.append(query)
-                if driver.slots.try_take():
-                    self.slotted[query.id] = driver
-                    self._record([AttemptedRecord(query_id=query.id, driver=driver.name)])
-
-    def _orphans(self) -> list[Query]:
-        """Pending queries that should be under way here, and are not."""
-        orphans = [
-            pending
-            for asked, pending in self.session.pending.items()
-            if self._engine.attends(pending.query, pending.attempts)
-            and asked not in self.effects
-            and asked not in self.slotted
-        ]
-        self.recovering |= {pending.query.id for pending in orphans if pending.attempts}
-        return [pending.query for pending in orphans]
-
-    def _launch(self, queries: Sequence[Query]) -> None:
-        """Begin what has become durable; stop what is not waited for any more."""
-        pending = self.session.pending
-        for query in queries:
-            if query.id not in pending:
-                if query.id in self.slotted and query.id not in self.effects:
-                    self.slotted.pop(query.id).slots.give_back()
-            elif isinstance(query, ChildQuery):
-                self._engine.begin_child(self.id, query)
-            elif query.id not in self.effects:
-                self.effects[query.id] = asyncio.create_task(self._engine.execute(self, query))
-        for asked, task in list(self.effects.items()):
-            if asked not in pending and task is not asyncio.current_task():
-                task.cancel()
-                del self.effects[asked]
-        dropped, self._dropped = self._dropped, []
-        for asked in dropped:
-            self._engine.drop_child(self.session, asked)
+    def _lose(self, error: InstanceLostError, waking: Waking) -> None:
+        """The program is not there any more: it is rebuilt, and woken again."""
+        self._instance, self._waking = None, waking
+        self._revival.lost(error)
 
     # --- commits -----------------------------------------------------------------------------------
 
     async def _commit_if_needed(self, reason: str, takes: Sequence[int] = ()) -> None:
         claims = self._thinking is not None and self._epoch is None
-        driven = [query for query in self._launches if not isinstance(query, ChildQuery)]
-        if self._batch or takes or claims or driven:
+        if self._batch or takes or claims or self.effects.is_planned:
             await self._commit(reason, takes)
         else:
-            launches, self._launches = self._launches, []
-            self._launch(launches)
+            self.effects.begin(self.session)
 
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
         session = self.session
-        launches, self._launches = self._launches, []
-        under_way = [asked for asked in self.effects if asked in session.pending]
-        driven = [q for q in launches if not isinstance(q, ChildQuery) and q.id in session.pending]
-        holds = not session.is_terminal and bool(self._thinking or under_way or driven)
+        holds = not session.is_terminal and (self._thinking is not None or self.effects.holds(session.pending))
+        snapshot = None if session.is_terminal else self._snapshot
         commit = Commit(
             session_id=self.id,
             expected=self._committed,
@@ -507,6 +460,7 @@ class Actor:
             hold_ms=self._engine.lease_ms if holds else 0,
             takes=takes,
             writes=self._writes,
+            snapshot=snapshot and self._engine.sealer.seal(self.id, *snapshot),
         )
         try:
             await self._engine.seam(f"before {reason}")
@@ -514,11 +468,11 @@ class Actor:
             await self._engine.seam(f"after {reason}")
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
-        self._committed, self._batch, self._writes = receipt.position, [], []
+        self._committed, self._batch, self._writes, self._snapshot = receipt.position, [], [], None
         self._epoch = receipt.epoch if holds else None
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(self._engine.keep(self))
-        self._launch(launches)
+        self.effects.begin(session)
         if session.is_terminal:
             self._stop()
         self._engine.committed(session)

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.queries import OWN_TOOLS, Failure
+from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Effect
 from holdfast.programs.lua.packages import home
 
 if TYPE_CHECKING:
     from holdfast.cards import CardBox
-
-CARD_TOOL = f"{OWN_TOOLS}card"
 
 
 def card_effect(box: Callable[[], CardBox]) -> Effect:

@@ -16,19 +16,21 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, WakeMessage, decide_start
-from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
-from holdfast.core.events import Event, PausedEvent, RunningEvent
+from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage
+from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
-from holdfast.core.queries import Answer, ChildQuery, Failure, Query, TimerQuery, ToolQuery, Value, kind_of
-from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, Record, StartedRecord
+from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.records import Program, Record, StartedRecord
 from holdfast.core.state import Session, State
 from holdfast.engine.actor import Actor
+from holdfast.engine.children import Children
 from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.minder import Minder
+from holdfast.engine.snapshots import Sealer
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Instance, ProgramKind
+from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, MessageTakenError
@@ -36,9 +38,6 @@ from holdfast.store.errors import LeaseHeldError, MessageTakenError
 log = logging.getLogger("holdfast.engine")
 
 T = TypeVar("T")
-
-CHILD_LOOK_MS = 100
-"""Milliseconds between looks at whether the children that a session waits for need a host."""
 
 RETRIES = 20
 """How often a message is decided again because somebody else wrote first, before that is an error."""
@@ -56,6 +55,8 @@ class Engine:
         self.lease_ms = lease_ms
         self.drivers = Drivers()
         self.minder = minder
+        self.sealer = Sealer()
+        self.children = Children(self)
         self._kinds: dict[str, ProgramKind] = {}
         self._actors: OrderedDict[str, Actor] = OrderedDict()
         self._hot_programs = hot_programs
@@ -113,11 +114,29 @@ class Engine:
             await self._seam(name)
 
     def create(self, session: Session) -> Instance:
-        program = session.started.program if session.started else None
-        kind = self._kinds.get(program.kind) if program else None
-        if program is None or kind is None:
-            raise ProgramNotFoundError(str(program and program.name), "programs of its kind do not run here")
-        return kind.create(session)
+        assert session.started is not None
+        return self._kind(session.started.program).create(session)
+
+    def has_snapshots(self, program: Program) -> bool:
+        """Whether programs of this kind can go on from a snapshot."""
+        return isinstance(self._kind(program), SnapshotKind)
+
+    async def restore(self, session: Session, outcome: int) -> Instance:
+        """The program as it was after its outcome at a position, from its snapshot.
+
+        `SnapshotUnusableError`, with the reason, if it cannot be had.
+        """
+        assert session.started is not None
+        kind = self._kind(session.started.program)
+        assert isinstance(kind, SnapshotKind)
+        state = self.sealer.open(session.id, outcome, await self.store.snapshot(session.id))
+        return kind.restore(session, state)
+
+    def _kind(self, program: Program) -> ProgramKind:
+        kind = self._kinds.get(program.kind)
+        if kind is None:
+            raise ProgramNotFoundError(program.name, f"programs of the kind '{program.kind}' do not run here")
+        return kind
 
     def drives(self, query: Query) -> bool:
         """Whether a query is answered here without a host."""
@@ -154,8 +173,39 @@ class Engine:
         if (due := session.next_due()) is not None:
             self.minder.look_at(due)
         if session.is_terminal and session.started is not None and session.started.parent is not None:
-            self._spawn(self._tell_parent(session, session.started.parent))
+            self.children.tell(session, session.started.parent)
         self._evict()
+
+    def actor(self, session_id: str) -> Actor:
+        """The actor of a session, which may not have looked at it yet."""
+        actor = self._actors.get(session_id)
+        if actor is None:
+            actor = self._actors[session_id] = Actor(self, session_id)
+        else:
+            self._actors.move_to_end(session_id)
+        return actor
+
+    def at_hand(self, session_id: str) -> Session | None:
+        """A session as it is known here, if it is; somebody else may have written to it since."""
+        actor = self._actors.get(session_id)
+        return actor.session if actor is not None and actor.is_loaded else None
+
+    async def known(self, session_id: str) -> Session:
+        """A session as it is now."""
+        actor = self.actor(session_id)
+        try:
+            async with actor.lock:
+                return await actor.refresh()
+        except SessionNotFoundError:
+            self.drop(session_id, only=actor)
+            raise
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something in the background, for as long as the engine is open."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     def report(self, session_id: str, error: BaseException) -> None:
         log.error("session '%s': %s", session_id, error)
@@ -166,7 +216,7 @@ class Engine:
         takes: list[int] = []
         key = ""
         for _ in range(RETRIES):
-            actor = self._actor(session_id)
+            actor = self.actor(session_id)
             try:
                 event = await self._whole(actor, actor.take(message, takes))
                 return msgspec.structs.replace(event, replayed=False) if key else event
@@ -199,11 +249,11 @@ class Engine:
         """
         if not actor.is_under_way and not self.drivers:
             return await work
-        return await asyncio.shield(self._spawn(work))
+        return await asyncio.shield(self.spawn(work))
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
-        actor = self._actor(session_id)
+        actor = self.actor(session_id)
         with contextlib.suppress(StaleError, LeaseHeldError):
             await actor.take(WakeMessage())
             return self.knows(actor.session)
@@ -212,13 +262,13 @@ class Engine:
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
         """Write what the minder decided about a session; False if that was nothing, or somebody was quicker."""
         try:
-            return await self._actor(session_id).write(decided)
+            return await self.actor(session_id).write(decided)
         except (StaleError, LeaseHeldError):
             return False
 
     async def attend(self, session_id: str) -> bool:
         """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
-        actor = self._actor(session_id)
+        actor = self.actor(session_id)
         with contextlib.suppress(StaleError, LeaseHeldError, MessageTakenError, ProgramNotFoundError):
             await self._take_mail(actor)
             await actor.attend()
@@ -227,7 +277,7 @@ class Engine:
 
     def go_on_with(self, session_id: str) -> None:
         """Attend to a session soon."""
-        self._spawn(self.attend(session_id))
+        self.spawn(self.attend(session_id))
 
     async def execute(self, actor: Actor, query: Query) -> None:
         """Run the effect of a query and bring its answer home."""
@@ -235,13 +285,13 @@ class Engine:
         if driver is None:
             return
         try:
-            if query.id not in actor.slotted:
+            if query.id not in actor.effects.slotted:
                 await driver.slots.take()
-                actor.slotted[query.id] = driver
+                actor.effects.slotted[query.id] = driver
             try:
                 given = await self._effect(actor, query, driver)
             finally:
-                if actor.slotted.pop(query.id, None) is not None:
+                if actor.effects.slotted.pop(query.id, None) is not None:
                     driver.slots.give_back()
             if given is not None:
                 await self.deliver(actor.id, FeedMessage([given], driver.name))
@@ -250,42 +300,15 @@ class Engine:
         except HoldfastError as error:
             self.report(actor.id, error)
         finally:
-            if actor.effects.get(query.id) is asyncio.current_task():
-                del actor.effects[query.id]
-                self._spawn(self._let_go(actor))
+            if actor.effects.running.get(query.id) is asyncio.current_task():
+                del actor.effects.running[query.id]
+                self.spawn(self._let_go(actor))
 
     async def _let_go(self, actor: Actor) -> None:
         """Release a session that is held for nothing any more."""
         if actor.lease is not None and not actor.is_under_way:
             with contextlib.suppress(StaleError, HoldfastError):
                 await actor.renew()
-
-    def begin_child(self, parent: str, query: ChildQuery) -> None:
-        """Start the session that a query asks for, or find out what became of it."""
-        self._spawn(self._run_child(parent, query))
-
-    def drop_child(self, parent: Session, asked: str) -> None:
-        """End the session of a query that nobody waits for any more."""
-        self._spawn(self._cancel_child(parent, asked))
-
-    async def end_if_abandoned(self, child_id: str, parent_id: str) -> bool:
-        """End a child whose parent does not wait for it: a process may have died before it could tell it so."""
-        try:
-            row = await self.store.session(parent_id)
-            asked = child_id.removeprefix(f"{parent_id}.")
-            if "child" in row.summary.waiting_for and asked in (await self.store.load(parent_id)).pending:
-                return True
-            await self._cancel_child(await self.store.load(parent_id), asked)
-        except SessionNotFoundError:
-            await self.deliver(child_id, CancelMessage(f"its parent {parent_id} is gone"))
-        return True
-
-    async def _cancel_child(self, parent: Session, asked: str) -> None:
-        reason = f"its parent {parent.id} does not wait for it any more"
-        if isinstance(parent.ended, CancelledRecord):
-            reason = f"its parent {parent.id} was cancelled: {parent.ended.reason or 'no reason was given'}"
-        with contextlib.suppress(HoldfastError):
-            await self.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
 
     async def keep(self, actor: Actor) -> None:
         """Hold a lease, and take the messages that others send meanwhile."""
@@ -323,14 +346,6 @@ class Engine:
         with contextlib.suppress(MessageTakenError):
             await actor.take(WakeMessage(), takes)
 
-    def _actor(self, session_id: str) -> Actor:
-        actor = self._actors.get(session_id)
-        if actor is None:
-            actor = self._actors[session_id] = Actor(self, session_id)
-        else:
-            self._actors.move_to_end(session_id)
-        return actor
-
     def _evict(self) -> None:
         excess = len(self._actors) - self._hot_programs
         if excess <= 0:
@@ -339,17 +354,12 @@ class Engine:
             if not self._actors[session_id].is_busy:
                 self._actors.pop(session_id).forget()
 
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
-
-    async def start(self, session_id: str, started: StartedRecord, wait: float | None = None) -> Event:
+    async def begin(self, session_id: str, started: StartedRecord) -> Event:
+        """Start a session, and say what it says first."""
         check_id(session_id, "session id")
+        await self._kind(started.program).admit(started.program)
         actor = Actor(self, session_id)
-        event = await self._whole(actor, self._begin(actor, started))
-        return await self.until_needed(session_id, event, wait)
+        return await self._whole(actor, self._begin(actor, started))
 
     async def _begin(self, actor: Actor, started: StartedRecord) -> Event:
         event = await actor.begin([started])
@@ -358,7 +368,7 @@ class Engine:
 
     async def resume(self, session_id: str) -> Event:
         for _ in range(RETRIES):
-            actor = self._actor(session_id)
+            actor = self.actor(session_id)
             try:
                 await self._take_mail(actor)
                 await self._whole(actor, actor.attend())
@@ -373,41 +383,6 @@ class Engine:
                 self.drop(session_id, only=actor)
                 raise
         raise ContentionError(session_id, RETRIES)
-
-    async def until_needed(self, session_id: str, event: Event, wait: float | None) -> Event:
-        """Wait while the session goes on by itself."""
-        if not isinstance(event, RunningEvent):
-            return event
-        deadline = None if wait is None else time.monotonic() + wait
-        with self.store.watch(session_id) as changes:
-            while isinstance(event, RunningEvent):
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                actor = self._actor(session_id)
-                async with actor.lock:
-                    await actor.refresh()
-                    event = actor.event()
-                    stuck = actor.is_stuck and (await self.store.session(session_id)).owner is None
-                if stuck or self._waits_for_host_of_child(actor):
-                    break
-                if isinstance(event, RunningEvent):
-                    pause = CHILD_LOOK_MS / 1000 if "child" in event.waits_for else None
-                    await changes.changed(timeout=min((t for t in (left, pause) if t is not None), default=None))
-        return event
-
-    def _waits_for_host_of_child(self, actor: Actor) -> bool:
-        """Whether a session stands still because every child it waits for, or one of theirs, needs a host."""
-        pending = [p.query for p in actor.session.pending.values() if not isinstance(p.query, TimerQuery)]
-        if not pending or not all(isinstance(query, ChildQuery) for query in pending):
-            return False
-        for query in pending:
-            child = self._actors.get(child_session_id(actor.id, query.id))
-            if child is None or not child.is_loaded or child.lock.locked():
-                return False
-            if not isinstance(child.event(), PausedEvent) and not self._waits_for_host_of_child(child):
-                return False
-        return True
 
     async def _post(self, session_id: str, key: str, message: Message, wait: float | None) -> RunningEvent | list[int]:
         """Send a message to the owner, and wait until it is taken.
@@ -436,8 +411,8 @@ class Engine:
         if begun is None:
             return None
         attempt = Attempt(actor.id, query.id, begun)
-        if query.id in actor.recovering:
-            actor.recovering.discard(query.id)
+        if query.id in actor.effects.recovering:
+            actor.effects.recovering.discard(query.id)
             if (given := await driver.recover(query, attempt)) is not None:
                 return given
             fresh = False
@@ -452,49 +427,3 @@ class Engine:
         given = await driver.run(query, attempt)
         await self.seam("after effect")
         return given
-
-    async def _run_child(self, parent: str, query: ChildQuery) -> None:
-        child_id = child_session_id(parent, query.id)
-        try:
-            session = await self.store.load(child_id)
-        except SessionNotFoundError:
-            await self._start_child(child_id, parent, query)
-        except HoldfastError as error:
-            self.report(child_id, error)
-        else:
-            if session.is_terminal:
-                await self._tell_parent(session, Parent(parent, query.id))
-            else:
-                await self.attend(child_id)
-
-    async def _start_child(self, child_id: str, parent: str, query: ChildQuery) -> None:
-        started = decide_start(
-            Program(kind="native", name=query.program, source=query.source),
-            ctx=query.ctx,
-            parent=Parent(parent, query.id),
-            seed=secrets.randbits(53),
-        )
-        try:
-            await self.start(child_id, started, wait=0)
-            await self.end_if_abandoned(child_id, parent)
-        except SessionExistsError:
-            pass  # another process was quicker
-        except HoldfastError as error:
-            failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
-            with contextlib.suppress(HoldfastError):
-                await self.deliver(parent, FeedMessage([Given(failure, query.id)], child_id))
-
-    async def _tell_parent(self, child: Session, parent: Parent) -> None:
-        answer: Answer
-        if isinstance(child.ended, CompletedRecord):
-            answer = Value(value=child.ended.result)
-        else:
-            why = getattr(child.ended, "error", None) or getattr(child.ended, "reason", None) or "no reason given"
-            answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
-        with contextlib.suppress(HoldfastError):
-            await self.deliver(parent.session_id, FeedMessage([Given(answer, parent.query_id)], child.id))
-
-
-def child_session_id(parent: str, asked: str) -> str:
-    """The id of a child session: the same whenever its query is taken up again."""
-    return f"{parent}.{asked}"

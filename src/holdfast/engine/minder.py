@@ -131,7 +131,7 @@ class Minder:
                     await self._try(row.session_id, engine.attend)
         for row in await self._all(engine, SessionFilter(states=[State.RUNNING, State.PAUSED], children=True)):
             if row.owner is None and row.summary.parent is not None:
-                await self._try(row.session_id, partial(engine.end_if_abandoned, parent_id=row.summary.parent))
+                await self._try(row.session_id, partial(engine.children.end_if_abandoned, parent_id=row.summary.parent))
 
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:
         """Expire sessions that were idle for too long, delete ended ones that were kept for long enough."""

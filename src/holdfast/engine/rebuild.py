@@ -5,14 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.core.records import CompletedRecord, Entry, FailedRecord, PausedRecord, Record, RefusedRecord
+from holdfast.core.records import (
+    CompletedRecord,
+    Entry,
+    FailedRecord,
+    LoggedRecord,
+    PausedRecord,
+    Program,
+    Record,
+    RefusedRecord,
+    StartedRecord,
+)
 from holdfast.core.replay import OUTCOMES, Tracker, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
 from holdfast.programs.contract import Asked, Instance, Raised, Replayer, Returned, Step
-from holdfast.programs.errors import DivergenceError
+from holdfast.programs.errors import DivergenceError, InstanceLostError, SnapshotUnusableError
 
 _TOGETHER = 100
 """Steps replayed together: while they are taken, the journal is read on."""
@@ -27,6 +37,11 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | N
             waking = None
         waking = tracker.apply(entry) or waking
     return tracker, waking
+
+
+def last_outcome(entries: Sequence[Entry]) -> int:
+    """The position of the last thing that the program did; 0 if it has not come to anything yet."""
+    return next((entry.position for entry in reversed(entries) if isinstance(entry.record, OUTCOMES)), 0)
 
 
 async def rebuild(
@@ -44,7 +59,7 @@ async def rebuild(
     briefs: list[Any] = []
     replays: list[asyncio.Future[list[Step]]] = []
     outcomes: list[Entry] = []
-    last_outcome = max((entry.position for entry in entries if isinstance(entry.record, OUTCOMES)), default=0)
+    last = last_outcome(entries)
     for entry in entries:
         if isinstance(entry.record, OUTCOMES):
             if step is not None:
@@ -56,7 +71,7 @@ async def rebuild(
         if instance is None:
             instance = create(tracker.session)
             replayer = instance if isinstance(instance, Replayer) else None
-        if waking is not None and entry.position < last_outcome:
+        if waking is not None and entry.position < last:
             if replayer is not None:
                 briefs.append(replayer.brief(waking))
                 if len(briefs) == _TOGETHER:
@@ -76,6 +91,48 @@ async def rebuild(
     return tracker, unfinished, instance
 
 
+class Programs(Protocol):
+    """Where programs come from."""
+
+    def create(self, session: Session) -> Instance: ...
+    def has_snapshots(self, program: Program) -> bool: ...
+    async def restore(self, session: Session, outcome: int) -> Instance: ...
+
+
+class Revival:
+    """How the program of one session comes back: from its snapshot, where there is one that fits; else by replay."""
+
+    def __init__(self, session_id: str, programs: Programs) -> None:
+        self._session_id = session_id
+        self._programs = programs
+        self.why = ""
+        """Why the program was run again although it has snapshots, until the journal says so."""
+
+    async def revive(self, entries: Sequence[Entry]) -> tuple[Tracker, Waking | None, Instance]:
+        """As `rebuild`; by the snapshot, where there is one that fits."""
+        outcome = last_outcome(entries)
+        if outcome and not self.why and self._has_snapshots(entries[0]):
+            tracker, waking = fold(self._session_id, entries)
+            try:
+                return tracker, waking, await self._programs.restore(tracker.session, outcome)
+            except SnapshotUnusableError as error:
+                self.why = error.why
+        return await rebuild(self._session_id, entries, self._programs.create)
+
+    def _has_snapshots(self, first: Entry) -> bool:
+        return isinstance(first.record, StartedRecord) and self._programs.has_snapshots(first.record.program)
+
+    def lost(self, error: InstanceLostError) -> None:
+        """A program is lost; perhaps because of its snapshot, which is then not tried again."""
+        if isinstance(error, SnapshotUnusableError):
+            self.why = error.why
+
+    def said(self) -> list[Record]:
+        """What the journal is to say about it, once."""
+        why, self.why = self.why, ""
+        return [LoggedRecord(message=f"the program was rebuilt by replay: {why}", source="holdfast")] if why else []
+
+
 def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
     """Wake a program as its journal says."""
     if waking.refusal is not None:
@@ -87,7 +144,7 @@ def _compare(session: Session, entry: Entry, step: Step) -> None:
     record = entry.record
     match record, step:
         case PausedRecord(), Asked():
-            withdrawn = {asked for asked in step.withdrawn if asked in session.pending}
+            withdrawn = {asked for asked in step.withdrawn if _waited(session, asked, entry)}
             if _same(record.queries, step.queries) and set(record.withdrawn) == withdrawn:
                 return
         case RefusedRecord(), Asked():
@@ -102,6 +159,15 @@ def _compare(session: Session, entry: Entry, step: Step) -> None:
             pass
     where = step.where if isinstance(step, Asked) else ""
     raise DivergenceError(session.id, entry.position, _told(record), _told(step), where)
+
+
+def _waited(session: Session, asked: str, entry: Entry) -> bool:
+    """Whether a query was waited for when the program went on at an entry; the session may know more by now."""
+    settled = session.settled.get(asked)
+    if settled is not None:
+        return settled.position > entry.position
+    gone = entry.record.withdrawn if isinstance(entry.record, PausedRecord) else []
+    return asked in session.pending or asked in gone
 
 
 def _same(recorded: object, now: object) -> bool:

@@ -21,18 +21,22 @@ from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.summary import summarize
 from holdfast.core.values import Json
-from holdfast.engine.card_tool import CARD_TOOL, card_effect, own_box
+from holdfast.engine.card_tool import card_effect, own_box
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Probe, Recovery
 from holdfast.engine.engine import Engine, Seam
 from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
+from holdfast.engine.hosting import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.minder import Minder
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.finding import find_program
+from holdfast.programs.keeping import CARD_TOOL
 from holdfast.programs.lua.kind import LuaKind
 from holdfast.programs.lua.source import KIND as LUA
 from holdfast.programs.lua.source import budget_in
 from holdfast.programs.native import NativeKind
 from holdfast.programs.registry import Function, Strategy
+from holdfast.programs.sandbox.kind import PythonKind
+from holdfast.programs.sandbox.source import KIND as PYTHON
 from holdfast.store import open_store
 from holdfast.store.contract import Commit, SessionFilter, SessionPage, Store
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
@@ -60,6 +64,7 @@ class Holdfast:
         self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
         self.add_kind(NativeKind())
         self.add_kind(LuaKind())
+        self.add_kind(PythonKind())
         self.drive(CARD_TOOL, card_effect(own_box), recovery="idempotent")
 
     async def __aenter__(self) -> Self:
@@ -84,9 +89,10 @@ class Holdfast:
         `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
         """
         found = find_program(program)
-        limits = budget_in(ctx) if budget is None and found.kind == LUA else _budget(budget)
+        limits = budget_in(ctx) if budget is None and found.kind in (LUA, PYTHON) else _budget(budget)
         started = decide_start(found, ctx=ctx, budget=limits, prices=prices, seed=secrets.randbits(53))
-        return await self._engine.start(id or new_session_id(), started, wait)
+        session_id = id or new_session_id()
+        return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
 
     async def feed(
         self,
@@ -99,10 +105,11 @@ class Holdfast:
     ) -> Event:
         """Answer one query, or several at once by their ids: all answers are taken, or none.
 
-        An answer is a value, or a `Failure`; a `Given` carries usage too. A bare answer goes to the only pending query.
+        An answer is a value, or a `Failure`; a `Given` carries usage too. A bare answer goes to the only open query.
+        Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
+        checked before the first is taken.
         """
-        event = await self._engine.deliver(session_id, FeedMessage(_given(answers, usage), by), wait)
-        return await self._engine.until_needed(session_id, event, wait)
+        return await feed(self._engine, session_id, FeedMessage(_given(answers, usage), by), wait)
 
     async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         """End a session, and the children it waits for."""
@@ -114,11 +121,12 @@ class Holdfast:
         return event
 
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
-        """What a session looks like now: phase, metrics, pending queries, who owns it."""
+        """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
         wanted = parse_pending_filter(pending)
         row = await self.store.session(session_id)
         session = await self.store.load(session_id)
-        shown = snapshot(session, self._engine.now(), pending_filter=wanted, include_history=history)
+        below = await pending_below(self.store, session) if wanted is not None else {}
+        shown = snapshot(session, self._engine.now(), pending_filter=wanted, include_history=history, below=below)
         shown["position"] = session.position
         shown["owner"] = row.owner
         if session.is_terminal:
@@ -181,12 +189,12 @@ class Holdfast:
         except HoldfastError:
             await self.delete(new_id)  # a fork that cannot go on is of no use to anybody
             raise
-        return await self._engine.until_needed(new_id, event, wait)
+        return await until_needed(self._engine, new_id, event, wait)
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
         """Go on with a session here: take over what a process that is gone has left, and say what it needs."""
         event = await self._engine.resume(session_id)
-        return await self._engine.until_needed(session_id, event, wait)
+        return await until_needed(self._engine, session_id, event, wait)
 
     async def delete(self, session_id: str) -> None:
         """Remove a session with everything that belongs to it. Its id is not used again."""
@@ -255,7 +263,7 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
 
 
 def _given(answers: Answers, usage: Usage | None) -> list[Given]:
-    by_id = [key for key in answers if _looks_like_query(key)] if isinstance(answers, Mapping) else []
+    by_id = [key for key in answers if is_query_path(key)] if isinstance(answers, Mapping) else []
     if not by_id:
         return [_one(answers, None, usage)]
     if len(by_id) < len(answers):
@@ -266,10 +274,6 @@ def _given(answers: Answers, usage: Usage | None) -> list[Given]:
     if usage is not None and len(by_id) > 1:
         raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with Given(…)")
     return [_one(answer, asked, usage) for asked, answer in answers.items()]
-
-
-def _looks_like_query(key: object) -> bool:
-    return isinstance(key, str) and key.startswith("q-") and key[2:].isdigit()
 
 
 def _one(answer: Any, asked: str | None, usage: Usage | None) -> Given:

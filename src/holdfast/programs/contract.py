@@ -31,6 +31,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[Note] = []
     where: str = ""
     """The place in the program's source that asked, for people."""
+    snapshot: bytes | None = None
+    """The program as it waits, from which it can go on in any process; None where its kind has no such thing."""
 
 
 class Returned(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +93,10 @@ class ProgramKind(Protocol):
         """Whether the program can be run in this process."""
         ...
 
+    async def admit(self, program: Program) -> None:
+        """Raise, with all that is wrong, if no session of this program should be started."""
+        ...
+
     def create(self, session: Session) -> Instance:
         """A new instance for a session that has started, not yet resumed.
 
@@ -101,4 +107,16 @@ class ProgramKind(Protocol):
 
     def close(self) -> None:
         """Let go of whatever the kind holds."""
+        ...
+
+
+@runtime_checkable
+class SnapshotKind(ProgramKind, Protocol):
+    """A kind whose instances say what they are when they wait, so that they need not be run again to be rebuilt."""
+
+    def restore(self, session: Session, snapshot: bytes) -> Instance:
+        """The instance that waits as it did when it gave this snapshot.
+
+        Raises `SnapshotUnusableError`, now or when the instance is resumed, if it cannot be had.
+        """
         ...

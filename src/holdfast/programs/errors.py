@@ -63,5 +63,12 @@ class InstanceLostError(HoldfastError):
 
     def __init__(self, why: str, *, is_suspect: bool = False) -> None:
         super().__init__(f"the program has to be rebuilt: {why}")
+        self.why = why
         self.is_suspect = is_suspect
         """Whether the program's own step may be the cause."""
+
+
+class SnapshotUnusableError(InstanceLostError):
+    """A snapshot cannot be gone on from. The program is rebuilt by running it again."""
+
+    kind = "snapshot_unusable"

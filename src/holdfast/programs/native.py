@@ -68,6 +68,9 @@ class NativeKind:
             return False
         return True
 
+    async def admit(self, program: Program) -> None:
+        resolve(program)
+
     def create(self, session: Session) -> NativeInstance:
         if session.started is None:
             raise ValueError(f"session '{session.id}' has not started")

@@ -1,0 +1,135 @@
+"""Child sessions: begun, taken up again, ended, and what became of them told to the parents that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from holdfast.core.budget import for_child
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
+from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
+from holdfast.core.queries import Answer, ChildQuery, Failure, Value
+from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
+from holdfast.core.state import Session
+from holdfast.programs.finding import child_program
+from holdfast.programs.lua.source import budget_in
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+
+class Children:
+    """The children of the sessions of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._busy: dict[str, asyncio.Task[None]] = {}
+        """What is being done about a child here."""
+        self.stuck: dict[str, str] = {}
+        """Why a child could not go on, the last time that was tried here."""
+
+    def take_up(self, parent: str, query: ChildQuery) -> None:
+        """Start the session that a query asks for; or go on with it, or tell its parent what became of it."""
+        child_id = child_session_id(parent, query.id)
+        if child_id not in self._busy:
+            self._do(child_id, self._take_up(child_id, parent, query))
+
+    def tell(self, child: Session, parent: Parent) -> None:
+        """Tell a parent that its child has ended."""
+        self._do(child.id, self._tell(child, parent))
+
+    def drop(self, parent: Session, asked: str) -> None:
+        """End the session of a query that nobody waits for any more."""
+        self._engine.spawn(self._cancel(parent, asked))
+
+    async def end_if_abandoned(self, child_id: str, parent_id: str) -> bool:
+        """End a child whose parent does not wait for it: a process may have died before it could tell it so."""
+        asked = child_id.removeprefix(f"{parent_id}.")
+        try:
+            parent = await self._engine.known(parent_id)
+            if asked not in parent.pending:
+                await self._cancel(parent, asked)
+        except SessionNotFoundError:
+            await self._engine.deliver(child_id, CancelMessage(f"its parent {parent_id} is gone"))
+        return True
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _do(self, child_id: str, work: Coroutine[Any, Any, None]) -> None:
+        def forget(done: asyncio.Task[None]) -> None:
+            if self._busy.get(child_id) is done:
+                del self._busy[child_id]
+
+        task = self._busy[child_id] = self._engine.spawn(work)
+        task.add_done_callback(forget)
+
+    async def _take_up(self, child_id: str, parent: str, query: ChildQuery) -> None:
+        store = self._engine.store
+        try:
+            if (await store.session(child_id)).summary.state.is_terminal:
+                await self._tell(await store.load(child_id), Parent(parent, query.id))
+            else:
+                await self._engine.attend(child_id)
+            self.stuck.pop(child_id, None)
+        except SessionNotFoundError:
+            await self._start(child_id, parent, query)
+        except HoldfastError as error:
+            if self.stuck.get(child_id) != str(error):  # it is tried again and again, and said once
+                self._engine.report(child_id, error)
+            self.stuck[child_id] = str(error)
+
+    async def _start(self, child_id: str, parent: str, query: ChildQuery) -> None:
+        engine = self._engine
+        try:
+            await engine.begin(child_id, _started(await engine.known(parent), query, engine.now()))
+            await self.end_if_abandoned(child_id, parent)
+        except SessionExistsError:
+            pass  # another process was quicker
+        except HoldfastError as error:
+            failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
+            with contextlib.suppress(HoldfastError):
+                await engine.deliver(parent, FeedMessage([Given(failure, query.id)], child_id))
+
+    async def _tell(self, child: Session, parent: Parent) -> None:
+        answer: Answer
+        if isinstance(child.ended, CompletedRecord):
+            answer = Value(value=child.ended.result)
+        else:
+            why = getattr(child.ended, "error", None) or getattr(child.ended, "reason", None) or "no reason given"
+            answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
+        told = Given(answer, parent.query_id, child.metrics.usage())
+        with contextlib.suppress(HoldfastError):
+            await self._engine.deliver(parent.session_id, FeedMessage([told], child.id))
+
+    async def _cancel(self, parent: Session, asked: str) -> None:
+        reason = f"its parent {parent.id} does not wait for it any more"
+        if isinstance(parent.ended, CancelledRecord):
+            reason = f"its parent {parent.id} was cancelled: {parent.ended.reason or 'no reason was given'}"
+        with contextlib.suppress(HoldfastError):
+            await self._engine.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
+
+
+def child_session_id(parent: str, asked: str) -> str:
+    """The id of a child session: the same whenever its query is taken up again."""
+    return f"{parent}.{asked}"
+
+
+def _started(parent: Session, query: ChildQuery, now: int) -> StartedRecord:
+    """How a child begins: with the program found now, and with what is left of its parent's budget now."""
+    assert parent.started is not None
+    if query.program_kind == "any":
+        program = child_program(query.program, parent.started.program)
+    else:
+        program = Program(kind="native", name=query.program, source=query.source)
+    own = None if program.kind == "native" else budget_in(query.ctx)
+    return decide_start(
+        program,
+        ctx=query.ctx,
+        budget=for_child(parent, own, now),
+        prices=parent.started.prices,
+        parent=Parent(parent.id, query.id),
+        seed=secrets.randbits(53),
+    )

@@ -1,39 +1,39 @@
-"""`ctx`: everything a native strategy may ask, know and say."""
+"""`ctx`: everything a native strategy may ask, know, say and keep."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from holdfast.core.budget import Remaining
-from holdfast.core.limits import DEFAULT_MAX_TOKENS
-from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, TimerQuery, ToolQuery
-from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
-from holdfast.core.values import Json, checked, own_copy, own_copy_of, repaired
-from holdfast.programs.registry import Function, Strategy, find
+from holdfast.core.records import LoggedRecord, ProgressedRecord
+from holdfast.core.values import Json, checked, own_copy, repaired
+from holdfast.programs import reading
+from holdfast.programs.asking import Asking
+from holdfast.programs.keeping import STATE_TOOL, CardBook, StateArea, Stats
 
 if TYPE_CHECKING:
-    from holdfast.programs.native import NativeInstance, QueryFuture
+    from holdfast.programs.native import NativeInstance
 
-STATE_TOOL = "holdfast.state"
-"""The tool behind `ctx.state`; the engine answers it from the store, in the transaction that records the answer."""
+__all__ = ["STATE_TOOL", "Context"]
 
 
-class Context:
+class Context(Asking):
     """What a strategy is given. Questions are futures: `await` one, or pass several to `asyncio.gather`."""
 
     def __init__(self, run: NativeInstance) -> None:
+        super().__init__(run)
         started = run.session.started
-        self._run = run
         self.data: Json = own_copy(started.ctx) if started else None
         """What the session was started with."""
         self.random = random.Random(started.seed if started else 0)
         """A generator that gives the same numbers in every replay."""
         self.stats = Stats(run)
         self.state = StateArea(run, started.program.name if started else "default")
+        self.card = CardBook(run)
 
     @property
     def session_id(self) -> str:
@@ -54,60 +54,6 @@ class Context:
     def __getitem__(self, key: str) -> Json:
         return self.data[key]
 
-    # --- questions ---------------------------------------------------------------------------------
-
-    def llm(
-        self,
-        prompt: str,
-        *,
-        system: str | None = None,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        grounded: bool = False,
-        underspecified: bool = False,
-        timeout_ms: int | None = None,
-        **options: Json,
-    ) -> QueryFuture:
-        """Ask a language model; the answer is its text. Other options are passed on to whoever answers.
-
-        With `timeout_ms`, an answer that does not come in time is a failure with the code `timeout`.
-        """
-        query = LlmQuery(
-            prompt=prompt,
-            system=system,
-            max_tokens=max_tokens,
-            grounded=grounded,
-            underspecified=underspecified,
-            timeout_ms=timeout_ms,
-            options=options,
-        )
-        return self._run.ask(query)
-
-    def llm_batch(self, items: Sequence[str | Mapping[str, Json]]) -> asyncio.Future[list[Any]]:
-        """Ask several prompts in one pause, for a list of answers. Items are prompts, or `llm`'s arguments."""
-        queries = [_item(item) for item in items]
-        if not queries:
-            done: asyncio.Future[list[Any]] = self._run.loop.create_future()
-            done.set_result([])
-            return done
-        return asyncio.gather(*(self._run.ask(query) for query in queries))
-
-    def ask(self, prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> QueryFuture:
-        """Ask a person."""
-        return self._run.ask(HumanQuery(prompt=prompt, choices=list(choices), timeout_ms=timeout_ms))
-
-    def tool(self, name: str, /, **arguments: Json) -> QueryFuture:
-        """Call a tool; whoever drives it, or anyone else, answers. To wait only so long, use `asyncio.timeout`."""
-        return self._run.ask(ToolQuery(name=name, arguments=arguments))
-
-    def sleep(self, seconds: float) -> QueryFuture:
-        """Wait, however often the process is restarted meanwhile."""
-        return self._run.ask(TimerQuery(delay_ms=max(0, round(seconds * 1000))))
-
-    def child(self, program: Strategy | Function | str, ctx: Json = None) -> QueryFuture:
-        """Run another program as a session of its own; the answer is its result, or its failure."""
-        found = find(program).program
-        return self._run.ask(ChildQuery(program=found.name, source=found.source, ctx=ctx))
-
     # --- what it may know --------------------------------------------------------------------------
 
     def now(self) -> float:
@@ -122,6 +68,11 @@ class Context:
         """What is left of the session's budget; None if it has none."""
         return self._run.remaining
 
+    def budget_check(self) -> bool:
+        """Whether there is something left of every limit that is set; True without a budget."""
+        left = self._run.remaining
+        return left is None or all(limit is None or limit > 0 for limit in msgspec.structs.astuple(left))
+
     # --- what it may say ---------------------------------------------------------------------------
 
     def log(self, message: object, level: str = "info") -> None:
@@ -133,60 +84,14 @@ class Context:
         progress = ProgressedRecord(step=step, total=total, message=message and repaired(message))
         self._run.notes.append(checked(progress, "progress"))
 
+    # --- reading what models write -----------------------------------------------------------------
 
-class Stats:
-    """Figures a strategy records about itself; the last value of a key counts."""
-
-    def __init__(self, run: NativeInstance) -> None:
-        self._run = run
-
-    def record(self, key: str, value: Json) -> None:
-        self._run.notes.append(own_copy_of(checked(StatRecord(key=key, value=value), "stat")))
-
-
-class StateArea:
-    """Durable values under keys, shared by all sessions that use the namespace (the strategy's name, unless chosen)."""
-
-    def __init__(self, run: NativeInstance, namespace: str) -> None:
-        self._run = run
-        self._namespace = namespace
-
-    def __call__(self, namespace: str) -> StateArea:
-        """The values of another namespace."""
-        return StateArea(self._run, namespace)
-
-    def _ask(self, op: str, **arguments: Json) -> QueryFuture:
-        return self._run.ask(
-            ToolQuery(name=STATE_TOOL, arguments={"op": op, "namespace": self._namespace, **arguments})
-        )
-
-    async def get(self, key: str, default: Json = None) -> Json:
-        item = await self._ask("get", key=key)
-        return item["value"] if item["version"] else default
-
-    async def set(self, key: str, value: Json) -> None:
-        await self._ask("put", key=key, value=value)
-
-    async def delete(self, key: str) -> bool:
-        deleted: bool = await self._ask("delete", key=key)
-        return deleted
-
-    async def keys(self, prefix: str = "") -> list[str]:
-        found: list[str] = await self._ask("list", prefix=prefix)
-        return found
-
-    async def update(self, key: str, change: Callable[[Json], Json], default: Json = None) -> Json:
-        """Replace a value by a function of it, atomically against all other sessions and processes."""
-        while True:
-            item = await self._ask("get", key=key)
-            value = change(item["value"] if item["version"] else default)
-            if await self._ask("put", key=key, value=value, expected=item["version"]):
-                return value
-
-
-def _item(item: str | Mapping[str, Json]) -> LlmQuery:
-    if isinstance(item, str):
-        return LlmQuery(prompt=item)
-    given = dict(item)
-    known = {name: given.pop(name) for name in LlmQuery.__struct_fields__ if name in given and name != "options"}
-    return LlmQuery(**known, options={**given.pop("options", {}), **given})
+    json_extract = staticmethod(reading.json_extract)
+    match_enum = staticmethod(reading.match_enum)
+    match_bool = staticmethod(reading.match_bool)
+    parse_score = staticmethod(reading.parse_score)
+    parse_number = staticmethod(reading.parse_number)
+    vote = staticmethod(reading.vote)
+    chunk = staticmethod(reading.chunk)
+    fingerprint = staticmethod(reading.fingerprint)
+    tuning = staticmethod(reading.tuning)

@@ -24,11 +24,12 @@ run: setup  ## see it work: a session killed half-way and resumed, on an embedde
 test: setup  ## the whole test suite
 	$(BIN)/pytest -n $${HOLDFAST_TEST_WORKERS:-auto}
 
-check: setup  ## format, lint, types, layers
+check: setup  ## format, lint, types, layers, bundled strategies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/holdfast check src/holdfast/strategies/library/*.py
 
 format: setup  ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -43,8 +44,9 @@ soak: setup  ## the long runs: writers killed at random for 30 s on SQLite and P
 conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)
 	$(BIN)/python -m tests.serve.conformance.run
 
-docs: setup  ## check that every link and every code block in docs/ and README.md holds
-	$(BIN)/pytest tests/test_docs.py
+docs: setup  ## write the pages about strategies; check links, code blocks and generated pages of docs/ and README.md
+	$(BIN)/python -m holdfast.strategies.pages docs/strategies
+	$(BIN)/pytest tests/test_docs.py tests/programs/api/test_page.py tests/strategies/test_pages.py
 
 clean:  ## remove the virtual environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,5 +1,17 @@
-"""Assertions in the shipped kit are shown in full, as those in test files are."""
+"""For all tests: a home of their own, and assertions of the shipped kit shown in full."""
+
+from collections.abc import Iterator
 
 import pytest
 
 pytest.register_assert_rewrite("holdfast.testing")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keys, cards and packages of whoever runs the tests are neither used nor changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_HOME", str(tmp_path_factory.mktemp("home")))
+        for name in ("HOLDFAST_SNAPSHOT_KEY", "HOLDFAST_STRATEGIES_PATH"):
+            patch.delenv(name, raising=False)
+        yield

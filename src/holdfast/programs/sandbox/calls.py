@@ -1,0 +1,409 @@
+"""The host functions of sandboxed Python: exactly what a strategy may call. Each says what it comes to: a value at
+once, or queries to wait for.
+
+The names, parameters and meanings are those of the table in `holdfast.programs.api`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, tzinfo
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.budget import Remaining
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.limits import DEFAULT_MAX_TOKENS
+from holdfast.core.queries import (
+    OWN_TOOLS,
+    Answer,
+    ChildQuery,
+    Failure,
+    HumanQuery,
+    LlmQuery,
+    Query,
+    TimerQuery,
+    ToolQuery,
+    Value,
+    check_query,
+)
+from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
+from holdfast.core.values import Json, checked, encode, repaired
+from holdfast.programs import parameters, reading
+from holdfast.programs.contract import Note
+from holdfast.programs.keeping import CARD_TOOL, STATE_TOOL
+from holdfast.programs.sandbox.frame import Joint
+from holdfast.programs.sandbox.limits import MAX_ASKED_BYTES, MAX_FIGURE_BYTES, MAX_NOTED_CHARS, MAX_NOTES
+from holdfast.programs.sandbox.values import Payload, failure_of, kept, measured, raised, returned
+
+
+class Known(NamedTuple):
+    """What a program may know in one step; the same in every replay of it."""
+
+    at: int
+    """Unix milliseconds when it was woken."""
+    seed: int
+    llm_calls: int
+    left: Remaining | None
+    namespace: str
+
+
+class Give(NamedTuple):
+    """A call that has its value at once."""
+
+    value: object
+
+
+class Wait(NamedTuple):
+    """A call that waits for the answers to these queries."""
+
+    queries: Sequence[Query]
+    detail: Json = None
+
+
+class Host:
+    """The host functions, during one step of one program."""
+
+    def __init__(self, known: Known, figures: dict[str, Json], suspensions: int) -> None:
+        self.known = known
+        self.figures = figures
+        self.suspensions = suspensions
+        """Calls so far, in the whole life of the program; this one included."""
+        self.notes: list[Note] = []
+        self._noted_chars = 0
+        self._is_told = False
+        self._asked_bytes = 0
+        self._figure_bytes = measured(figures, "stats")
+
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Give | Wait:
+        """Make a call. Raises `TypeError`, `ValueError` or `InvalidValueError` if it is made wrongly."""
+        asked_bytes = self._asked_bytes
+        if measured((args, kwargs), _shown(name), is_text=name == "log") > MAX_ASKED_BYTES:
+            raise ValueError(f"{_shown(name)}: the arguments are more than {MAX_ASKED_BYTES} bytes")
+        try:
+            came: Give | Wait = FUNCTIONS[name](self, *args, **kwargs)
+            if isinstance(came, Wait):
+                for query in came.queries:
+                    check_query(query)
+            return came
+        except (ValueError, InvalidValueError):
+            self._asked_bytes = asked_bytes
+            raise
+        except TypeError:
+            self._asked_bytes = asked_bytes
+            try:  # Python's own words about arguments name our methods
+                _SIGNATURES[name].bind(self, *args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{_shown(name)}: {error}") from None
+            raise
+
+    def _book(self, what: str, *asked: object) -> None:
+        """Count what a question holds. The same text may be in thousands of them, and is written out in each."""
+        self._asked_bytes += measured(asked, what)
+        if self._asked_bytes > MAX_ASKED_BYTES:
+            raise ValueError(f"{what}: the questions of one pause are more than {MAX_ASKED_BYTES} bytes")
+
+    # --- questions ---------------------------------------------------------------------------------
+
+    def llm(
+        self,
+        prompt: str,
+        *,
+        system: str | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        grounded: bool = False,
+        underspecified: bool = False,
+        timeout_ms: int | None = None,
+        **options: Json,
+    ) -> Wait:
+        self._book("llm", prompt, system, options)
+        query = LlmQuery(
+            prompt=_text(prompt, "llm: prompt"),
+            system=system,
+            max_tokens=max_tokens,
+            grounded=grounded,
+            underspecified=underspecified,
+            timeout_ms=timeout_ms,
+            options=kept(options, "llm: options"),
+        )
+        return Wait([_typed(query, "llm")])
+
+    def llm_batch(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> Give | Wait:
+        if not isinstance(items, list | tuple):
+            raise TypeError(f"llm_batch: items must be a list of prompts or dicts, got {type(items).__name__}")
+        queries: list[Query] = []
+        for number, item in enumerate(items, 1):
+            given = {"prompt": item} if isinstance(item, str) else item
+            if not isinstance(given, dict) or not isinstance(given.get("prompt"), str):
+                raise TypeError(f"llm_batch: item {number} must be a prompt, or a dict with the key 'prompt'")
+            queries += self.llm(**{**options, **given}).queries
+        return Wait(queries) if queries else Give([])
+
+    def ground(self, claim: str, **options: Json) -> Wait:
+        return self.llm(claim, **{**options, "grounded": True})
+
+    def specify(self, prompt: str, **options: Json) -> Wait:
+        return self.llm(prompt, **{**options, "underspecified": True})
+
+    def ask(self, prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> Wait:
+        self._book("ask", prompt, choices)
+        query = HumanQuery(prompt=_text(prompt, "ask: prompt"), choices=list(choices), timeout_ms=timeout_ms)
+        return Wait([_typed(query, "ask")])
+
+    def tool(self, name: str, /, **arguments: Json) -> Wait:
+        if _text(name, "tool: name").startswith(OWN_TOOLS):
+            raise ValueError(f"tool: names that begin with '{OWN_TOOLS}' belong to Holdfast")
+        self._book("tool", name, arguments)
+        return Wait([ToolQuery(name=name, arguments=kept(arguments, "tool: arguments"))])
+
+    def sleep(self, seconds: float) -> Wait:
+        if type(seconds) not in (int, float) or not seconds >= 0:
+            raise ValueError(f"sleep: seconds must be a number, 0 or more, got {str(seconds)[:40]}")
+        return Wait([TimerQuery(delay_ms=round(min(seconds, 1e12) * 1000))])
+
+    def child(self, program: str, ctx: Json = None) -> Wait:
+        return Wait([self._child(program, ctx, "child")])
+
+    def fork(self, strategies: Sequence[str], ctx: Json, *, on_error: str = "skip") -> Wait:
+        if not isinstance(strategies, list | tuple) or not strategies:
+            raise TypeError("fork: strategies must be a list of names, and not empty")
+        if on_error not in ("skip", "abort"):
+            raise ValueError(f"fork: on_error must be 'skip' or 'abort', got {on_error!r}")
+        queries = [self._child(name, ctx, "fork") for name in strategies]
+        return Wait(queries, {"names": list(strategies), "on_error": on_error})
+
+    def _child(self, program: object, ctx: Json, what: str) -> ChildQuery:
+        name = _text(program, f"{what}: strategy")
+        self._book(what, name, ctx)
+        return ChildQuery(program=name, ctx=kept(ctx, f"{what}: ctx"), program_kind="any")
+
+    # --- what the engine answers -------------------------------------------------------------------
+
+    def state(self, op: str, *, namespace: str | None = None, **arguments: Json) -> Wait:
+        if "key" in arguments:
+            _text(arguments["key"], "state: key")
+        where = self.known.namespace if namespace is None else _text(namespace, "state: namespace")
+        asked = kept(arguments, "state: value")
+        return Wait([ToolQuery(name=STATE_TOOL, arguments={"op": op, "namespace": where, **asked})])
+
+    def card(self, op: str, **arguments: Json) -> Wait:
+        asked = {name: value for name, value in kept(arguments, f"card.{op}").items() if value is not None}
+        return Wait([ToolQuery(name=CARD_TOOL, arguments={"op": op, "now": self.known.at / 1000, **asked})])
+
+    # --- what it may know --------------------------------------------------------------------------
+
+    def now(self) -> Give:
+        return Give(self.known.at / 1000)
+
+    def uuid(self) -> Give:
+        digest = blake2b(b"%d/%d" % (self.known.seed, self.suspensions), digest_size=16, person=b"holdfast-uuid")
+        return Give(str(UUID(bytes=digest.digest(), version=4)))
+
+    def budget_remaining(self) -> Give:
+        left = self.known.left
+        if left is None:
+            return Give(None)
+        return Give({"llm_calls": left.llm_calls, "elapsed_ms": left.elapsed_ms, "tokens": left.tokens})
+
+    def budget_check(self) -> Give:
+        left = self.known.left
+        limits = [] if left is None else [limit for limit in msgspec.structs.astuple(left) if limit is not None]
+        return Give(all(limit > 0 for limit in limits))
+
+    # --- what it may say ---------------------------------------------------------------------------
+
+    def log(self, message: object, level: str = "info") -> Give:
+        self._note(LoggedRecord(message=repaired(str(message)), level=_text(level, "log: level")), "log line")
+        return Give(None)
+
+    def progress(self, step: int, total: int, message: str | None = None) -> Give:
+        told = None if message is None else repaired(_text(message, "progress: message"))
+        self._note(ProgressedRecord(step=step, total=total, message=told), "progress")
+        return Give(None)
+
+    def _note(self, said: LoggedRecord | ProgressedRecord, what: str) -> None:
+        """Keep what the program says, as long as it is not too much for a journal."""
+        if self._has_room(measured((said.message, getattr(said, "level", "")), what)):
+            self.notes.append(checked(said, what))
+        elif self._is_told:
+            return
+        else:
+            self._is_told = True
+            told = f"… and more; {MAX_NOTES} lines and {MAX_NOTED_CHARS} characters of one step are kept"
+            self.notes.append(LoggedRecord(message=told, level="warn", source="holdfast"))
+
+    def _has_room(self, chars: int) -> bool:
+        self._noted_chars += chars
+        return len(self.notes) < MAX_NOTES and self._noted_chars <= MAX_NOTED_CHARS
+
+    def stats(self, op: str, key: str = "", value: Json = None) -> Give:
+        match op:
+            case "record":
+                figure = StatRecord(key=_text(key, "stats.record: key"), value=kept(value, "stats.record: value"))
+                size = measured((figure.key, figure.value), "stats.record")
+                before = measured((key, self.figures[key]), "stats.record") if key in self.figures else 0
+                if self._figure_bytes + size - before > MAX_FIGURE_BYTES or not self._has_room(size):
+                    raise ValueError(f"stats.record: more than {MAX_FIGURE_BYTES} bytes in one session, or too often")
+                self._figure_bytes += size - before
+                self.figures[figure.key] = figure.value
+                self.notes.append(figure)
+                return Give(None)
+            case "get":
+                return Give(self.figures.get(_text(key, "stats.get: key")))
+            case _:
+                return Give(self.known.llm_calls)
+
+
+def _reader(function: Callable[..., Any]) -> Callable[..., Give]:
+    def read(host: Host, *args: Any, **kwargs: Any) -> Give:
+        return Give(function(*args, **kwargs))
+
+    read.__signature__ = _with_host(function)  # type: ignore[attr-defined]
+    return read
+
+
+def _with_host(function: Callable[..., Any]) -> inspect.Signature:
+    own = inspect.signature(function)
+    host = inspect.Parameter("host", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [
+        each.replace(kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        else each
+        for each in own.parameters.values()
+    ]
+    return own.replace(parameters=[host, *parameters])
+
+
+OF_MODELS = frozenset(["llm", "llm_batch", "ground", "specify"])
+"""Functions whose answers are texts."""
+
+AWAITABLE = "_async"
+"""What the names of functions end with whose calls are awaited."""
+
+_WAITING = ("llm", "ask", "tool", "sleep", "child")
+
+READERS = ("json_extract", "match_enum", "match_bool", "parse_score", "vote", "chunk", "fingerprint", "tuning")
+
+PRIVATE = "_holdfast_"
+"""What the names of functions begin with that only our own prelude calls."""
+
+FUNCTIONS: dict[str, Callable[..., Give | Wait]] = {
+    **{name: getattr(Host, name) for name in (*_WAITING, "llm_batch", "ground", "specify", "fork")},
+    **{name: getattr(Host, name) for name in ("now", "uuid", "budget_remaining", "budget_check", "log", "progress")},
+    **{name: _reader(getattr(reading, name)) for name in READERS},
+    "parameters": _reader(parameters.filled),
+    **{f"{name}{AWAITABLE}": getattr(Host, name) for name in _WAITING},
+    **{f"{PRIVATE}{name}": getattr(Host, name) for name in ("state", "card", "stats")},
+    **{f"{PRIVATE}{name}": _reader(getattr(reading, name)) for name in ("as_text", "parse_number")},
+}
+"""All that a program can call, by name."""
+
+_SIGNATURES = {name: inspect.signature(function) for name, function in FUNCTIONS.items()}
+
+
+# --- what answers come to ------------------------------------------------------------------------------
+
+
+def joined(joint: Joint) -> Payload:
+    """What a plain call gives, once it need not wait any more."""
+    match joint.function:
+        case "llm_batch":
+            return _batch(joint)
+        case "fork":
+            return _fork(joint)
+        case _:
+            answer = joint.arrived[joint.queries[0]]
+            return raised(*failure_of(answer)) if isinstance(answer, Failure) else returned(answer.value)
+
+
+def as_text(answer: Answer) -> Answer:
+    """An answer of a model. Whoever answers may say anything; programs are promised a text."""
+    if isinstance(answer, Failure) or isinstance(answer.value, str):
+        return answer
+    return Value(value=encode(answer.value).decode())
+
+
+def is_over(joint: Joint) -> bool:
+    """Whether a plain call need not wait any more."""
+    if len(joint.arrived) == len(joint.queries):
+        return True
+    return joint.function != "fork" and any(isinstance(answer, Failure) for answer in joint.arrived.values())
+
+
+def _batch(joint: Joint) -> Payload:
+    answers = list(joint.arrived.values())
+    if isinstance(first := answers[0], Failure) and answers.count(first) == len(joint.queries):
+        return raised(*failure_of(first))  # it was not asked at all
+    for number, asked in enumerate(joint.queries, 1):
+        if isinstance(answer := joint.arrived.get(asked), Failure):
+            kind, message = failure_of(answer)
+            return raised(kind, f"llm_batch: item {number}: {message}")
+    return returned([_given(joint.arrived[asked]) for asked in joint.queries])
+
+
+def _fork(joint: Joint) -> Payload:
+    entries: list[dict[str, Json]] = []
+    for name, asked in zip(joint.detail["names"], joint.queries, strict=True):
+        answer = joint.arrived[asked]
+        if isinstance(answer, Value):
+            entries.append({"strategy": name, "ok": True, "result": answer.value})
+            continue
+        kind, message = failure_of(answer)
+        if joint.detail["on_error"] == "abort":
+            return raised(kind, f"fork: {name}: {message}")
+        entries.append({"strategy": name, "ok": False, "error": message})
+    return returned(entries)
+
+
+def _given(answer: Answer) -> Json:
+    assert isinstance(answer, Value)
+    return answer.value
+
+
+# --- what the standard library asks of the host -----------------------------------------------------------
+
+MODULE_CALLS = {"asyncio.sleep": f"sleep{AWAITABLE}", "time.sleep": "sleep"}
+"""Functions of the standard library that wait, and what they are here."""
+
+
+def clock(name: str, args: Sequence[Any], at: int) -> datetime | date | float | None:
+    """The recorded time, as a function of the standard library gives it; None for functions about other things."""
+    match name:
+        case "time.time":
+            return at / 1000
+        case "datetime.now":
+            zone = args[0] if args and isinstance(args[0], tzinfo) else None
+            now = datetime.fromtimestamp(at / 1000, UTC)
+            return now.astimezone(zone) if zone is not None else now.replace(tzinfo=None)
+        case "date.today":
+            return datetime.fromtimestamp(at / 1000, UTC).date()
+        case _:
+            return None
+
+
+# --- arguments ---------------------------------------------------------------------------------------------
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be str, got {type(value).__name__}")
+    return value
+
+
+def _typed(query: Query, what: str) -> Query:
+    """The query, if its fields have the types they should; a program may have passed anything."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(query), type(query))
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{what}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(what, str(error)) from None
+
+
+def _shown(name: str) -> str:
+    """A name as authors know it."""
+    return name.removeprefix(PRIVATE).removesuffix(AWAITABLE) if name.startswith(PRIVATE) else name

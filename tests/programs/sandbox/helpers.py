@@ -1,0 +1,163 @@
+"""Sessions of sandboxed Python for tests that try to break them: engines, a host that answers, what was noted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.decide import decide_start
+from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
+from holdfast.core.records import Entry, LoggedRecord, Program
+from holdfast.core.state import Session
+from holdfast.core.summary import summarize
+from holdfast.engine.minder import Minder
+from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.programs.sandbox.kind import PythonKind
+from holdfast.programs.sandbox.source import python_code
+from holdfast.store import Store
+from holdfast.store.contract import Commit
+
+PATIENCE = 60.0
+"""Seconds after which something that hangs is a failure, on a machine that has other things to do."""
+
+SEED = 20_250_607
+
+Answering = Callable[[Query], Any]
+
+
+@asynccontextmanager
+async def engine(url: str | Store = "memory:", *, minds: bool = False, **limits: Any) -> AsyncIterator[Holdfast]:
+    """An engine that does only what it is told (unless it minds timers), with these limits of its sandbox."""
+    minder = Minder() if minds else Minder(on=False)
+    async with asyncio.timeout(PATIENCE), open_holdfast(url, minder=minder) as hf:
+        hf.add_kind(PythonKind(**limits))
+        yield hf
+
+
+def code(text: str, **options: Any) -> Program:
+    """A strategy as it stands in a test, indented."""
+    return python_code(textwrap.dedent(text).lstrip("\n"), **options)
+
+
+def sqlite(folder: Path) -> str:
+    return f"sqlite:///{folder}/sessions.db"
+
+
+async def begin(store: Store, session_id: str, program: Program, ctx: Any = None, seed: int = SEED) -> None:
+    """A session that has started with a known seed, and has not run yet."""
+    entry = Entry(1, time.time_ns() // 1_000_000, decide_start(program, ctx=ctx, seed=seed))
+    summary = summarize(Session.fold(session_id, [entry]))
+    commit = Commit(session_id=session_id, expected=0, entries=[entry], summary=summary, owner="gone", hold_ms=0)
+    await store.append(commit)
+
+
+def told(query: Query) -> str:
+    """What a query asks, in a line."""
+    match query:
+        case LlmQuery(prompt=prompt) | HumanQuery(prompt=prompt):
+            return prompt
+        case ToolQuery(name=name):
+            return f"tool {name}"
+        case TimerQuery(delay_ms=delay):
+            return f"timer {delay}"
+        case ChildQuery(program=program):
+            return f"child {program}"
+
+
+def asked(event: Event) -> list[str]:
+    """What an event puts to the host."""
+    assert isinstance(event, PausedEvent), event
+    return [told(query) for query in event.queries]
+
+
+def result(event: Event) -> Any:
+    assert isinstance(event, CompletedEvent), event
+    return event.result
+
+
+def failed(event: Event) -> FailedEvent:
+    assert isinstance(event, FailedEvent), event
+    return event
+
+
+def echo(query: Query) -> Any:
+    return f"<{told(query)}>"
+
+
+async def converse(
+    hf: Holdfast, event: Event, answer: Answering = echo
+) -> tuple[list[list[str]], CompletedEvent | FailedEvent]:
+    """Answer until there is nothing more to answer: what was asked at each pause, and how it ended."""
+    pauses = []
+    while isinstance(event, PausedEvent):
+        pauses.append(asked(event))
+        event = await hf.feed(event.session_id, {query.id: answer(query) for query in event.queries})
+    assert isinstance(event, CompletedEvent | FailedEvent), event
+    return pauses, event
+
+
+async def run(
+    text: str, answer: Answering = echo, *, ctx: Any = None, budget: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
+    """The result of a strategy, run to its end on an engine of its own."""
+    async with engine() as hf:
+        event = await hf.start(code(text, **options), ctx=ctx, budget=budget)
+        return result((await converse(hf, event, answer))[1])
+
+
+async def broken(text: str, answer: Answering = echo, *, ctx: Any = None, **options: Any) -> FailedEvent:
+    """How a strategy fails, run to its end on an engine of its own."""
+    async with engine() as hf:
+        event = await hf.start(code(text, **options), ctx=ctx)
+        return failed((await converse(hf, event, answer))[1])
+
+
+async def logged(store: Store, session_id: str, source: str | None = None) -> list[str]:
+    """The lines of a session's log, in order."""
+    records = [entry.record async for entry in store.journal(session_id)]
+    lines = [record for record in records if isinstance(record, LoggedRecord)]
+    return [line.message for line in lines if source is None or line.source == source]
+
+
+async def replays(store: Store, session_id: str) -> list[str]:
+    """Why the program of a session was run again, each time it was."""
+    before = "the program was rebuilt by replay: "
+    return [line.removeprefix(before) for line in await logged(store, session_id, "holdfast") if before in line]
+
+
+def outcome(event: Event) -> tuple[str, Any, str | None]:
+    """How a session ended, without its figures."""
+    return event.status, event.result, event.error
+
+
+# --- processes -----------------------------------------------------------------------------------------
+
+
+def own_workers() -> set[int]:
+    """The interpreters that this process has started, inside a jail or not."""
+    return {pid for pid in _below(os.getpid()) if _program(pid) == "monty"}
+
+
+def _below(pid: int) -> Sequence[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            children = [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+        found += [each for child in children for each in (child, *_below(child))]
+    return found
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

@@ -18,8 +18,9 @@ from holdfast.cards import CardBox
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program
-from holdfast.engine.card_tool import CARD_TOOL, card_effect
+from holdfast.engine.card_tool import card_effect
 from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.programs.keeping import CARD_TOOL
 from holdfast.programs.lua.kind import LuaKind
 from holdfast.programs.lua.packages import Roots, find_roots
 from holdfast.programs.lua.source import KIND, LuaSource

@@ -1,0 +1,153 @@
+"""The strategies in Python that can be run by name: what each says about itself, what it costs, where it is from."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.values import Json
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.finding import read_code
+from holdfast.programs.lua.packages import Roots, find_package, find_roots
+from holdfast.programs.parameters import Meta, Parameter, calls_of, filled, read_described
+from holdfast.programs.sandbox.library import Origin, StrategyFile, find_strategy, list_strategies
+
+NO_CATEGORY = "other"
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """How many questions a strategy asks models, at most."""
+
+    formula: str
+    by_default: int | None
+    """With the parameters that it has by default; None where that depends on one that has to be given."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A strategy that can be run by its name."""
+
+    name: str
+    path: str
+    origin: Origin
+    meta: Meta | None = None
+    """None if it has none, or one that cannot be used."""
+    doc: str = ""
+    cost: Cost | None = None
+    error: str | None = None
+    """What is wrong with it."""
+    hidden_by: str | None = None
+    """The Lua package that is run under this name instead."""
+
+    @property
+    def category(self) -> str:
+        return self.meta.category if self.meta is not None else NO_CATEGORY
+
+    def to_json(self) -> dict[str, Any]:
+        """The strategy as JSON; what it does not say is left out."""
+        told: dict[str, Any] = {"name": self.name, "origin": self.origin, "path": self.path, "category": self.category}
+        if self.meta is not None:
+            meta = msgspec.to_builtins(self.meta)
+            told |= {key: meta[key] for key in ("description", "parameters", "result", "paper") if key in meta}
+        told["calls"] = None if self.cost is None else msgspec.to_builtins(self.cost)
+        optional = {"doc": self.doc, "error": self.error, "hidden_by": self.hidden_by}
+        return told | {key: value for key, value in optional.items() if value}
+
+
+def catalog(project: Path | None = None, *, category: str | None = None) -> list[Listed]:
+    """All strategies, by category and name. One that has a fault is among them, with the fault."""
+    roots = find_roots(project)
+    listed = [_listed(found, roots) for found in list_strategies(project)]
+    kept = [each for each in listed if category is None or each.category == category]
+    return sorted(kept, key=lambda each: (each.category, each.name))
+
+
+def find_listed(given: str, project: Path | None = None) -> Listed:
+    """One strategy, by its name or as `FILE.py`; `ProgramNotFoundError` if there is none."""
+    if given.endswith(".py"):
+        return _listed(StrategyFile(Path(given).stem, Path(given), "path"), Roots())
+    roots = find_roots(project)
+    if (found := find_strategy(given, project)) is not None:
+        return _listed(found, roots)
+    if find_package(roots, given) is not None:
+        raise ProgramNotFoundError(given, "it is a Lua package; `holdfast pkg list` tells about those")
+    near = difflib.get_close_matches(given, [each.name for each in list_strategies(project)], 1)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    raise ProgramNotFoundError(given, f"no strategy in Python has that name; {hint}`holdfast strategies` lists them")
+
+
+def _listed(found: StrategyFile, roots: Roots) -> Listed:
+    name, path, origin = found
+    bare = Listed(name, str(path), origin, hidden_by=_package(roots, name))
+    try:
+        described = read_described(read_code(path))
+        if described is None:
+            return bare
+        cost = cost_of(described.meta)
+    except (ValueError, ProgramNotFoundError) as error:
+        why = error.why if isinstance(error, ProgramNotFoundError) else str(error)
+        return msgspec.structs.replace(bare, error=why)
+    return msgspec.structs.replace(bare, meta=described.meta, doc=described.doc, cost=cost)
+
+
+def _package(roots: Roots, name: str) -> str | None:
+    """The directory of the Lua package of a name; a pin that nothing satisfies is told when it is run."""
+    with contextlib.suppress(HoldfastError):
+        found = find_package(roots, name)
+        return found.directory if found is not None else None
+    return None
+
+
+# --- costs and parameters ------------------------------------------------------------------------------
+
+
+def cost_of(meta: Meta) -> Cost | None:
+    """What a strategy says that it costs; None if it does not say. `MetaError` if that cannot be worked out."""
+    if not meta.calls:
+        return None
+    most = calls_of(meta, filled(meta, samples(meta)))
+    open_ended = {name for name, parameter in meta.parameters.items() if parameter.required}
+    used = {node.id for node in ast.walk(ast.parse(meta.calls, mode="eval")) if isinstance(node, ast.Name)}
+    return Cost(meta.calls, None if used & open_ended else most)
+
+
+def samples(meta: Meta, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+    """Stand-ins for the parameters that a strategy needs and that are not given: enough to rehearse it."""
+    given = given or {}
+    needed = {name: each for name, each in meta.parameters.items() if each.required and given.get(name) is None}
+    size = meta.parameters.get("size")
+    # A text that is read in parts of some size: long enough for several, or the rehearsal would show one question.
+    length = size.default if size is not None and isinstance(size.default, int) else 0
+    return {name: _sample(name, parameter, length) for name, parameter in needed.items()}
+
+
+def _sample(name: str, parameter: Parameter, length: int) -> Json:
+    if parameter.choices:
+        return parameter.choices[0]
+    match parameter.type:
+        case "str" if name == "text":
+            return " ".join(["‹text›"] * max(1, length // 3))
+        case "int":
+            return int(_number(parameter))
+        case "float":
+            return _number(parameter)
+        case "bool":
+            return True
+        case "list":
+            return [f"‹{name} {number}›" for number in (1, 2, 3)]
+        case "dict":
+            return {"key": f"‹{name}›"}
+        case "str" | "any":
+            return f"‹{name}›"
+
+
+def _number(parameter: Parameter) -> float:
+    if parameter.min is not None:
+        return parameter.min
+    return 1 if parameter.max is None else min(1, parameter.max)

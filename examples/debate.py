@@ -1,6 +1,6 @@
 """Two sides argue in rounds, then a judge decides.
 
-Run it with `holdfast run examples/debate.py --task "Tabs or spaces?" --ctx '{"rounds": 2}'`.
+Run it with `holdfast run examples/debate.py:debate --task "Tabs or spaces?" --ctx '{"rounds": 2}'`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Triage a support ticket: classify it, draft two replies at once, let a person choose.
 
-Run it with `holdfast run examples/triage.py --task "The invoice shows last year's address"`.
+Run it with `holdfast run examples/triage.py:triage --task "The invoice shows last year's address"`.
 """
 
 from typing import Any

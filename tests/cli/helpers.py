@@ -84,7 +84,7 @@ class Home:
 
     def call(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
         """Run the command in this process."""
-        return CliRunner().invoke(cli, list(args), input=stdin, env={"HOLDFAST_STORE": self.url, **(env or {})})
+        return CliRunner().invoke(cli, list(args), input=stdin, env={**self._own, **(env or {})})
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
         """What a command prints that has to succeed."""
@@ -133,7 +133,11 @@ class Home:
 
     def _env(self, extra: dict[str, str] | None) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR")}
-        return {**kept, "HOLDFAST_STORE": self.url, **(extra or {})}
+        return {**kept, **self._own, **(extra or {})}
+
+    @property
+    def _own(self) -> dict[str, str]:
+        return {"HOLDFAST_STORE": self.url, "HOLDFAST_HOME": str(self.folder / "own")}
 
 
 def _command(args: tuple[str, ...]) -> list[str]:

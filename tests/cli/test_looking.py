@@ -61,7 +61,7 @@ def test_an_ambiguous_beginning_lists_the_candidates(home: Home) -> None:
 
 def test_the_beginning_of_a_parents_id_means_the_parent(home: Home) -> None:
     event = home.json("run", f"{home.file}:delegate", "--id", "s-family")
-    assert event["waits_for"] == ["child"]
+    assert event["query_id"] == "q-0.q-0"
     assert home.json("show", "fam")["session_id"] == "s-family"
     children = home.json("sessions", "--parent", "fam")["sessions"]
     assert [row["session_id"] for row in children] == ["s-family.q-0"]

@@ -105,6 +105,13 @@ def test_answer_feeds_the_only_question(home: Home) -> None:
     assert (event["status"], event["result"]) == ("completed", "Hello Ada")
 
 
+def test_a_question_of_a_child_is_answered_as_one_of_its_parent(home: Home) -> None:
+    event = home.json("run", f"{home.file}:delegate", "--id", "s-parent")
+    assert (event["status"], event["query_id"]) == ("needs_response", "q-0.q-0")
+    assert "--query q-0.q-0" in home.ok("show", "s-parent")
+    assert home.json("answer", "s-parent", "--query", "q-0.q-0", "Ada")["result"] == "Hello Ada!"
+
+
 def test_answer_reads_standard_input_without_its_last_newline(home: Home) -> None:
     sid = home.start("greet")
     assert json.loads(home.ok("answer", sid, "-", "--json", stdin="Ada\nLovelace\n"))["result"] == "Hello Ada\nLovelace"
@@ -253,10 +260,11 @@ def test_a_fork_past_the_end_says_where_it_can_be(home: Home) -> None:
 
 def test_the_examples_run_to_their_results(home: Home) -> None:
     examples = Path(__file__).parents[2] / "examples"
-    sid = home.json("run", f"{examples}/triage.py", "--task", "The invoice is wrong")["session_id"]
+    sid = home.json("run", f"{examples}/triage.py:triage", "--task", "The invoice is wrong")["session_id"]
     home.ok("answer", sid, "Billing.")
     home.ok("answer", sid, "--responses", '{"q-1": "short", "q-2": "warm"}')
     assert home.json("answer", sid, "2")["result"] == {"kind": "billing", "reply": "warm"}
-    sid = home.json("run", f"{examples}/debate.py", "--task", "Tabs?", "--ctx", '{"rounds": 1}')["session_id"]
+    args = ("--trusted", "--task", "Tabs?", "--ctx", '{"rounds": 1}')
+    sid = home.json("run", f"{examples}/debate.py", *args)["session_id"]
     home.ok("answer", sid, "--responses", '{"q-0": "yes", "q-1": "no"}')
     assert home.json("answer", sid, "The second.")["result"]["arguments"] == ["For: yes", "Against: no"]

@@ -349,9 +349,11 @@ async def test_strategies_lists_what_can_be_run_with_what_it_is_for(server: McpS
             "description": "Asks three at once.",
         }
         assert not {"shelf", "gone"} & set(found)
-        for words in ("TWICE sure", "verification"):
-            told = await call("strategies", search=words)
-            assert [each["name"] for each in told["strategies"]] == ["twice"]
+        told = await call("strategies", search="TWICE sure")
+        assert [each["name"] for each in told["strategies"]] == ["twice"]
+        told = await call("strategies", search="verification")
+        assert all(each["category"] == "verification" for each in told["strategies"])
+        assert "twice" in [each["name"] for each in told["strategies"]]
         assert await call("strategies", search="no such thing") == {"strategies": [], "total": 0}
 
 

@@ -12,8 +12,9 @@ from mcp import Client
 
 from holdfast.core.records import Program
 from holdfast.engine.card_tool import own_box
+from holdfast.programs.api.lua_stubs import render_stubs
+from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.programs.lua.source import lua_code
-from holdfast.programs.lua.stubs import render_stubs
 from holdfast.serve.mcp.prompts import MAX_ARGUMENT_CHARS
 from holdfast.serve.mcp.server import Family, McpServer, tools_of
 
@@ -48,7 +49,7 @@ async def test_two_prompts_are_offered_with_their_arguments(server: McpServer, e
     arguments = {each.name: {a.name: a.required for a in each.arguments or []} for each in found}
     assert arguments == {
         "advice": {"task": True, "strategy": False},
-        "new_strategy": {"name": True, "purpose": True},
+        "new_strategy": {"name": True, "purpose": True, "language": False},
     }
     assert all(each.title and each.description for each in found)
 
@@ -70,7 +71,10 @@ async def test_prompts_and_instructions_speak_of_tools_that_are_there(home: Path
         texts = [
             await said(client, "advice", task="t"),
             await said(client, "advice", task="t", strategy="twice"),
-            await said(client, "new_strategy", name="mine", purpose="p"),
+            *[
+                await said(client, "new_strategy", name="mine", purpose="p", language=language)
+                for language in ("lua", "python")
+            ],
             client.instructions or "",
         ]
     every = {tool.name for each in ("holdfast", "alc") for tool in tools_of(each)}
@@ -83,7 +87,7 @@ async def test_prompts_and_instructions_speak_of_tools_that_are_there(home: Path
 @pytest.mark.parametrize("era", ERAS)
 async def test_new_strategy_leads_to_the_api_and_names_only_what_it_has(server: McpServer, era: str) -> None:
     async with Client(server.server, mode=era) as client:
-        text = await said(client, "new_strategy", name="second_look", purpose="Look twice.")
+        text = await said(client, "new_strategy", name="second_look", purpose="Look twice.", language="lua")
         assert "Look twice." in text
         assert 'name = "second_look"' in text
         used = set(re.findall(r"\balc\.(\w+)\(?", text)) - {"d"}
@@ -92,15 +96,49 @@ async def test_new_strategy_leads_to_the_api_and_names_only_what_it_has(server: 
         assert all(f"function alc.{name}(" in stubs for name in used), used
         links = [
             message.content
-            for message in (await client.get_prompt("new_strategy", {"name": "x", "purpose": "y"})).messages
+            for message in (
+                await client.get_prompt("new_strategy", {"name": "x", "purpose": "y", "language": "lua"})
+            ).messages
             if isinstance(message.content, types.ResourceLink)
         ]
         assert await read_text(client, links[0].uri) == stubs
 
 
-async def test_the_skeleton_of_a_new_strategy_runs_once_its_gaps_are_filled(server: McpServer) -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_new_strategy_in_python_leads_to_the_api_and_names_only_what_it_has(server: McpServer, era: str) -> None:
+    async with Client(server.server, mode=era) as client:
+        messages = (await client.get_prompt("new_strategy", {"name": "second_look", "purpose": "Look."})).messages
+        text, link = (message.content for message in messages)
+        assert isinstance(text, types.TextContent)
+        assert isinstance(link, types.ResourceLink)
+        stubs = render_python_stubs()
+        assert await read_text(client, link.uri) == stubs
+        used = set(re.findall(r"\b(llm\w*|json_extract|parse_\w+|match_\w+|parameters)\b(?!:)", text.text))
+        assert {"llm", "llm_batch", "llm_async", "json_extract", "parameters"} <= used
+        assert all(f"def {name}(" in stubs for name in used), used
+
+
+async def test_the_language_of_a_new_strategy_is_that_of_the_tools_unless_it_is_said(home: Path) -> None:
+    for family, fence in (("holdfast", "```py"), ("all", "```py"), ("alc", "```lua")):
+        async with served(family) as server, Client(server.server) as client:  # type: ignore[arg-type]
+            assert fence in await said(client, "new_strategy", name="mine", purpose="p")
+            assert (await completed(client, "new_strategy", "language", "")).values == ["lua", "python"]
+
+
+async def test_the_python_skeleton_runs_once_its_gaps_are_filled(server: McpServer) -> None:
     async with Client(server.server) as client:
         text = await said(client, "new_strategy", name="second_look", purpose="Look twice.")
+        [code] = re.findall(r"```py\n(.*?)```", text, re.DOTALL)
+        call = Tools(client)
+        asked = await call("run", code=code.replace("…", "Look twice."), language="python", task="look")
+        assert asked["prompt"] == "Look twice.\n\nTask:\nlook"
+        ended = await call("answer", session_id=asked["session_id"], response=" seen ")
+    assert ended["result"] == {"task": "look", "result": "seen"}
+
+
+async def test_the_skeleton_of_a_new_strategy_runs_once_its_gaps_are_filled(server: McpServer) -> None:
+    async with Client(server.server) as client:
+        text = await said(client, "new_strategy", name="second_look", purpose="Look twice.", language="lua")
         [code] = re.findall(r"```lua\n(.*?)```", text, re.DOTALL)
         call = Tools(client)
         filled = code.replace("answer = …", "answer = alc.llm(task)")
@@ -121,6 +159,8 @@ REFUSED = [
     ("new_strategy", {"name": "mine"}, "`purpose` is missing"),
     ("new_strategy", {"name": "Mine!", "purpose": "p"}, "cannot be the name"),
     ("new_strategy", {"name": "string", "purpose": "p"}, "cannot be the name"),
+    ("new_strategy", {"name": "lambda", "purpose": "p"}, "cannot be the name"),
+    ("new_strategy", {"name": "mine", "purpose": "p", "language": "cobol"}, "(there are: lua, python)"),
 ]
 
 
@@ -156,6 +196,10 @@ async def test_names_of_strategies_are_completed_where_one_is_typed(server: McpS
             assert {"computed", "twice"} <= set(every.values)
             assert every.values == sorted(every.values)
             assert (every.total, every.has_more) == (len(every.values), False)
+            assert "cot" in every.values
+        code = "holdfast://strategies/{name}/strategy.py"
+        assert (await completed(client, code, "name", "tw")).values == []
+        assert "cot" in (await completed(client, code, "name", "co")).values
         for part in ("init.lua", "meta"):
             assert (await completed(client, f"alc://packages/{{name}}/{part}", "name", "she")).values == ["shelf"]
 

@@ -11,8 +11,8 @@ import pytest
 from mcp import Client
 
 from holdfast.engine.card_tool import own_box
+from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.context import Context
-from holdfast.programs.lua.stubs import render_stubs
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.journal import MAX_PAGE_BYTES
 from holdfast.serve.mcp.server import McpServer
@@ -27,10 +27,12 @@ NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
 FIXED = {
     "holdfast://types/alc.d.lua": "text/x-lua",
     "alc://types/alc.d.lua": "text/x-lua",
+    "holdfast://types/__builtins__.pyi": "text/x-python",
     "holdfast://strategies": "application/json",
 }
 TEMPLATES = {
     "holdfast://strategies/{name}": "application/json",
+    "holdfast://strategies/{name}/strategy.py": "text/x-python",
     "holdfast://sessions/{session_id}": "application/json",
     "holdfast://sessions/{session_id}/journal{?from,limit}": "application/json",
     "alc://packages/{name}/init.lua": "text/x-lua",
@@ -256,6 +258,8 @@ async def test_strategies_are_read_in_a_list_and_one_by_one(server: McpServer, e
         "holdfast://sessions/s-nobody/journal",
         "holdfast://strategies/nobody",
         "holdfast://strategies/shelf",
+        "holdfast://strategies/nobody/strategy.py",
+        "holdfast://strategies/twice/strategy.py",
         "ALC://types/alc.d.lua",
         "file:///etc/passwd",
         "https://example.org/",

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,13 +19,8 @@ from holdfast.cli.telling import show_query, tell
 from holdfast.core.errors import AnswerConflictError, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
-from holdfast.core.state import State
 from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast, open_sync
-from holdfast.store.contract import SessionFilter
-
-if TYPE_CHECKING:
-    from holdfast.store.contract import SessionPage
 
 LOOK_S = 0.2
 """Seconds between looks at a session that goes on by itself: short, so that Ctrl-C is heard, and nobody waits."""
@@ -62,9 +57,8 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event) -> int:
             case PausedEvent(queries=[query, *others]):
                 told = ""
                 more = dim(f"  ({len(others)} more after this)") if others else ""
-                whose = dim(f"  (child {event.session_id})") if event.session_id != session_id else ""
-                click.echo(show_query(query) + more + whose)
-                _answer(hf, event.session_id, query)
+                click.echo(show_query(query) + more)
+                _answer(hf, session_id, query)
             case AcceptedEvent():
                 pass
             case RunningEvent(waits_for=kinds):
@@ -76,24 +70,12 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event) -> int:
                 time.sleep(LOOK_S)
             case _:
                 return tell(event)
-        event = _next(hf, session_id)
+        event = hf.resume(session_id, wait=0)
 
 
 async def _check(session_id: str) -> None:
     async with opened() as store:
         await check_runs_here(store, session_id)
-
-
-def _next(hf: SyncHoldfast, session_id: str) -> Event:
-    """What a session needs now, or one of the children it waits for."""
-    event = hf.resume(session_id, wait=0)
-    if isinstance(event, RunningEvent) and "child" in event.waits_for:
-        children: SessionPage = hf.sessions(SessionFilter(parent=session_id, states=[State.PAUSED]))
-        for row in children.rows:
-            inner = _next(hf, row.session_id)
-            if isinstance(inner, PausedEvent):
-                return inner
-    return event
 
 
 def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:

@@ -1,4 +1,5 @@
-"""`doctor`: every session is read and folded; summaries are repaired, and other damage is explained."""
+"""`doctor`: every session is read and folded; summaries are repaired, other damage is explained. Also whether sandboxed
+Python runs here."""
 
 from __future__ import annotations
 
@@ -21,6 +22,10 @@ _TRIES = 5
 """How often a session is read again because it changed while it was being checked."""
 
 
+_SANDBOX_S = 5.0
+"""Seconds that a worker may take to multiply two numbers."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something wrong with one session."""
 
@@ -30,9 +35,20 @@ class Finding(msgspec.Struct, frozen=True):
     """What to do; empty where it was done."""
 
 
-class DoctorReport(msgspec.Struct):
-    """What the doctor found in a store."""
+class Sandbox(msgspec.Struct, frozen=True):
+    """Whether the workers of sandboxed Python run on this machine."""
 
+    runs: bool
+    jailed: bool
+    """Whether they are inside bubblewrap."""
+    why: str = ""
+    """Why they do not run, or are not inside."""
+
+
+class DoctorReport(msgspec.Struct):
+    """What the doctor found in a store, and on this machine."""
+
+    sandbox: Sandbox
     sessions: int = 0
     repaired: list[Finding] = []
     damaged: list[Finding] = []
@@ -44,10 +60,12 @@ class DoctorReport(msgspec.Struct):
 def doctor_command(dry_run: bool) -> int:
     """Check every session: its journal, the values kept beside it, and its line in the listing.
 
-    Listings are repaired from the journal. Other damage is explained. Exit code 1 if damage remains.
+    Listings are repaired from the journal. Other damage is explained. Also says whether sandboxed Python runs here, and
+    whether its workers are inside bubblewrap. Exit code 1 if damage remains, or it does not run.
     """
-    report = asyncio.run(_check_all(dry_run))
-    ok = not report.damaged and not (dry_run and report.repaired)
+    report = DoctorReport(_look_at_sandbox())
+    asyncio.run(_check_all(report, dry_run))
+    ok = report.sandbox.runs and not report.damaged and not (dry_run and report.repaired)
     if settings().json:
         print_json({"ok": ok, **msgspec.to_builtins(report)})
     else:
@@ -66,10 +84,40 @@ def _print(report: DoctorReport, dry_run: bool) -> None:
     told += [f"{len(report.repaired)} {'to repair' if dry_run else 'repaired'}"] if report.repaired else []
     told += [f"{len(report.damaged)} damaged"] if report.damaged else []
     click.echo(", ".join(told) + ".")
+    sandbox = report.sandbox
+    if not sandbox.runs:
+        click.echo(f"Sandboxed Python {click.style('does not run', fg='red')} here: {plain(sandbox.why)}")
+    elif sandbox.jailed:
+        click.echo("Sandboxed Python runs, its workers inside bubblewrap.")
+    else:
+        click.echo(f"Sandboxed Python runs, its workers not inside bubblewrap: {plain(sandbox.why)}")
 
 
-async def _check_all(dry_run: bool) -> DoctorReport:
-    report = DoctorReport()
+def _look_at_sandbox() -> Sandbox:
+    """Start a worker, and let it work out something."""
+    from pydantic_monty import MontyError
+
+    from holdfast.programs.sandbox.jail import find_bwrap
+    from holdfast.programs.sandbox.workers import Workers
+
+    workers = Workers(1)
+    try:
+        with workers.checkout(deadline_s=_SANDBOX_S, memory_mib=16) as session:
+            said = session.feed_run("6 * 7")
+        is_jailed = workers.is_jailed
+    except (MontyError, RuntimeError, OSError, TimeoutError) as error:
+        return Sandbox(False, False, f"{type(error).__name__}: {error}")
+    finally:
+        workers.close()
+    if said != 42:
+        return Sandbox(False, False, f"6 * 7 is {said} there")
+    if is_jailed:
+        return Sandbox(True, True)
+    why = "it is not installed" if find_bwrap() is None else "it is installed, but cannot be used by this user here"
+    return Sandbox(True, False, why)
+
+
+async def _check_all(report: DoctorReport, dry_run: bool) -> None:
     async with opened() as store:
         after: str | None = None
         while True:
@@ -77,7 +125,7 @@ async def _check_all(dry_run: bool) -> DoctorReport:
             for session_id in [row.session_id for row in page.rows] + page.damaged:
                 await _check(store, session_id, report, dry_run)
             if page.next is None:
-                return report
+                return
             after = page.next
 
 

@@ -44,6 +44,7 @@ _CODES = {
     "contention": CONFLICT,
     "divergence": CONFLICT,
     "package_exists": CONFLICT,
+    "strategy_exists": CONFLICT,
     "unmet_pin": CONFLICT,
     "store_unavailable": UNAVAILABLE,
     "schema_version": UNAVAILABLE,
@@ -134,9 +135,15 @@ def failed(error: Exception, *, as_json: bool) -> int:
 
 def _tell(told: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"status": "error", **told}, ensure_ascii=False, default=str), err=True)
+        click.echo(json.dumps({"status": "error", **told}, ensure_ascii=False, default=_as_json), err=True)
     else:
         from holdfast.cli.output import plain
 
         colour = False if os.environ.get("NO_COLOR") else None
         click.echo(f"{click.style('holdfast:', fg='red')} {plain(told['error'])}", err=True, color=colour)
+
+
+def _as_json(value: object) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else str(value)

@@ -34,7 +34,7 @@ class SessionType(click.ParamType[str]):
 
 
 class ProgramType(click.ParamType[str]):
-    """A strategy: a Lua package, FILE.lua, FILE.py:name, module:name, or one that this store has run before."""
+    """A strategy: a name, FILE.py, FILE.lua, FILE.py:name, module:name, or one that this store has run before."""
 
     name = "program"
 
@@ -42,8 +42,20 @@ class ProgramType(click.ParamType[str]):
         file, colon, begun = incomplete.partition(":")
         if colon and file.endswith(".py"):
             return [CompletionItem(f"{file}:{name}") for name in _strategies_in(file) if name.startswith(begun)]
-        known = dict(_packages(incomplete)) | dict(_known(ctx, _program_names, incomplete))
+        known = (
+            dict(_known(ctx, _program_names, incomplete)) | dict(_strategies(incomplete)) | dict(_packages(incomplete))
+        )
         names = [CompletionItem(name, help=told) for name, told in sorted(known.items())][:_COMPLETIONS]
+        return [*names, CompletionItem(incomplete, type="file")]
+
+
+class StrategyType(click.ParamType[str]):
+    """A strategy in Python, by its name or its file."""
+
+    name = "strategy"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = [CompletionItem(name, help=told) for name, told in _strategies(incomplete)][:_COMPLETIONS]
         return [*names, CompletionItem(incomplete, type="file")]
 
 
@@ -184,6 +196,15 @@ def _packages(begun: str) -> list[tuple[str, str]]:
 
     try:
         return [(each.name, "Lua package") for each in list_packages(find_roots()) if each.name.startswith(begun)]
+    except Exception:
+        return []
+
+
+def _strategies(begun: str) -> list[tuple[str, str]]:
+    from holdfast.programs.sandbox.library import list_strategies
+
+    try:
+        return [(each.name, f"{each.origin} strategy") for each in list_strategies() if each.name.startswith(begun)]
     except Exception:
         return []
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.serve.mcp.hosts import Launch
     from holdfast.serve.mcp.server import Family, McpServer
 
-_PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH")
+_PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PATH")
 """Variables that hosts would not pass on, and that decide which strategies there are."""
 
 

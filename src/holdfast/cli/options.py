@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -65,6 +66,23 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
     return add
 
 
+def json_option(function: F) -> F:
+    """Add `--json` alone, for commands that need no store."""
+
+    def keep(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+        kept = ctx.ensure_object(Settings)
+        kept.json = wanted or kept.json
+
+    return click.option("--json", is_flag=True, help="Print JSON.", expose_value=False, callback=keep)(function)
+
+
+def project_option(about: str) -> Callable[[F], F]:
+    """Add `--project`, with what is looked for there."""
+    return click.option(
+        "--project", type=click.Path(file_okay=False, exists=True, path_type=Path), metavar="DIR", help=about
+    )
+
+
 def settings() -> Settings:
     """The common options of the command that runs now."""
     return click.get_current_context().ensure_object(Settings)
@@ -87,6 +105,14 @@ def parse_json(given: str, option: str) -> Any:
         raise InputError(f"{where} is not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply") from None
+
+
+def read_stdin(what: str) -> str:
+    """The text on standard input, without its last newline."""
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise InputError(f"{what} on standard input is not text in UTF-8") from None
 
 
 def _refuse_constant(name: str) -> Any:

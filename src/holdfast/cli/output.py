@@ -9,10 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _STATE_COLOURS = {
     "running": "cyan",
@@ -39,6 +42,18 @@ def one_line(value: object, width: int) -> str:
     text = value[: width * 4] if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = plain(" ".join(text.split()))
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters: its beginning and its end, where prompts say what is wanted."""
+    if len(text) <= most:
+        return text
+    tail = most // 3
+    first, last = text[: most - tail - 3], text[-tail:]
+    # Whole words, where they are not as long as all that is shown.
+    first = first.rsplit(maxsplit=1)[0] if len(first.split()) > 1 else first
+    last = last.split(maxsplit=1)[1] if len(last.split()) > 1 else last
+    return f"{first} … {last}"
 
 
 def pretty(value: object) -> str:
@@ -99,7 +114,6 @@ def duration(ms: int) -> str:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: int | None = None) -> None:
     """A table; the first column is never cut, and the one numbered `states` is coloured."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -111,10 +125,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: i
         if states is not None:
             cells[states].stylize(_STATE_COLOURS.get(row[states], ""))
         table.add_row(*cells)
+    print_rich(table)
+
+
+def print_rich(shown: RenderableType, columns: int | None = None) -> None:
+    """Something of rich, on so many columns: those of the terminal, if it is not said."""
+    from rich.console import Console
+
     colours: Any = "auto" if coloured() else None
-    console = Console(file=sys.stdout, width=width(), color_system=colours, highlight=False)
+    console = Console(file=sys.stdout, width=columns or width(), color_system=colours, highlight=False)
     with console.capture() as printed:
-        console.print(table)
+        console.print(shown)
     for line in printed.get().splitlines():
         click.echo(line.rstrip())
 

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from holdfast.cli.errors import ENDED_BADLY, OK
-from holdfast.cli.options import Settings, settings
+from holdfast.cli.options import json_option, settings
 from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_table
 
 if TYPE_CHECKING:
@@ -51,14 +51,7 @@ def pkg_command() -> None:
     """Lua packages: find, install, link, check and test them."""
 
 
-def with_json(function: F) -> F:
-    """Add `--json`."""
-
-    def keep(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        kept = ctx.ensure_object(Settings)
-        kept.json = wanted or kept.json
-
-    return click.option("--json", is_flag=True, help="Print JSON.", expose_value=False, callback=keep)(function)
+with_json = json_option
 
 
 def with_project(function: F) -> F:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,20 +17,19 @@ from holdfast.cli.finding import (
     check_runs_here,
     engine,
     find_modules_here,
-    find_program,
     find_session,
     opened,
 )
-from holdfast.cli.options import common, parse_json, settings
+from holdfast.cli.options import common, parse_json, project_option, read_stdin, settings
 from holdfast.cli.output import plain
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.cli.starting import Language
     from holdfast.core.decide import Given
     from holdfast.core.events import Event
     from holdfast.core.records import Program
     from holdfast.engine.runtime import Holdfast
-    from holdfast.programs.lua.source import LuaOptions
 
 BY = "cli"
 """Who answered, in the journal."""
@@ -57,23 +55,41 @@ def is_terminal() -> bool:
 @click.option("--task", metavar="TEXT", help="The task: ctx.task in the strategy.")
 @click.option("--ctx", "ctx_json", metavar="JSON|@FILE", help="What the strategy is started with.")
 @click.option(
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One parameter of the strategy: a field of ctx. VALUE is JSON, else text. Repeatable.",
+)
+@click.option(
     "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
 )
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
-@click.option("--trusted", is_flag=True, help="Lua: allow files, processes and the environment.")
 @click.option(
-    "--project", type=click.Path(file_okay=False, exists=True), metavar="DIR", help="Lua: where the project file is."
+    "--trusted",
+    is_flag=True,
+    help="Lua: allow files, processes and the environment. FILE.py: run it natively, with all of Python.",
 )
+@project_option("Where the project is, whose packages and strategies are found.  [default: the nearest around here]")
 @click.option(
     "--deadline",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Lua: computing time between two questions.  [default: 10]",
+    help="Sandbox: computing time between two questions.  [default: 10]",
 )
 @click.option(
-    "--memory", type=click.IntRange(min=1), metavar="MIB", help="Lua: what the strategy may hold.  [default: 64]"
+    "--memory", type=click.IntRange(min=1), metavar="MIB", help="Sandbox: what the strategy may hold.  [default: 64]"
 )
-@click.option("--env", "variables", multiple=True, metavar="KEY=VALUE", help="Lua: a value of alc.env. Repeatable.")
+@click.option(
+    "--env", "variables", multiple=True, metavar="KEY=VALUE", help="Sandbox: a value of env (Lua: alc.env). Repeatable."
+)
+@click.option(
+    "--language",
+    type=click.Choice(["lua", "python"]),
+    help="What - or the file is written in.  [default: by the file's ending; lua for -]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what it would ask, with scripted answers. Nothing is stored.")
+@click.option("--full", is_flag=True, help="With --dry-run: prompts and answers in full.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Go on with a session instead of a new one.")
 @_wait
 @common()
@@ -82,42 +98,70 @@ def run_command(
     program: str | None,
     task: str | None,
     ctx_json: str | None,
+    fields: tuple[str, ...],
     budget: tuple[str, ...],
     session_id: str | None,
     trusted: bool,
-    project: str | None,
+    project: Path | None,
     deadline: float | None,
     memory: int | None,
     variables: tuple[str, ...],
+    language: Language | None,
+    dry_run: bool,
+    full: bool,
     resume: str | None,
     wait: float | None,
 ) -> int:
     """Start a strategy, or go on with a session.
 
-    PROGRAM is the name of a Lua package, FILE.lua, FILE.py:name, module:name, the name of a strategy that this store
-    has run before, or - for Lua on standard input.
+    PROGRAM is the name of a strategy (`holdfast strategies`) or of a Lua package (`holdfast pkg list`); FILE.py or
+    FILE.lua, run in a sandbox; FILE.py:name or module:name, which are native Python; the name of a strategy that this
+    store has run before; or - for standard input.
 
     On a terminal you are asked what the strategy asks. Leave with Ctrl-C or Ctrl-D and go on later: nothing is lost.
     Elsewhere the first event is printed, and the session waits.
     """
+    from holdfast.cli.starting import budget_of_new, ctx_of_new, env_of_new, file_of_new, program_of_new
+
     if (program is None) == (resume is None):
         raise click.UsageError("Give a program to start, or --resume SESSION.", click.get_current_context())
     if resume is not None:
-        of_a_new_one = (task, ctx_json, session_id, project, deadline, memory)
-        if any(each is not None for each in of_a_new_one) or budget or trusted or variables:
+        of_a_new_one = (task, ctx_json, session_id, project, deadline, memory, language)
+        if any(each is not None for each in of_a_new_one) or any((budget, trusted, variables, fields, dry_run, full)):
             why = "with --resume only --wait can be given; the other options belong to a new session"
             raise click.UsageError(why, click.get_current_context())
         return _resume(resume, wait)
-    options: dict[str, Any] = {"ctx": _ctx(task, ctx_json), "budget": _budget(budget), "id": session_id}
-
-    found = _program(
-        program or "",
+    if dry_run and (session_id is not None or wait is not None):
+        raise click.UsageError("a dry run makes no session: leave --id and --wait out", click.get_current_context())
+    if full and not dry_run:
+        raise click.UsageError("--full belongs to --dry-run", click.get_current_context())
+    assert program is not None
+    ctx, limits = ctx_of_new(task, ctx_json, fields), budget_of_new(budget)
+    found = program_of_new(
+        program,
+        language,
+        is_dry=dry_run,
         trust="trusted" if trusted else "sandbox",
-        project=Path(project) if project is not None else None,
-        env=_env(variables),
+        project=project,
+        env=env_of_new(variables),
         deadline_s=deadline,
         memory_mib=memory,
     )
+    try:
+        if dry_run:
+            from holdfast.cli.dry_run import show_dry_run
+
+            return show_dry_run(found, ctx, limits, is_full=full)
+        return _start(found, wait, ctx=ctx, budget=limits, id=session_id)
+    except HoldfastError as error:
+        if error.kind != "invalid_source" or settings().json:
+            raise
+        from holdfast.cli.faults import tell_refused
+
+        return tell_refused(error, found, file_of_new(program, project))
+
+
+def _start(found: Program, wait: float | None, **options: Any) -> int:
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
@@ -131,46 +175,6 @@ def run_command(
     from holdfast.cli.telling import tell
 
     return tell(asyncio.run(start()))
-
-
-def _program(given: str, **options: Unpack[LuaOptions]) -> Program:
-    """What to start: what can be found here; else what the store has run before under that name."""
-    from holdfast.programs import finding
-    from holdfast.programs.errors import ProgramNotFoundError
-    from holdfast.programs.lua.source import lua_code
-
-    find_modules_here()
-    if given == "-":
-        return lua_code(_read_stdin("the strategy"), name="stdin", **options)
-    try:
-        return finding.find_program(given, **options)
-    except ProgramNotFoundError:
-        if ":" in given or given.endswith((".py", ".lua")):
-            raise
-
-        async def find() -> Program | None:
-            async with opened(create=True) as store:
-                return await find_program(store, given)
-
-        before = asyncio.run(find())
-        if before is None:
-            raise
-        return before
-
-
-def _env(given: tuple[str, ...]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in given]
-    for key, equals, _ in pairs:
-        if not key or not equals:
-            raise InputError(f"--env {key}: expected KEY=VALUE")
-    return {key: value for key, _, value in pairs}
-
-
-def _read_stdin(what: str) -> str:
-    try:
-        return sys.stdin.buffer.read().decode().removesuffix("\n")
-    except UnicodeDecodeError:
-        raise InputError(f"{what} on standard input is not text in UTF-8") from None
 
 
 def _resume(given: str, wait: float | None) -> int:
@@ -192,35 +196,6 @@ def _resume(given: str, wait: float | None) -> int:
     from holdfast.cli.telling import tell
 
     return tell(asyncio.run(resume()))
-
-
-def _ctx(task: str | None, ctx_json: str | None) -> Any:
-    ctx = parse_json(ctx_json, "--ctx") if ctx_json is not None else None
-    if task is None:
-        return ctx
-    if ctx is not None and not isinstance(ctx, dict):
-        raise InputError("--task goes into --ctx, so --ctx has to be a JSON object")
-    return {**(ctx or {}), "task": task}
-
-
-def _budget(given: tuple[str, ...]) -> dict[str, Any] | None:
-    from holdfast.core.budget import Budget
-
-    known = Budget.__struct_fields__
-    limits: dict[str, Any] = {}
-    for each in given:
-        if each.lstrip().startswith("{"):
-            limits |= parse_json(each, "--budget")
-        else:
-            key, _, value = each.partition("=")
-            try:
-                limits[key.strip()] = json.loads(value)
-            except ValueError:
-                raise InputError(f"--budget {each}: expected KEY=NUMBER, with one of {', '.join(known)}") from None
-    for key in limits:
-        if key not in known:
-            raise InputError(f"--budget: there is no limit '{key}'; there are {', '.join(known)}")
-    return limits or None
 
 
 # --- answer ----------------------------------------------------------------------------------------
@@ -290,7 +265,7 @@ def _answers(text: str | None, fail: str | None, responses: str | None, query: s
     if fail is not None:
         return Given(Failure(fail), query)
     if text == "-":
-        text = _read_stdin("the answer")
+        text = read_stdin("the answer")
     return Given(Value(value=text), query)
 
 
@@ -351,8 +326,10 @@ def _response(item: dict[str, Any]) -> Given:
 
 
 def _check_query_id(query: object) -> str:
-    if not isinstance(query, str) or re.fullmatch(r"q-[0-9]+", query) is None:
-        raise InputError(f"{json.dumps(query)} is not a query id; they look like q-0")
+    from holdfast.engine.hosting import is_query_path
+
+    if not isinstance(query, str) or not is_query_path(query):
+        raise InputError(f"{json.dumps(query)} is not a query id; they look like q-0, those of children like q-3.q-0")
     return query
 
 

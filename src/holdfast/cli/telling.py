@@ -50,21 +50,28 @@ def _tell(event: Event) -> None:
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
-        case RunningEvent(waits_for=kinds):
+        case RunningEvent(waits_for=kinds, why=why):
             click.echo(f"{sid}  {state('running')}" + (f"; waits for {', '.join(kinds)}" if kinds else ""))
-            if "child" in kinds:
-                click.echo(dim(f"Its children may wait for you: holdfast sessions --parent {sid}"))
+            if why:
+                click.echo(dim(plain(why)))
         case CompletedEvent(result=result, stats=stats):
             click.echo(f"{sid}  {state('completed')}  {dim(stats_line(stats))}")
             click.echo(pretty(result))
         case FailedEvent(error=error, stats=stats):
             click.echo(f"{sid}  {state('failed')}  {dim(stats_line(stats))}")
-            click.echo(plain(error or ""))
+            click.echo(show_error(error))
         case CancelledEvent(reason=reason, stats=stats) | ExpiredEvent(reason=reason, stats=stats):
             click.echo(f"{sid}  {state(event.status)}  {dim(stats_line(stats))}")
             click.echo(plain(reason or "no reason was given"))
         case _:
             assert_never(event)
+
+
+def show_error(error: str) -> str:
+    """Why a strategy failed: what was wrong on the first line, and below it where, if that is told."""
+    first, _, trace = plain(error).partition("\n")
+    told = click.style(first, fg="red", bold=True)
+    return f"{told}\n{dim(trace)}" if trace else told
 
 
 def show_query(query: Query) -> str:

@@ -43,11 +43,17 @@ EVENT: Object = {
 
 
 class RunParams(Params):
-    code: Annotated[str | None, about("Lua source. Its first return value is the result.")] = None
-    code_file: Annotated[str | None, about("A file of Lua source, instead of code.")] = None
+    code: Annotated[
+        str | None,
+        about(
+            "Source. Lua: the first return value is the result. Python: what `run(ctx)` returns, else the value of the"
+            " last expression."
+        ),
+    ] = None
+    code_file: Annotated[str | None, about("A file of source, instead of code.")] = None
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
-    language: Annotated[str, about("The language of the code.")] = "lua"
+    language: sessions.Language = None
 
 
 async def alc_run(call: Call, params: RunParams) -> Object | types.InputRequiredResult:
@@ -58,7 +64,7 @@ async def alc_run(call: Call, params: RunParams) -> Object | types.InputRequired
 
 
 class AdviceParams(Params):
-    strategy: Annotated[str, about("The name of the strategy; alc_pkg_list has them.")]
+    strategy: Annotated[str, about("The name of a package or a strategy in Python; alc_pkg_list has both.")]
     task: Annotated[str | None, about("What to work on: ctx.task.")] = None
     opts: Annotated[Any, about("An object that becomes ctx: the strategy's options.")] = None
     project_root: ProjectRoot = None
@@ -176,9 +182,10 @@ TOOLS: list[Tool[Any]] = [
     Tool(
         "alc_run",
         "Run a strategy's code",
-        "Run Lua code that uses the alc API. Gives the first question of the run (needs_response: answer it with"
-        " alc_continue) or its result (completed). The run is durable: it can be continued by its session_id after any"
-        " restart.",
+        "Run Lua code that uses the alc API, or sandboxed Python (language: python) that asks with llm(prompt). Gives"
+        " the first question of the run (needs_response: answer it with alc_continue) or its result (completed). Code"
+        " that cannot run is refused with every fault and its place. The run is durable: it can be continued by its"
+        " session_id after any restart.",
         RunParams,
         alc_run,
         open_world=True,

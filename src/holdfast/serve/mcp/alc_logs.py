@@ -14,6 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.engine.card_tool import own_box
+from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.package_list import cleaned
 from holdfast.serve.mcp.places import on_files, where_of
 from holdfast.serve.mcp.runs import Run, rows_of
@@ -281,6 +282,7 @@ async def alc_info(call: Call, params: NoParams) -> Object:
         "log_enabled": True,
         "tracing": "stderr only",
         "search_paths": [{"path": root, "source": roots.origins.get(root, "path")} for root in roots.roots],
+        "strategy_paths": [{"path": str(each.directory), "source": each.origin} for each in places()],
         "server": "holdfast",
         "store": _shown_store(call.holdfast.store.url),
         "home": str(where.home),
@@ -361,7 +363,8 @@ TOOLS: list[Tool[Any]] = [
     Tool(
         "alc_info",
         "About this server",
-        "The version, the store that keeps the runs, and the directories in which packages are looked for.",
+        "The version, the store that keeps the runs, and the directories in which packages and strategies are looked"
+        " for.",
         NoParams,
         alc_info,
         read_only=True,

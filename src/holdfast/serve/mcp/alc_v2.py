@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, assert_never, get_args
 
 import msgspec
@@ -21,6 +21,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.state import Pending, Session, State
 from holdfast.core.values import Json
+from holdfast.engine.hosting import pending_below
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.alc import UsageParams, unquoted
 from holdfast.serve.mcp.places import shown, where_of
@@ -69,19 +70,21 @@ async def _state(call: Call, session_id: str) -> Object:
         journal = [entry async for entry in call.holdfast.store.journal(session_id)]
     except SessionNotFoundError as error:
         raise not_found(error) from None
-    return {"session_id": session_id, **state_of(session_id, journal)}
+    session = Session.fold(session_id, journal)
+    if session.ended is None:
+        below = await pending_below(call.holdfast.store, session)
+        return {"session_id": session_id, **_living(session, below)}
+    return {"session_id": session_id, **_ended(session, journal)}
 
 
 def not_found(error: SessionNotFoundError) -> ToolError:
     return ToolError(f"session not found: {shown(error.session_id)}")
 
 
-def state_of(session_id: str, journal: Sequence[Entry]) -> Object:
-    """Where a session is: running, paused, done, cancelled or failed, with what belongs to that."""
-    session = Session.fold(session_id, journal)
+def _ended(session: Session, journal: Sequence[Entry]) -> Object:
+    """How a session ended: done, cancelled or failed, with what belongs to that."""
     ended = session.ended
-    if ended is None:
-        return _living(session)
+    assert ended is not None
     metrics = session.metrics
     at = journal[-1].at
     stats = metrics.to_json(at, session.started.budget if session.started else None)
@@ -101,15 +104,16 @@ def state_of(session_id: str, journal: Sequence[Entry]) -> Object:
                 "state": "cancelled",
                 "reason": {"code": _code(session, ended), "detail": ended.reason, "requested_at": at},
                 "observed_at": at,
-                "state_before": _living(Session.fold(session_id, journal[:-1])),
+                "state_before": _living(Session.fold(session.id, journal[:-1]), {}),
             }
         case _:
             assert_never(ended)
     return {**told, "stats": stats}
 
 
-def _living(session: Session) -> Object:
-    asked = [pending for pending in session.pending.values() if _is_for_a_host(pending)]
+def _living(session: Session, below: Mapping[str, Pending]) -> Object:
+    """Where a session is that has not ended: running, or paused, with what it and its children ask."""
+    asked = [pending for pending in (*session.pending.values(), *below.values()) if _is_for_a_host(pending)]
     if session.state is not State.PAUSED or not asked:
         return {"state": "running"}
     return {

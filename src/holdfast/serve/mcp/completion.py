@@ -17,7 +17,9 @@ from holdfast.engine.card_tool import own_box
 from holdfast.engine.runtime import Holdfast
 from holdfast.programs.lua.packages import find_roots, home, list_packages
 from holdfast.programs.lua.project import algocline_home
+from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
+from holdfast.serve.mcp.sessions import LANGUAGES
 from holdfast.serve.mcp.tools import in_thread
 from holdfast.store.contract import SessionFilter
 
@@ -46,6 +48,14 @@ async def _strategies(holdfast: Holdfast, prefix: str) -> list[str]:
     return _beginning(await in_thread(catalog.names), prefix)
 
 
+async def _in_python(holdfast: Holdfast, prefix: str) -> list[str]:
+    return _beginning((each.name for each in await in_thread(list_strategies)), prefix)
+
+
+async def _languages(holdfast: Holdfast, prefix: str) -> list[str]:
+    return _beginning(LANGUAGES, prefix)
+
+
 async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:
     found = await in_thread(lambda: [each.name for each in list_packages(find_roots()) if each.active])
     return _beginning(found, prefix)
@@ -71,10 +81,14 @@ def _beginning(names: Iterable[str], prefix: str) -> list[str]:
     return [name for name in names if name.startswith(prefix)]
 
 
-_IN_PROMPTS: dict[tuple[str, str], Source] = {("advice", "strategy"): _strategies}
+_IN_PROMPTS: dict[tuple[str, str], Source] = {
+    ("advice", "strategy"): _strategies,
+    ("new_strategy", "language"): _languages,
+}
 
 _IN_TEMPLATES: dict[tuple[str, str], Source] = {
     ("holdfast://strategies/{name}", "name"): _strategies,
+    ("holdfast://strategies/{name}/strategy.py", "name"): _in_python,
     ("alc://packages/{name}/init.lua", "name"): _packages,
     ("alc://packages/{name}/meta", "name"): _packages,
     ("alc://scenarios/{name}", "name"): _scenarios,

@@ -48,11 +48,13 @@ class RunParams(Params):
     code: Annotated[
         str | None,
         about(
-            "Source to run instead of a named strategy. In Lua it asks with alc.llm(prompt); its first return value is"
-            " the result. The resource holdfast://types/alc.d.lua describes everything in `alc`."
+            "Source to run instead of a named strategy. In Lua it asks with alc.llm(prompt), and its first return value"
+            " is the result; the resource holdfast://types/alc.d.lua describes everything in `alc`. In Python it asks"
+            " with llm(prompt), and what `run(ctx)` returns is the result, else the value of the last expression;"
+            f" {sessions.PYTHON_STUBS_URI} describes what it may call, and it can import little else."
         ),
     ] = None
-    language: Annotated[str, about("The language of `code`.")] = "lua"
+    language: sessions.Language = None
     task: Annotated[str | None, about("What to work on, in full: the strategy sees only this and `ctx`.")] = None
     ctx: Annotated[Any, about("More input: an object of the strategy's options; `task` becomes its key `task`.")] = None
     budget: Annotated[BudgetParams | None, about("Limits that the run may not pass.")] = None
@@ -241,9 +243,9 @@ TOOLS: list[Tool[Any]] = [
         "run",
         "Run a strategy",
         "Start a reasoning strategy as a durable session. `strategy` names one (`strategies` lists them), or `code` is"
-        " one. If the result has status needs_response, the strategy asks you: answer every prompt yourself, as well as"
-        " you can, with the tool `answer` and the session_id, until the status is completed. The session outlives this"
-        " server; it can always be found again with `sessions`.",
+        " one, in Lua or Python. If the result has status needs_response, the strategy asks you: answer every prompt"
+        " yourself, as well as you can, with the tool `answer` and the session_id, until the status is completed. The"
+        " session outlives this server; it can always be found again with `sessions`.",
         RunParams,
         run,
         open_world=True,

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
+
 from holdfast.core.values import Json, encode, fingerprint, repaired
 from holdfast.serve.mcp.alc import unquoted
+from holdfast.serve.mcp.catalog import in_python
 from holdfast.serve.mcp.places import on_files, shown, where_of
 from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
 from holdfast.strategies.packages.listing import Listed, PackageList, listing
@@ -73,6 +76,7 @@ async def alc_pkg_list(call: Call, params: ListParams) -> Object:
     found: PackageList = await on_files(listing, where_of(params.project_root))
     await fill_in(found)
     packages = await on_files(entries, found)
+    strategies = await on_files(in_python, where_of(params.project_root).project)
     _check_known(keys, packages)
     matching = [each for each in packages if matches(each, wanted or {})]
     limit = DEFAULT_LIMIT if params.limit is None else params.limit
@@ -83,6 +87,7 @@ async def alc_pkg_list(call: Call, params: ListParams) -> Object:
         "search_paths": told["search_paths"],
         "total": len(matching),
         **{key: told[key] for key in ("project_root", "lockfile_path") if key in told},
+        "strategies": msgspec.to_builtins(strategies),
     }
     if found.warnings:
         result["warnings"] = found.warnings
@@ -209,7 +214,8 @@ TOOL: Tool[ListParams] = Tool(
     "The Lua packages that can be run (alc_advice) or required, each with its scope (variant, project or global), its"
     " version, whether it is the one that its name finds (active), and where it is. Start here to see what there is:"
     ' `fields: ["name", "category", "description"]` with `limit: 0` gives an overview. `total` counts all that match,'
-    " also those beyond the limit.",
+    " also those beyond the limit. `strategies` are those in Python, which alc_advice runs by name as well; the other"
+    " parameters do not concern them.",
     ListParams,
     alc_pkg_list,
     read_only=True,
@@ -222,6 +228,7 @@ TOOL: Tool[ListParams] = Tool(
             "total": {"type": "integer"},
             "project_root": {"type": "string"},
             "lockfile_path": {"type": "string"},
+            "strategies": {"type": "array", "items": {"type": "object"}},
             "warnings": {"type": "array", "items": {"type": "string"}},
         },
         "required": ["packages", "search_paths"],

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import TypeAlias
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from holdfast.core.values import preview
+from holdfast.programs.api.lua_stubs import STUB_NAME
+from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
 from holdfast.programs.lua.packages import BUILT_IN
-from holdfast.programs.lua.stubs import STUB_NAME
+from holdfast.programs.sandbox.features import MODULES
 from holdfast.serve.mcp import catalog
+from holdfast.serve.mcp.sessions import LANGUAGES, PYTHON_STUBS_URI
 
 MAX_ARGUMENT_CHARS = 100_000
 """Characters of one argument: a long document as a task; more does not fit into what a model reads."""
 
 _NEW_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
-"""As `holdfast pkg scaffold` takes it."""
+"""As `holdfast pkg scaffold` and `holdfast new` take it."""
 
 STUBS_URI = f"holdfast://types/{STUB_NAME}"
 
@@ -33,6 +37,8 @@ class Names:
     answer: str = "`answer`"
     strategies: str = "`strategies`"
     show: str = "`show`"
+    language: str = "python"
+    """What a new strategy is written in, where nobody says."""
 
 
 OWN = Names()
@@ -42,6 +48,7 @@ ALC = Names(
     answer="`alc_continue`",
     strategies="`alc_pkg_list`",
     show="`alc_status`",
+    language="lua",
 )
 
 Arguments: TypeAlias = Mapping[str, str]
@@ -87,11 +94,86 @@ The task:
 # --- new_strategy --------------------------------------------------------------------------------------
 
 
+_QUOTES = '"""'
+
+_GOOD = """\
+What makes a good one
+- Say to yourself first which steps it has, and why each question improves the answer over asking once.
+- Every prompt stands alone: whoever answers sees nothing but that prompt and its system text.
+- Ask in one batch what does not depend on one another. Bound every loop, and let options in `ctx` change the bounds."""
+
+
 async def _new_strategy(names: Names, given: Arguments) -> Content:
-    name, purpose = given["name"], given["purpose"]
-    if not _NEW_NAME.fullmatch(name) or name in BUILT_IN:
-        why = "a new package has 1 to 64 of a-z, 0-9 and '_', begins with a letter, and is no module of Lua"
+    name, language = given["name"], given.get("language") or names.language
+    if language not in LANGUAGES:
+        known = ", ".join(LANGUAGES)
+        raise MCPError(types.INVALID_PARAMS, f"new_strategy: no language {preview(language)} (there are: {known})")
+    if not _NEW_NAME.fullmatch(name) or name in BUILT_IN or iskeyword(name):
+        why = "a new strategy has 1 to 64 of a-z, 0-9 and '_', begins with a letter, and is no word of the language"
         raise MCPError(types.INVALID_PARAMS, f"new_strategy: {preview(name)} cannot be the name: {why}")
+    return (_in_python if language == "python" else _in_lua)(names, name, given["purpose"])
+
+
+def _in_python(names: Names, name: str, purpose: str) -> Content:
+    text = f"""Write a reasoning strategy in sandboxed Python named `{name}`. What it is for:
+
+{purpose}
+
+How a strategy works
+- It is one Python file with a function `run(ctx)` that asks: `llm(prompt, system=…, max_tokens=…)` gives the answer of
+  a model as text, `llm_batch([…])` asks several things at once. Between question and answer its state is stored, and it
+  may be stopped and go on later: everything it does must follow from `ctx` and the answers. Time and randomness are
+  made to be the same again; files and the network are not there.
+- {PYTHON_STUBS_URI} has every function, with types. Read it before you write; do not guess names. None is imported.
+- The sandbox has no inheritance, no generators, no `del`, and of asyncio only `gather`. It has these modules, each in
+  part: {", ".join(sorted(MODULES))}.
+- `llm` waits by itself. Only names that end in `_async` are awaited, as in
+  `await asyncio.gather(llm_async("a"), llm_async("b"))`, which is one pause.
+
+The file `{name}.py`:
+
+```py
+{_QUOTES}One sentence: what {name} does. Then when to use it, when not, and how many calls it costs.{_QUOTES}
+
+META = {{
+    "name": "{name}",
+    "category": "reasoning",
+    "description": "…",
+    "parameters": {{"task": {{"type": "str", "required": True, "description": "What to answer."}}}},
+    "calls": "1",
+    "result": "the answer, a text",
+}}
+
+
+def run(ctx):
+    p = parameters(META, ctx)
+    answer = llm(f"…\\n\\nTask:\\n{{p['task']}}", role="answer")
+    ctx["result"] = answer.strip()
+    return ctx
+```
+
+{_GOOD}
+- Answers are free text: take out of them what you need with `json_extract`, `parse_score`, `match_enum` or `re`, and
+  say what happens when it is not there. Keep what was found on the way under keys of `ctx` of its own.
+
+Then
+1. Try it: call {names.run_code} = the whole file, language = python and ctx = a small task, and answer its questions
+   with {names.answer}. If the source has faults, each is told with its line: correct them. Try an answer of the wrong
+   form, and an empty one.
+2. When it does what it should, write it to `strategies/{name}.py` in the project, with a test beside it
+   (`holdfast new {name}` makes both to begin with, `holdfast check {name}` looks at it without running it,
+   `holdfast run {name} --dry-run` shows what it would ask). From then on it is run by its name."""
+    link = types.ResourceLink(
+        uri=PYTHON_STUBS_URI,
+        name=PYTHON_STUB_NAME,
+        title="The API in Python",
+        description="Type stubs of the API.",
+        mime_type="text/x-python",
+    )
+    return [types.TextContent(text=text), link]
+
+
+def _in_lua(names: Names, name: str, purpose: str) -> Content:
     text = f"""Write a reasoning strategy as a Lua package named `{name}`. What it is for:
 
 {purpose}
@@ -125,10 +207,7 @@ end
 return M
 ```
 
-What makes a good one
-- Say to yourself first which steps it has, and why each question improves the answer over asking once.
-- Every prompt stands alone: whoever answers sees nothing but that prompt and its system text.
-- Ask in one batch what does not depend on one another. Bound every loop, and let options in `ctx` change the bounds.
+{_GOOD}
 - Answers are free text: take out of them what you need with `alc.json_extract` or a pattern, and say what happens when
   it is not there. Keep what was found on the way in `ctx.result`, so that a run can be understood afterwards.
 
@@ -181,10 +260,11 @@ PROMPTS = (
     Prompt(
         "new_strategy",
         "Write a strategy",
-        "Have a new reasoning strategy written, tried and kept as a Lua package.",
+        "Have a new reasoning strategy written, tried and kept, in Python or in Lua.",
         (
             _argument("name", "Its name: a-z, 0-9 and _, beginning with a letter."),
             _argument("purpose", "What it is for, and how it should go about it."),
+            _argument("language", "python or lua; left out, what the tools of this server speak.", required=False),
         ),
         _new_strategy,
     ),

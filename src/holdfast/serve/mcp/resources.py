@@ -15,21 +15,27 @@ from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundE
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, repaired
 from holdfast.engine.card_tool import own_box
+from holdfast.programs.api.lua_stubs import STUB_NAME, render_stubs
+from holdfast.programs.api.python_stubs import render_python_stubs
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.finding import read_code
 from holdfast.programs.lua.meta import MAX_SOURCE, read_source
 from holdfast.programs.lua.packages import Package, find_package, find_roots, home
 from holdfast.programs.lua.project import algocline_home, check_package_name
-from holdfast.programs.lua.stubs import STUB_NAME, render_stubs
 from holdfast.serve.mcp import catalog
 from holdfast.serve.mcp.alc_logs import LogParams, alc_log_view
 from holdfast.serve.mcp.journal import MAX_PAGE_ENTRIES, PAGE_ENTRIES, journal_page
 from holdfast.serve.mcp.pausing import STATELESS
+from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
 from holdfast.serve.mcp.tools import Call, in_thread
 from holdfast.serve.mcp.uris import InvalidUriError, Number, Pattern, ResourceNotFoundError, parse
+from holdfast.strategies.catalog import find_listed
 from holdfast.strategies.packages.listing import listing
 from holdfast.strategies.packages.running import fill_in
 from holdfast.strategies.packages.where import Where
 
 LUA = "text/x-lua"
+PYTHON = "text/x-python"
 JSON = "application/json"
 
 SHAPES_PACKAGE = "alc_shapes"
@@ -67,6 +73,10 @@ class Wanted:
 
 async def _stubs(wanted: Wanted) -> str:
     return render_stubs()
+
+
+async def _python_stubs(wanted: Wanted) -> str:
+    return render_python_stubs()
 
 
 async def _shapes(wanted: Wanted) -> str:
@@ -198,12 +208,32 @@ async def _strategy(wanted: Wanted) -> Json:
     if found is None:
         raise wanted.missing(f"no strategy has the name '{name}'; holdfast://strategies lists them")
     shown = {**msgspec.to_builtins(found), "text": ""}
-    if found.kind == "native":
-        return {**shown, "text": catalog.native_strategies()[name].__doc__ or ""}
-    package = await in_thread(_package, wanted)
-    meta = package.meta
-    text = meta.docstring if meta is not None else ""
-    return {**shown, "text": text, "meta": meta.values if meta is not None else {}, "path": package.directory}
+    match found.kind:
+        case "native":
+            return {**shown, "text": catalog.native_strategies()[name].__doc__ or ""}
+        case "python":
+            listed = await in_thread(find_listed, name)
+            meta = msgspec.to_builtins(listed.meta) if listed.meta is not None else {}
+            return {**shown, "text": repaired(listed.doc), "meta": meta, "path": repaired(listed.path)}
+        case "lua":
+            package = await in_thread(_package, wanted)
+            text = package.meta.docstring if package.meta is not None else ""
+            values = package.meta.values if package.meta is not None else {}
+            return {**shown, "text": text, "meta": values, "path": package.directory}
+
+
+async def _strategy_source(wanted: Wanted) -> str:
+    """By name only, and where strategies are: what is read is what would be run."""
+    name = wanted.names["name"]
+    if (why := check_package_name(name)) is not None:
+        raise wanted.invalid(why)
+    try:
+        listed = await in_thread(find_listed, name)
+        if listed.hidden_by is not None:
+            raise wanted.missing(f"a Lua package has this name, and is what runs: alc://packages/{name}/init.lua")
+        return repaired(await in_thread(read_code, Path(listed.path)))
+    except ProgramNotFoundError as error:
+        raise wanted.missing(error.why) from None
 
 
 # --- the table -----------------------------------------------------------------------------------------
@@ -242,6 +272,13 @@ RESOURCES = (
     ),
     Resource(f"alc://types/{STUB_NAME}", "The alc API", "The same as holdfast://types/alc.d.lua.", LUA, _stubs),
     Resource(
+        PYTHON_STUBS_URI,
+        "The API in Python",
+        "Type stubs of everything that a strategy in sandboxed Python can call: read it before writing one.",
+        PYTHON,
+        _python_stubs,
+    ),
+    Resource(
         f"alc://types/{SHAPES_STUB}",
         "The shapes of results",
         "Type stubs of the package alc_shapes.",
@@ -262,6 +299,13 @@ RESOURCES = (
         "One strategy: what it is for, its own documentation, its metadata.",
         JSON,
         _strategy,
+    ),
+    Resource(
+        "holdfast://strategies/{name}/strategy.py",
+        "A strategy's code",
+        "The source of a strategy in sandboxed Python; one that is bundled is a good model for another.",
+        PYTHON,
+        _strategy_source,
     ),
     Resource(
         "holdfast://sessions/{session_id}",
@@ -369,5 +413,5 @@ async def _read(call: Call, uri: str) -> tuple[str, str]:
         names = each.pattern.match(address)
         if names is not None:
             found = await each.read(Wanted(call, uri, names, address.numbers(each.numbers)))
-            return each.mime, found if each.mime == LUA else msgspec.json.encode(found).decode()
+            return each.mime, found if each.mime in (LUA, PYTHON) else msgspec.json.encode(found).decode()
     raise ResourceNotFoundError(uri, "no resource has such a URI; resources/templates/list has those there are")

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import mcp_types as types
+import msgspec
 
 from holdfast.core.decide import Given
 from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
@@ -16,9 +17,11 @@ from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.ids import new_session_id
 from holdfast.core.records import Entry, Program, ProgressedRecord
 from holdfast.core.values import Json
-from holdfast.programs.finding import find_program, lua_file
+from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
+from holdfast.programs.finding import find_program, lua_file, python_file
 from holdfast.programs.lua.project import check_package_name
 from holdfast.programs.lua.source import lua_code
+from holdfast.programs.sandbox.source import python_code
 from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.serve.mcp.pausing import answers_in, can_pause, required_input
 from holdfast.serve.mcp.places import directory
@@ -31,22 +34,40 @@ _SOON_S = 0.05
 """Seconds before a session is looked at for its progress. Most calls are over by then, and tell it at their end."""
 
 
-def program_of_code(code: str | None, file: str | None, project: str | None, language: str = "lua") -> Program:
-    """The program in a text or a file, of which exactly one is given."""
+PYTHON_STUBS_URI = f"holdfast://types/{PYTHON_STUB_NAME}"
+"""Where hosts read what a strategy in sandboxed Python may call."""
+
+LANGUAGES = ("lua", "python")
+"""What code may be written in. Python is sandboxed, whoever sends it."""
+
+Language: TypeAlias = Annotated[
+    str | None,
+    msgspec.Meta(
+        description="The language of the code; if left out, that of the file's name, and of text Lua.",
+        extra_json_schema={"enum": [*LANGUAGES, None]},
+    ),
+]
+
+
+def program_of_code(code: str | None, file: str | None, project: str | None, language: str | None = None) -> Program:
+    """The program in a text or a file, of which exactly one is given. Text is Lua, if nothing else is said; the
+    language of a file is told by the end of its name."""
     if code is not None and file is not None:
         raise ToolError("Provide either `code` or `code_file`, not both.")
-    if language != "lua":
-        raise ToolError(f"`language` is '{language}', and only 'lua' runs here.")
+    if language is not None and language not in LANGUAGES:
+        raise ToolError(f"`language` is '{language}', and only 'lua' and 'python' run here.")
     root = project_root(project)
     if code is not None:
-        return lua_code(code, name="code", project=root)
+        make = python_code if language == "python" else lua_code
+        return make(code, name="code", project=root)
     if file is not None:
-        return lua_file(Path(file), project=root)
+        is_python = language == "python" or (language is None and file.endswith(".py"))
+        return python_file(Path(file), project=root) if is_python else lua_file(Path(file), project=root)
     raise ToolError("Either `code` or `code_file` must be provided.")
 
 
 def program_named(strategy: str, project: str | None) -> Program:
-    """The native strategy or Lua package of that name.
+    """The native strategy, Lua package or strategy in sandboxed Python of that name.
 
     By name only: a path or `module:name` would make the server import any Python file, outside every sandbox.
     """
@@ -69,10 +90,21 @@ async def run(
     else:
         session_id = new_session_id()
         async with _under_way(call, session_id, 0):
-            event = await call.holdfast.start(program(), ctx=ctx, budget=budget, id=session_id)
+            try:
+                event = await call.holdfast.start(program(), ctx=ctx, budget=budget, id=session_id)
+            except HoldfastError as error:
+                raise _not_started(error) from None
     if isinstance(event, PausedEvent) and can_pause(call, event):
         return required_input(call, event)
     return event.to_json()
+
+
+def _not_started(error: HoldfastError) -> HoldfastError:
+    """The error; and where it is the author's source that is at fault, what the author can look it up in. By its kind:
+    importing its class would load the interpreter's client with the server."""
+    if error.kind != "invalid_source":
+        return error
+    return ToolError(f"{error}\nCorrect these and run it again. What it may call: the resource {PYTHON_STUBS_URI}")
 
 
 async def _next_round(call: Call, session_id: str) -> Event:

@@ -1,0 +1,73 @@
+"""`check`: look at strategies without running them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from holdfast.cli.errors import ENDED_BADLY, OK
+from holdfast.cli.finding import StrategyType
+from holdfast.cli.options import json_option, project_option, read_stdin, settings
+from holdfast.cli.output import print_json
+
+if TYPE_CHECKING:
+    from holdfast.strategies.checks import Checked, Source
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, required=True, type=StrategyType(), metavar="FILE...")
+@click.option(
+    "--language",
+    type=click.Choice(["lua", "python"]),
+    default="python",
+    show_default=True,
+    help="What - is written in.",
+)
+@project_option("Where names are looked for.  [default: the nearest project around this directory]")
+@json_option
+def check_command(files: tuple[str, ...], language: Literal["lua", "python"], project: Path | None) -> int:
+    """Look at strategies without running them: their types, what the sandbox lacks, their META.
+
+    FILE is FILE.py, FILE.lua (its syntax is checked), the name of a strategy, or - for standard input. Of several
+    files, test_*.py are left out.
+
+    Exit code 1 if there are errors.
+    """
+    from holdfast.strategies.checks import check
+
+    wanted = [each for each in files if not Path(each).name.startswith("test_")] or files
+    checked = asyncio.run(check([_source(each, language, project) for each in wanted]))
+    is_sound = not any(each.has_errors for each in checked)
+    if settings().json:
+        print_json({"ok": is_sound, "files": [each.to_json() for each in checked]})
+    else:
+        _print(checked)
+    return OK if is_sound else ENDED_BADLY
+
+
+def _source(given: str, language: Literal["lua", "python"], project: Path | None) -> Source:
+    from holdfast.strategies.checks import Source, find_source
+
+    if given == "-":
+        return Source("<stdin>", language, read_stdin("the strategy"))
+    return find_source(given, project)
+
+
+def _print(checked: list[Checked]) -> None:
+    from holdfast.cli.faults import show_findings
+
+    for each in checked:
+        for line in show_findings(each.source.file, each.source.code, each.findings):
+            click.echo(line)
+    levels = [finding.level for each in checked for finding in each.findings]
+    errors, warnings = levels.count("error"), levels.count("warning")
+    faults = click.style(_count(errors, "fault"), fg="red", bold=True) if errors else "no faults"
+    told = f"{_count(len(checked), 'file')}, {faults}"
+    click.echo(told + (f", {click.style(_count(warnings, 'warning'), fg='yellow')}" if warnings else ""))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,61 @@
+"""How faults of a source are shown: as compilers do it, with the line and a caret under the place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.errors import BAD_INPUT
+from holdfast.cli.output import dim, heading, plain, width
+
+if TYPE_CHECKING:
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.records import Program
+    from holdfast.programs.sandbox.features import Finding
+
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+_MARGIN = 7
+"""Columns of the line number and the bar."""
+
+
+def show_findings(file: str, code: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """The lines that tell what was found in a source."""
+    lines = code.splitlines()
+    for finding in findings:
+        place = heading(plain(f"{file}:{finding.line}:{finding.column}:"))
+        level = click.style(f"{finding.level}:", fg=_COLOURS[finding.level], bold=True)
+        yield f"{place} {level} {plain(finding.message)} {dim(f'[{finding.rule}]')}"
+        if 1 <= finding.line <= len(lines) and lines[finding.line - 1].strip():
+            text, caret = _cut(plain(lines[finding.line - 1].replace("\t", " ")), finding.column - 1)
+            yield f"{dim(f'{finding.line:>4} |')} {text}"
+            yield f"{dim('     |')} {' ' * caret}{click.style('^', fg=_COLOURS[finding.level], bold=True)}"
+
+
+def _cut(line: str, column: int) -> tuple[str, int]:
+    """As much of a line as fits, and where in that the column is."""
+    room = max(20, width() - _MARGIN)
+    column = min(column, len(line))
+    if len(line) <= room:
+        return line, column
+    start = max(0, min(column - room // 2, len(line) - room))
+    shown = line[start : start + room]
+    head, tail = ("…" if start else ""), ("…" if start + room < len(line) else "")
+    return head + shown[len(head) : room - len(tail)] + tail, column - start
+
+
+def tell_refused(error: HoldfastError, program: Program, file: str) -> int:
+    """Tell on stderr why a source was not started; the exit code it leads to."""
+    from holdfast.programs.sandbox.check import InvalidSourceError
+    from holdfast.programs.sandbox.source import source_of
+
+    assert isinstance(error, InvalidSourceError)
+    colour = False if os.environ.get("NO_COLOR") else None
+    count = "1 fault" if len(error.findings) == 1 else f"{len(error.findings)} faults"
+    head = f"{click.style('holdfast:', fg='red')} strategy '{plain(error.name)}' has {count}, and was not started"
+    for line in (head, *show_findings(file, source_of(program).code, error.findings)):
+        click.echo(line, err=True, color=colour)
+    return BAD_INPUT

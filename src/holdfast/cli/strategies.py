@@ -1,0 +1,240 @@
+"""`strategies`: the strategies in Python that can be run by name, and what each of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.errors import OK
+from holdfast.cli.finding import StrategyType
+from holdfast.cli.options import json_option, project_option, settings
+from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_rich, width
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from holdfast.programs.parameters import Parameter
+    from holdfast.strategies.catalog import Cost, Listed
+    from holdfast.strategies.dry_run import DryRun
+
+_UNCUT = 10_000
+"""Columns where nobody looks: each strategy stays on its line."""
+
+_FORMULA_COLUMNS = 22
+"""Columns of a cost on a terminal; `show` has it in full."""
+
+_NARROW = 90
+"""Columns below which formulas and origins are left out, so that there is room for what a strategy does."""
+
+_LONG_DEFAULT = 16
+"""Characters of a default from which it is told behind the description."""
+
+_DOC_COLUMNS = 100
+"""Columns of a docstring: longer lines are hard to read."""
+
+_project = project_option("Where the project is.  [default: the nearest around this directory]")
+
+
+@click.group("strategies", invoke_without_command=True)
+@click.option("--category", metavar="NAME", help="Only those of a category, such as reasoning.")
+@_project
+@json_option
+@click.pass_context
+def strategies_command(ctx: click.Context, category: str | None, project: Path | None) -> int:
+    """List the strategies in Python that can be run by name: bundled, the user's, and the project's.
+
+    CALLS says how many questions a strategy asks models at most, by default and as a formula of its parameters.
+    """
+    if ctx.invoked_subcommand is not None:
+        return OK
+    from holdfast.strategies.catalog import catalog
+
+    listed = catalog(project, category=category)
+    if settings().json:
+        print_json({"strategies": [each.to_json() for each in listed]})
+        return OK
+    if listed:
+        _print_table(listed)
+    else:
+        click.echo(f"No strategies of the category '{plain(category)}'." if category else "No strategies.")
+    click.echo(dim("\nMore about one: holdfast strategies show NAME. Lua packages: holdfast pkg list"))
+    return OK
+
+
+def _print_table(listed: list[Listed]) -> None:
+    """On a terminal under headings, with formulas cut to fit; elsewhere a strategy a line, in full."""
+    from rich.table import Table
+    from rich.text import Text
+
+    is_watched = sys.stdout.isatty()
+    is_narrow = is_watched and width() < _NARROW
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    columns = ["NAME", *([] if is_watched else ["CATEGORY"]), "CALLS", *([] if is_narrow else ["FROM"]), "WHAT IT DOES"]
+    for column in columns:
+        cut = (len("CALLS") if is_narrow else _FORMULA_COLUMNS) if is_watched and column == "CALLS" else None
+        table.add_column(column, no_wrap=not is_watched or column != columns[-1], overflow="ellipsis", max_width=cut)
+    category = None
+    for each in listed:
+        if is_watched and each.category != category:
+            category = each.category
+            table.add_row(*([""] if table.rows else []))
+            table.add_row(Text(plain(category), style="bold cyan"))
+        name = Text(("  " if is_watched else "") + plain(each.name))
+        place = [] if is_watched else [plain(each.category)]
+        calls = _calls(each.cost).partition(" = ")[0] if is_narrow else _calls(each.cost)
+        table.add_row(name, *place, Text(calls), *([] if is_narrow else [each.origin]), _about(each))
+    print_rich(table, None if is_watched else _UNCUT)
+
+
+def _about(listed: Listed) -> Text:
+    from rich.text import Text
+
+    about = Text(plain(listed.meta.description)) if listed.meta is not None else Text("no META", style="dim")
+    if listed.error is not None:
+        about = Text(plain(f"fault: {listed.error}"), style="red")
+    if listed.hidden_by is not None:
+        about.append(" (hidden: the Lua package of that name is run)", style="yellow")
+    return about
+
+
+def _calls(cost: Cost | None) -> str:
+    if cost is None:
+        return "-"
+    if cost.by_default is None or str(cost.by_default) == cost.formula:
+        return plain(cost.formula)
+    return plain(f"{cost.by_default} = {cost.formula}")
+
+
+# --- show ----------------------------------------------------------------------------------------------
+
+
+@strategies_command.command("show")
+@click.argument("name", type=StrategyType())
+@_project
+@json_option
+def show_command(name: str, project: Path | None) -> int:
+    """Show what a strategy does, its parameters, its cost, and a diagram of its pauses.
+
+    The diagram is drawn from a rehearsal with the answers that its author wrote: nothing is stored, nobody is asked.
+    """
+    from holdfast.programs.finding import python_file
+    from holdfast.strategies.catalog import find_listed
+    from holdfast.strategies.diagram import diagram, diagram_json
+    from holdfast.strategies.dry_run import dry_run
+
+    listed = find_listed(name, project)
+    run = asyncio.run(dry_run(python_file(Path(listed.path), project=project))) if listed.error is None else None
+    if settings().json:
+        print_json({**listed.to_json(), "rehearsal": _rehearsal(run, diagram_json(diagram(run))) if run else None})
+        return OK
+    _print_about(listed)
+    if run is None:
+        return OK
+    from holdfast.cli.diagrams import print_diagram
+
+    click.echo(f"\n{heading('Pauses')}  {dim(_rehearsed_with(listed, run))}")
+    result = run.result.get("result") if isinstance(run.result, dict) and "result" in run.result else run.result
+    ending = run.error if run.error is not None else result if isinstance(result, str) else one_line(result, 300)
+    print_diagram(diagram(run), ending, is_result=run.error is None)
+    return OK
+
+
+def _rehearsal(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    told = run.to_json()
+    return {"diagram": parts, **{key: told[key] for key in ("totals", "result", "error") if key in told}}
+
+
+def _rehearsed_with(listed: Listed, run: DryRun) -> str:
+    script = "the script of its META" if listed.meta is not None and listed.meta.script else "the same answer to all"
+    calls = "1 call" if run.llm_calls == 1 else f"{run.llm_calls} calls"
+    pauses = "1 pause" if len(run.pauses) == 1 else f"{len(run.pauses)} pauses"
+    return f"a rehearsal with {script}: {calls} in {pauses}"
+
+
+def _print_about(listed: Listed) -> None:
+    meta = listed.meta
+    click.echo(f"{heading(plain(listed.name))}  {dim(f'{listed.category} · {listed.origin} · {listed.path}')}")
+    if listed.error is not None:
+        click.echo(click.style(f"fault: {plain(listed.error)}", fg="red"))
+    if listed.hidden_by is not None:
+        click.echo(click.style(f"hidden: the Lua package {plain(listed.hidden_by)} is run instead", fg="yellow"))
+    if meta is None:
+        if listed.error is None:
+            click.echo("It says nothing about itself: it has no META.")
+        return
+    click.echo(plain(meta.description))
+    if listed.doc:
+        click.echo(f"\n{_reflowed(plain(listed.doc))}")
+    if meta.parameters:
+        click.echo(f"\n{heading('Parameters')}")
+        _print_facts([(name, _type(each), _meaning(each)) for name, each in meta.parameters.items()])
+    facts: list[tuple[str, ...]] = []
+    if listed.cost is not None:
+        facts.append(("calls", f"at most {_calls(listed.cost)}"))
+    if meta.result:
+        facts.append(("result", meta.result))
+    if meta.paper is not None:
+        paper = meta.paper
+        facts.append(("paper", f"{paper.authors} ({paper.year}): {paper.title}. {paper.url}"))
+    if facts:
+        click.echo(f"\n{heading('Facts')}")
+        _print_facts(facts)
+
+
+def _reflowed(doc: str) -> str:
+    """A docstring as wide as the terminal. Lists, and what is indented, stay as they are."""
+    if not sys.stdout.isatty():
+        return doc
+    paragraphs = []
+    for paragraph in doc.split("\n\n"):
+        is_prose = not any(line.startswith((" ", "-", "*", "|", "`")) for line in paragraph.split("\n"))
+        paragraphs.append(textwrap.fill(paragraph, min(width(), _DOC_COLUMNS)) if is_prose else paragraph)
+    return "\n\n".join(paragraphs)
+
+
+def _print_facts(rows: list[tuple[str, ...]]) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for number in range(len(rows[0])):
+        table.add_column(no_wrap=number < len(rows[0]) - 1)
+    for name, *others in rows:
+        table.add_row(Text(plain(name), style="cyan"), *(Text(plain(each)) for each in others))
+    print_rich(Padding(table, (0, 0, 0, 2)), width() if sys.stdout.isatty() else _UNCUT)
+
+
+def _type(parameter: Parameter) -> str:
+    if parameter.required:
+        return f"{parameter.type}, required"
+    default = _default(parameter)
+    return f"{parameter.type} = {default}" if default and len(default) <= _LONG_DEFAULT else parameter.type
+
+
+def _meaning(parameter: Parameter) -> str:
+    told = [parameter.description]
+    low, high = parameter.min, parameter.max
+    if parameter.choices:
+        told.append(f"One of {', '.join(str(choice) for choice in parameter.choices)}.")
+    elif low is not None and high is not None:
+        told.append(f"{_number(low)} to {_number(high)}.")
+    elif low is not None or high is not None:
+        told.append(f"At least {_number(low)}." if low is not None else f"At most {_number(high or 0)}.")
+    default = _default(parameter)
+    if len(default) > _LONG_DEFAULT:
+        told.append(f"Default: {default}")
+    return " ".join(told)
+
+
+def _default(parameter: Parameter) -> str:
+    return "" if parameter.default is None else one_line(parameter.default, 300)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)

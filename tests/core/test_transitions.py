@@ -29,9 +29,11 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    TurnRecord,
     type_of,
 )
 from holdfast.core.state import Session, State
+from holdfast.core.turn import FinishedMessage
 
 from .helpers import PROGRAM, Journal, in_state, llm, paused, picture, refused, started
 
@@ -47,6 +49,7 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "logged": "running",
         "progressed": "running",
         "stat": "running",
+        "turn": "running",
         "completed": "completed",
         "failed": "failed",
         "cancelled": "cancelled",
@@ -57,6 +60,7 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "logged": "paused",
         "progressed": "paused",
         "stat": "paused",
+        "turn": "paused",
         "cancelled": "cancelled",
         "expired": "expired",
     },
@@ -75,6 +79,7 @@ EXPECTED: dict[str, str] = {
     "logged": "running or paused",
     "progressed": "running or paused",
     "stat": "running or paused",
+    "turn": "running or paused",
     "completed": "running",
     "failed": "running",
     "cancelled": "running or paused",
@@ -90,6 +95,7 @@ RECORDS: list[Record] = [
     LoggedRecord(message="hello"),
     ProgressedRecord(step=1, total=2),
     StatRecord(key="score", value=1),
+    TurnRecord(turn="t-1", outcome=FinishedMessage()),
     CompletedRecord(result=1),
     FailedRecord(error="boom"),
     CancelledRecord(),

@@ -18,7 +18,7 @@ from holdfast.core.events import (
     PausedEvent,
     RunningEvent,
 )
-from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
 
 if TYPE_CHECKING:
     from holdfast.core.events import Event
@@ -90,6 +90,8 @@ def show_query(query: Query) -> str:
             return f"{head} {duration(delay)}"
         case ChildQuery(program=program, ctx=ctx):
             return f"{head} {plain(program)}" + ("" if ctx is None else f"\n{pretty(ctx)}")
+        case InputQuery():
+            return f"{head} the next input of the conversation"
         case _:
             assert_never(query)
 

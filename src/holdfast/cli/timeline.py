@@ -7,7 +7,18 @@ from typing import TypeAlias, assert_never
 import click
 
 from holdfast.cli.output import clock, dim, one_line, width
-from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import (
+    ChildQuery,
+    Failure,
+    HumanQuery,
+    InputQuery,
+    LlmQuery,
+    Query,
+    TimerQuery,
+    ToolQuery,
+    TurnRef,
+    kind_of,
+)
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -22,7 +33,10 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    TurnRecord,
 )
+from holdfast.core.turn import Stopped
+from holdfast.core.values import encode
 
 _WORD = 10
 """Columns of the word that says what happened."""
@@ -42,6 +56,8 @@ def timeline(entry: Entry) -> list[str]:
 def query_line(query: Query, columns: int) -> str:
     """A query on one line."""
     match query:
+        case LlmQuery(turn=TurnRef(turn=turn, iteration=iteration)):
+            text = one_line(f"turn {turn}, call {iteration}", columns)
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
         case HumanQuery(prompt=prompt, choices=choices):
@@ -52,6 +68,8 @@ def query_line(query: Query, columns: int) -> str:
             text = f"{delay} ms"
         case ChildQuery(program=program, ctx=ctx):
             text = one_line(f"{program} {one_line(ctx, columns)}", columns)
+        case InputQuery():
+            text = "the next input"
         case _:
             assert_never(query)
     return f"{query.id:<5} {kind_of(query):<6} {text}"
@@ -90,6 +108,9 @@ def _told(entry: Entry) -> list[Line]:
             return [("progress", None, one_line(f"{step} of {total}{f': {message}' if message else ''}", room))]
         case StatRecord(key=key, value=value):
             return [("stat", None, one_line(f"{key} = {one_line(value, room)}", room))]
+        case TurnRecord(turn=turn, outcome=outcome):
+            told = one_line(f"{turn}: {encode(outcome).decode()}", room)
+            return [("turn", "red" if isinstance(outcome, Stopped) else "green", told)]
         case CompletedRecord(result=result):
             return [("completed", "green", one_line(result, room))]
         case FailedRecord(error=error):

@@ -28,6 +28,7 @@ from holdfast.core.queries import (
     Answer,
     ChildQuery,
     Failure,
+    InputQuery,
     Query,
     TimerQuery,
     Usage,
@@ -267,9 +268,10 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
 
     A session that waits for a timer or a timeout is not idle before that is due: the clock still owes it an answer.
-    Nor is one that waits for a child, which has a time of its own.
+    Nor is one that waits for a child, which has a time of its own; nor an agent between two turns.
     """
-    if session.state is not State.PAUSED or any(isinstance(p.query, ChildQuery) for p in session.pending.values()):
+    waits = (ChildQuery, InputQuery)
+    if session.state is not State.PAUSED or any(isinstance(p.query, waits) for p in session.pending.values()):
         return []
     last_due = max((p.due_at for p in session.pending.values() if p.due_at is not None), default=0)
     idle_since = max(session.metrics.last_activity_at, last_due)

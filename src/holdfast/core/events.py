@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
 from holdfast.core.records import (
     CancelledRecord,
     CompletedRecord,
@@ -153,6 +153,8 @@ def query_json(query: Query) -> dict[str, Any]:
                 shown["underspecified"] = True
             if query.options:
                 shown["options"] = query.options
+            if query.turn is not None:
+                shown["turn"] = {"id": query.turn.turn, "iteration": query.turn.iteration}
             return shown
         case ToolQuery():
             shown = {"name": query.name, "arguments": query.arguments}
@@ -162,6 +164,8 @@ def query_json(query: Query) -> dict[str, Any]:
             shown = {"delay_ms": query.delay_ms}
         case ChildQuery():
             shown = {"program": query.program, "ctx": query.ctx}
+        case InputQuery():
+            shown = {}
         case _:
             assert_never(query)
     return {"kind": kind_of(query), **shown}

@@ -19,6 +19,11 @@ def new_session_id() -> str:
     return "s-" + "".join(_ALPHABET[byte % 32] for byte in secrets.token_bytes(_SESSION_CHARS))
 
 
+def new_turn_id() -> str:
+    """A fresh turn id: `t-` and 26 characters."""
+    return f"t{new_session_id()[1:]}"
+
+
 def query_id(number: int) -> str:
     """The id of the session's n-th query, counted from 0 through its whole life."""
     return f"q-{number}"

@@ -14,7 +14,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_WAIT_MS
 from holdfast.core.values import Json, checked
 
-QueryKind: TypeAlias = Literal["llm", "tool", "human", "timer", "child"]
+QueryKind: TypeAlias = Literal["llm", "tool", "human", "timer", "child", "input"]
 
 
 class _Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
@@ -24,8 +24,15 @@ class _Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_
     """How long an answer is waited for; its lapse is itself an answer, a failure with the code `timeout`."""
 
 
+class TurnRef(msgspec.Struct, frozen=True):
+    """The place in a turn from which an agent asks a model."""
+
+    turn: str
+    iteration: int
+
+
 class LlmQuery(_Query, frozen=True, tag="llm"):
-    """A question to a language model, answered with text."""
+    """A question to a language model, answered with text; in a turn of an agent, with a reply (`core.turn.Replied`)."""
 
     prompt: str
     system: str | None = None
@@ -36,6 +43,8 @@ class LlmQuery(_Query, frozen=True, tag="llm"):
     """The prompt depends on intent that is not in it; the host picks how to find out."""
     options: dict[str, Json] = {}
     """Whatever else the program wants passed on: `model`, `temperature`, `role`, …"""
+    turn: TurnRef | None = None
+    """Set by an agent, whose prompt is empty: what is asked is its conversation, which the journal has."""
 
 
 class ToolQuery(_Query, frozen=True, tag="tool"):
@@ -43,6 +52,8 @@ class ToolQuery(_Query, frozen=True, tag="tool"):
 
     name: str
     arguments: dict[str, Json] = {}
+    call_id: str | None = None
+    """The call of a model that this is, in an agent."""
 
 
 class HumanQuery(_Query, frozen=True, tag="human"):
@@ -69,7 +80,11 @@ class ChildQuery(_Query, frozen=True, tag="child"):
     """Whether it is that native program, or whichever one whoever starts the child finds under the name."""
 
 
-Query: TypeAlias = LlmQuery | ToolQuery | HumanQuery | TimerQuery | ChildQuery
+class InputQuery(_Query, frozen=True, tag="input"):
+    """The next input of an agent, which waits between turns; answered with a `core.conversation.TurnInput`."""
+
+
+Query: TypeAlias = LlmQuery | ToolQuery | HumanQuery | TimerQuery | ChildQuery | InputQuery
 
 
 class Value(msgspec.Struct, frozen=True, tag="value", tag_field="is", kw_only=True):

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.budget import Budget, Price
 from holdfast.core.queries import Answer, Failure, Query, Usage
+from holdfast.core.turn import Outcome
 from holdfast.core.values import Json
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
@@ -118,6 +119,13 @@ class StatRecord(_Record, frozen=True, tag="stat"):
     value: Json
 
 
+class TurnRecord(_Record, frozen=True, tag="turn"):
+    """A turn of an agent is over."""
+
+    turn: str
+    outcome: Outcome
+
+
 class CompletedRecord(_Record, frozen=True, tag="completed"):
     """The program returned."""
 
@@ -153,6 +161,7 @@ Record: TypeAlias = (
     | LoggedRecord
     | ProgressedRecord
     | StatRecord
+    | TurnRecord
     | CompletedRecord
     | FailedRecord
     | CancelledRecord

@@ -57,6 +57,7 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    TurnRecord,
     Wake,
     type_of,
 )
@@ -86,6 +87,7 @@ _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it i
     LoggedRecord: None,
     ProgressedRecord: None,
     StatRecord: None,
+    TurnRecord: None,
     CancelledRecord: State.CANCELLED,
 }
 
@@ -301,6 +303,9 @@ class Session:
     def _on_stat(self, record: StatRecord, entry: Entry) -> None:
         self.metrics.custom[record.key] = record.value
 
+    def _on_turn(self, record: TurnRecord, entry: Entry) -> None:
+        """What a turn came to is told by the conversation; the session goes on."""
+
     def _on_ended(self, record: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord, entry: Entry) -> None:
         self.ended = record
         for left_over in self.pending:
@@ -318,6 +323,7 @@ _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,
+    TurnRecord: Session._on_turn,
     CompletedRecord: Session._on_ended,
     FailedRecord: Session._on_ended,
     CancelledRecord: Session._on_ended,

@@ -469,6 +469,8 @@ class Actor:
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
         self._committed, self._batch, self._writes, self._snapshot = receipt.position, [], [], None
+        for observer in self._engine.on_commit:
+            observer(self.id, commit.entries)
         self._epoch = receipt.epoch if holds else None
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(self._engine.keep(self))

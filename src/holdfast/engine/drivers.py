@@ -178,18 +178,27 @@ def _takes_attempt(effect: Effect, name: str) -> bool:
     return "attempt" in parameters
 
 
+Finder: TypeAlias = Callable[[ToolQuery], "Driver | None"]
+"""Finds the driver of a tool that has none by its name alone."""
+
+
 class Drivers:
     """The drivers of one process: one for all `llm` queries, one for `human` ones, and one for each tool by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Driver] = {}
+        self._finder: Finder | None = None
 
     def __bool__(self) -> bool:
         """Whether there are any but the runtime's own, which can be run again without harm."""
-        return any(not name.startswith(f"tool:{OWN_TOOLS}") for name in self._by_name)
+        return self._finder is not None or any(not name.startswith(f"tool:{OWN_TOOLS}") for name in self._by_name)
 
     def add(self, driver: Driver) -> None:
         self._by_name[driver.name] = driver
+
+    def find_tools_with(self, finder: Finder) -> None:
+        """Ask this for the drivers of tools that were not added by name."""
+        self._finder = finder
 
     def find(self, query: Query) -> Driver | None:
         """The driver that answers a query here, if one does."""
@@ -197,11 +206,13 @@ class Drivers:
             case LlmQuery():
                 return self._by_name.get("llm")
             case ToolQuery(name=name):
-                return self._by_name.get(f"tool:{name}")
+                driver = self._by_name.get(f"tool:{name}")
+                return driver if driver is not None or self._finder is None else self._finder(query)
             case _:
                 return self._by_name.get("human") if query.__struct_config__.tag == "human" else None
 
     @property
     def kinds(self) -> set[str]:
         """The kinds of query of which some are answered here."""
-        return {"tool" if name.startswith("tool:") else name for name in self._by_name}
+        named = {"tool" if name.startswith("tool:") else name for name in self._by_name}
+        return named | {"tool"} if self._finder is not None else named

@@ -10,7 +10,7 @@ import secrets
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,7 +21,7 @@ from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
 from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery, kind_of
-from holdfast.core.records import Program, Record, StartedRecord
+from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
 from holdfast.engine.actor import Actor
 from holdfast.engine.children import Children
@@ -42,6 +42,9 @@ T = TypeVar("T")
 RETRIES = 20
 """How often a message is decided again because somebody else wrote first, before that is an error."""
 
+Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
+"""Called with the session and the entries of a commit."""
+
 Seam: TypeAlias = Callable[[str], Awaitable[None]]
 """Called at every durable boundary with its name; tests die there."""
 
@@ -61,6 +64,8 @@ class Engine:
         self._actors: OrderedDict[str, Actor] = OrderedDict()
         self._hot_programs = hot_programs
         self._seam = seam
+        self.on_commit: list[Observer] = []
+        """Told of every commit that was made here, as soon as it is durable."""
         self._background: set[asyncio.Task[Any]] = set()
         self._last_now = 0
 
@@ -365,6 +370,13 @@ class Engine:
         event = await actor.begin([started])
         self._actors[actor.id] = actor
         return event
+
+    async def event(self, session_id: str) -> Event:
+        """What a session says to a host now."""
+        actor = self.actor(session_id)
+        async with actor.lock:
+            await actor.refresh()
+            return actor.event()
 
     async def resume(self, session_id: str) -> Event:
         for _ in range(RETRIES):

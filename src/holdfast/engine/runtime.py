@@ -22,11 +22,12 @@ from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.summary import summarize
 from holdfast.core.values import Json
 from holdfast.engine.card_tool import card_effect, own_box
-from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Probe, Recovery
-from holdfast.engine.engine import Engine, Seam
+from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
+from holdfast.engine.engine import Engine, Observer, Seam
 from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
 from holdfast.engine.hosting import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.minder import Minder
+from holdfast.programs.agent import AgentKind
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.finding import find_program
 from holdfast.programs.keeping import CARD_TOOL
@@ -65,6 +66,7 @@ class Holdfast:
         self.add_kind(NativeKind())
         self.add_kind(LuaKind())
         self.add_kind(PythonKind())
+        self.add_kind(AgentKind())
         self.drive(CARD_TOOL, card_effect(own_box), recovery="idempotent")
 
     async def __aenter__(self) -> Self:
@@ -227,6 +229,19 @@ class Holdfast:
         Gives the ids of the expired and of the deleted ones.
         """
         return await self._engine.minder.clean(self._engine)
+
+    def on_commit(self, observer: Observer) -> None:
+        """Call a function with the session and the entries of each commit made here, once it is durable."""
+        self._engine.on_commit.append(observer)
+
+    def find_tools_with(self, finder: Finder) -> None:
+        """Let a function find the drivers of tools that were not given to `drive` by name."""
+        self._engine.drivers.find_tools_with(finder)
+        self._engine.minder.look_soon()
+
+    async def event(self, session_id: str) -> Event:
+        """What a session says to a host now, without waiting for anything."""
+        return await self._engine.event(session_id)
 
     def add_kind(self, kind: ProgramKind) -> None:
         """Make a kind of program known."""

@@ -12,12 +12,12 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from holdfast.core.queries import Answer, Failure, Query
-from holdfast.core.records import LoggedRecord, Program, ProgressedRecord, StatRecord, Wake
+from holdfast.core.records import LoggedRecord, Program, ProgressedRecord, StatRecord, TurnRecord, Wake
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
 
-Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord
+Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | TurnRecord
 """What a program says beside its questions; appended before the outcome of the step that said it."""
 
 

@@ -1,0 +1,111 @@
+"""The driver that asks models: for turns of agents, from their conversation; for strategies, from their prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.agent import live
+from holdfast.agent.errors import ProviderUnavailableError
+from holdfast.agent.providers.calling import CallItem, Choice, Reset, Retrying, call
+from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ReasoningDelta, TextDelta
+from holdfast.core.messages import AgentMessage, TextBlock
+from holdfast.core.policy import Policy
+from holdfast.core.queries import Failure, LlmQuery
+from holdfast.core.turn import Replied
+from holdfast.engine.drivers import Attempt, Reply
+
+if TYPE_CHECKING:
+    from holdfast.agent.place import Place
+    from holdfast.agent.runtime import Runtime
+
+
+class ModelDriver:
+    """Answers `llm` queries of the sessions in one place."""
+
+    def __init__(self, runtime: Runtime, place: Place) -> None:
+        self._runtime = runtime
+        self._place = place
+
+    async def __call__(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
+        if query.turn is None:
+            return await self._of_strategy(query, attempt)
+        conversation = await self._place.conversations.get(attempt.session_id)
+        policy = conversation.policy
+        assert policy is not None
+        request = ModelRequest(
+            model=policy.model,
+            messages=_shown(conversation.window),
+            system=policy.instructions,
+            tools=self._runtime.tools.specs(policy.tools),
+            params=policy.generation,
+            key=attempt.key,
+        )
+        return await self._ask(policy, request, query, attempt)
+
+    async def _ask(self, policy: Policy, request: ModelRequest, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
+        assert query.turn is not None
+        turn, hub, session_id = query.turn.turn, self._place.hub, attempt.session_id
+        number = 1
+
+        async def tell(item: CallItem) -> None:
+            nonlocal number
+            match item:
+                case TextDelta(text=text):
+                    await hub.emit(session_id, live.TextDelta(turn=turn, text=text, attempt=number))
+                case ReasoningDelta(text=text):
+                    await hub.emit(session_id, live.ReasoningDelta(turn=turn, text=text, attempt=number))
+                case Reset(attempt=failed):
+                    await hub.emit(session_id, live.Retracted(turn=turn, attempt=failed))
+                case Retrying(attempt=failed, error=error, delay_s=delay):
+                    number = failed + 1
+                    await hub.emit(session_id, live.Retrying(turn=turn, attempt=failed, why=error, delay_s=delay))
+
+        started = live.ModelStarted(turn=turn, iteration=query.turn.iteration, model=request.model)
+        await hub.emit(session_id, started)
+        try:
+            called = await call(self._choices(policy), request, retry=self._runtime.retry, emit=tell)
+        except ProviderError as error:
+            return Failure(str(error), error.fault)
+        reply = called.reply
+        if reply.usage is not None:
+            await hub.emit(session_id, live.UsageEvent(turn=turn, model=called.model, usage=reply.usage))
+        kept = Replied(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
+        return Reply(msgspec.to_builtins(kept), reply.usage)
+
+    async def _of_strategy(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
+        """A strategy's question: one prompt, answered with text."""
+        options = dict(query.options)
+        model = options.pop("model", None)
+        options.pop("role", None)
+        policy = self._runtime.policy
+        request = ModelRequest(
+            model=model if isinstance(model, str) else policy.model,
+            messages=[AgentMessage("user", [TextBlock(query.prompt)])],
+            system=query.system or "",
+            params={**policy.generation, "max_tokens": query.max_tokens, **options},
+            key=attempt.key,
+        )
+
+        async def ignore(item: object) -> None:
+            return
+
+        try:
+            choices = [Choice(choice.provider, request.model) for choice in self._choices(policy)[:1]]
+            called = await call(choices, request, retry=self._runtime.retry, emit=ignore)
+        except ProviderError as error:
+            return Failure(str(error), error.fault)
+        text = "".join(block.text for block in called.reply.content if isinstance(block, TextBlock))
+        return Reply(text, called.reply.usage)
+
+    def _choices(self, policy: Policy) -> list[Choice]:
+        provider = self._runtime.providers.get(policy.provider)
+        if provider is None:
+            raise ProviderUnavailableError(policy.provider, "this runtime does not have it")
+        return [Choice(provider, policy.model), *self._runtime.fallbacks]
+
+
+def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
+    """The conversation as providers take it: what the runtime itself remarked is told as by the user."""
+    return [AgentMessage("user", each.content) if each.role in ("system", "signal") else each for each in window]

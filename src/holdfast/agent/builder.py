@@ -1,0 +1,191 @@
+"""The way to a session: in which mode, with which provider, under which policy, in which store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import msgspec
+
+from holdfast.agent.errors import (
+    ModeNotInstalledError,
+    NotAnAgentError,
+    ProviderMismatchError,
+    StoreFactoryError,
+    StoreSessionMismatchError,
+)
+from holdfast.agent.session import AgentSession
+from holdfast.core.conversation import Begin
+from holdfast.core.errors import SessionExistsError, SessionNotFoundError
+from holdfast.core.ids import check_id
+from holdfast.core.messages import AgentMessage
+from holdfast.core.policy import Policy, Spec, resolve
+from holdfast.core.records import Program
+from holdfast.programs.agent import KIND
+from holdfast.store.contract import Store
+
+if TYPE_CHECKING:
+    from holdfast.agent.place import Place
+    from holdfast.agent.providers.protocol import Provider
+    from holdfast.agent.runtime import Runtime
+
+Residency = Literal["keep_all", "active_path_only"]
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that a host brings along, to go on from."""
+
+    session_id: str
+    messages: list[AgentMessage]
+    policy: Policy | None = None
+
+
+class SessionBuilder:
+    """What a session is to be, before it is opened."""
+
+    def __init__(self, runtime: Runtime, session_id: str) -> None:
+        self._runtime = runtime
+        self._id = check_id(session_id, "session id")
+        self._mode: str | None = None
+        self._spec = Spec()
+        self._layers: list[str] = []
+        self._parent: str | None = None
+        self._store: Store | None = None
+
+    def standard(self) -> Self:
+        """The model calls tools in the way of its provider."""
+        return self.mode("standard")
+
+    def rlm(self) -> Self:
+        """The model writes code."""
+        return self.mode("rlm")
+
+    def mode(self, mode: str) -> Self:
+        self._mode = mode
+        return self
+
+    def provider(self, provider: Provider, model: str | None = None) -> Self:
+        """Another provider than the runtime's."""
+        self._runtime.add_provider(provider)
+        self._spec = msgspec.structs.replace(self._spec, provider=provider.id, model=model or self._spec.model)
+        return self
+
+    def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
+        """What of the policy is to differ from the runtime's; replaces what was said before."""
+        self._spec = spec if spec is not None else msgspec.convert(fields, Spec)
+        return self
+
+    def prompt(self, layer: str) -> Self:
+        """Add a layer to the instructions."""
+        self._layers.append(layer)
+        return self
+
+    def parent(self, session_id: str) -> Self:
+        """The session on whose behalf this one is."""
+        self._parent = check_id(session_id, "parent session id")
+        return self
+
+    def store(self, store: Store) -> Self:
+        """A store for this session alone. Children do not inherit it."""
+        self._store = store
+        return self
+
+    # --- opening -----------------------------------------------------------------------------------
+
+    async def open(self) -> AgentSession:
+        """Go on with the session, or begin it. What the host says now is in force; the recorded provider is kept."""
+        policy = self._policy()
+        place = await self._place(policy)
+        recorded = await self._recorded(place)
+        if recorded is None:
+            return await self._start(place, policy, None)
+        kept = msgspec.structs.replace(policy, provider=self._kept_provider(recorded, policy))
+        return self._handle(place, kept, None)
+
+    async def open_fresh(self) -> AgentSession:
+        """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
+        policy = self._policy()
+        place = await self._place(policy)
+        if await self._recorded(place) is None:
+            return await self._start(place, policy, None)
+        return self._handle(place, policy, Begin())
+
+    async def open_with_state(self, state: AgentState) -> AgentSession:
+        """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
+        policy = self._policy()
+        place = await self._place(policy)
+        if state.session_id != self._id:
+            raise StoreSessionMismatchError(state.session_id, self._id)
+        if state.policy is not None:
+            policy = msgspec.structs.replace(policy, provider=self._kept_provider(state.policy, policy))
+        begin = Begin(state.messages)
+        if await self._recorded(place) is None:
+            return await self._start(place, policy, begin)
+        return self._handle(place, policy, begin)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _policy(self) -> Policy:
+        runtime = self._runtime
+        mode = self._mode or runtime.policy.mode
+        if mode not in runtime.modes:
+            raise ModeNotInstalledError(mode, sorted(runtime.modes))
+        policy = msgspec.structs.replace(resolve(self._spec, runtime.policy), mode=mode)
+        if self._layers:
+            text = "\n\n".join(layer for layer in (policy.instructions, *self._layers) if layer)
+            policy = msgspec.structs.replace(policy, instructions=text)
+        runtime.check_provider(policy.provider, self._id)
+        return policy
+
+    async def _place(self, policy: Policy) -> Place:
+        if self._store is not None:
+            return await self._runtime.place_of(self._store)
+        try:
+            store = await self._runtime.make_store(self._id, self._relation(), policy)
+        except Exception as error:
+            raise StoreFactoryError(self._id, f"{type(error).__name__}: {error}") from error
+        return await self._runtime.place_of(store)
+
+    def _relation(self) -> Mapping[str, str]:
+        return {"kind": "child", "parent": self._parent} if self._parent is not None else {"kind": "root"}
+
+    async def _recorded(self, place: Place) -> Policy | None:
+        """The policy that the session has; None if there is no such session."""
+        try:
+            row = await place.store.session(self._id)
+        except SessionNotFoundError as error:
+            if type(error) is not SessionNotFoundError:
+                raise  # one that was deleted
+            return None
+        if row.summary.program_kind != KIND:
+            raise NotAnAgentError(self._id, row.summary.program_kind)
+        conversation = await place.conversations.get(self._id, fresh=True)
+        if conversation.session_id != self._id:
+            raise StoreSessionMismatchError(conversation.session_id, self._id)
+        return conversation.policy
+
+    def _kept_provider(self, recorded: Policy, policy: Policy) -> str:
+        if not recorded.provider or recorded.provider == policy.provider:
+            return policy.provider
+        if recorded.provider not in self._runtime.providers:
+            raise ProviderMismatchError(recorded.provider, policy.provider, self._id)
+        return recorded.provider
+
+    async def _start(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
+        ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
+        if self._parent is not None:
+            ctx["parent"] = self._parent
+        program = Program(kind=KIND, name=self._runtime.name)
+        try:
+            await place.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.prices, wait=0)
+        except SessionExistsError:
+            return await self.open()  # another process was quicker
+        return self._handle(place, policy, begin)
+
+    def _handle(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
+        return AgentSession(self._runtime, place, self._id, policy, parent=self._parent, begin=begin)
+
+
+def layers(texts: Sequence[str]) -> str:
+    """Instructions made of layers."""
+    return "\n\n".join(text for text in texts if text)

@@ -1,0 +1,1 @@
+"""What answers for a model: the protocol, and what speaks it."""

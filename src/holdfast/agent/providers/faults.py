@@ -1,0 +1,141 @@
+"""What an HTTP service's refusal means: the class of the error, its words, and how long to wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from holdfast.agent.providers.protocol import Fault
+from holdfast.core.values import Json
+
+TOLD_CHARS = 600
+"""Characters of a service's own words in an error: what it has to say fits, and a page of HTML does not."""
+
+_TOO_LONG = (
+    "context_length",
+    "context length",
+    "context window",
+    "context size",
+    "maximum context",
+    "prompt is too long",
+    "input is too long",
+    "too many tokens",
+    "reduce the length",
+)
+"""How services word that a conversation no longer fits. There is no code for it that they agree on."""
+
+_BY_WORD: tuple[tuple[str, Fault], ...] = (
+    ("rate_limit", "rate_limit"),
+    ("too_many_requests", "rate_limit"),
+    ("overloaded", "overloaded"),
+    ("unavailable", "overloaded"),
+    ("server_error", "overloaded"),
+    ("internal", "overloaded"),
+    ("api_error", "overloaded"),
+    ("timeout", "timeout"),
+    ("auth", "auth"),
+    ("permission", "auth"),
+    ("api_key", "auth"),
+    ("invalid", "invalid_request"),
+    ("not_found", "invalid_request"),
+)
+"""Parts of error codes and types, for errors that come without a status: those in the middle of a stream."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """What a service says about an error."""
+
+    message: str
+    code: str = ""
+    """Its code and its type, as far as it gives them, in lower case."""
+    status: int | None = None
+    """A status, where one is given as the code."""
+
+
+def read_refusal(body: bytes) -> Refusal:
+    """What the body of an error says. Anything that is not the usual JSON is quoted as it is."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return Refusal(_cut(body[: 4 * TOLD_CHARS].decode("utf-8", "replace")))
+    return refusal_of(value)
+
+
+def refusal_in(value: Json) -> bool:
+    """Whether a JSON value that came in place of an answer is an error."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, dict) and bool(value.get("error"))
+
+
+def refusal_of(value: Json) -> Refusal:
+    """The error in a JSON value: `{"error": {…}}`, `{"error": "…"}`, `{"message": …}`, `{"detail": …}`, or a list."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    given = value.get("error") or value if isinstance(value, dict) else value
+    if not isinstance(given, dict):
+        return Refusal(_cut(_words(given)))
+    code = given.get("code")
+    status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599 else None
+    names = [name for name in (code, given.get("type"), given.get("status")) if isinstance(name, str)]
+    said = next((given[name] for name in ("message", "detail", "msg", "error") if given.get(name)), given)
+    return Refusal(_cut(_words(said)), " ".join(names).lower(), status)
+
+
+def _words(value: Json) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= TOLD_CHARS else text[:TOLD_CHARS] + "…"
+
+
+def fault_of(status: int | None, refusal: Refusal) -> Fault:
+    """The class of an error by its HTTP status, and by its words where the status does not tell enough."""
+    status = status if status is not None else refusal.status
+    told = f"{refusal.code} {refusal.message.lower()}"
+    if (status is None or status in (400, 413, 422)) and any(words in told for words in _TOO_LONG):
+        return "context_length"
+    if "insufficient_quota" in refusal.code:
+        return "auth"  # it comes as a 429, and no waiting helps: the account is to be paid for
+    match status:
+        case None:
+            return next((fault for word, fault in _BY_WORD if word in refusal.code), "bad_stream")
+        case 401 | 402 | 403:
+            return "auth"
+        case 408:
+            return "timeout"
+        case 409 | 425:
+            return "overloaded"  # the same call is still under way, or came too early
+        case 413:
+            return "context_length"
+        case 429:
+            return "rate_limit"
+        case _ if status >= 500:
+            return "overloaded"
+        case _:
+            return "invalid_request"
+
+
+def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """How many seconds a response asks to wait, from `retry-after-ms` or `Retry-After` (seconds, or a date).
+
+    `now` is the time in seconds since 1970. A moment that has passed is no wait at all; what cannot be read is None.
+    """
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        text = headers.get(name, "").strip()
+        try:
+            seconds = float(text) / unit
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        moment = parsedate_to_datetime(headers.get("retry-after", "")).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, moment - now)

@@ -1,0 +1,97 @@
+"""Models by name: which provider a text such as `openai:gpt-5` or `http://localhost:8000/v1#qwen` means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urldefrag
+
+import msgspec
+
+from holdfast.agent.errors import ProviderUnavailableError
+from holdfast.agent.providers.protocol import Provider, ProviderError
+from holdfast.core.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from holdfast.agent.providers.openai_compatible import OpenAICompatible
+
+URL_ID = "openai-compatible"
+"""The id of a provider that is named by its URL. It is recorded with sessions, so the place is no part of it."""
+
+POSSIBLE = (
+    "'openai:MODEL' (OPENAI_API_KEY, OPENAI_BASE_URL), 'http://HOST:PORT/v1#MODEL' for any server that speaks the"
+    " chat-completions form of OpenAI, 'openrouter:', 'groq:', 'deepseek:' or 'ollama:MODEL', and"
+    " 'anthropic:MODEL', 'google:MODEL' or any other 'SERVICE:MODEL' that pydantic-ai knows"
+)
+"""What can be asked for, in one sentence."""
+
+
+class _Service(msgspec.Struct, frozen=True):
+    base_url: str
+    needs_key: bool = True
+
+
+_SERVICES = {
+    "openai": _Service("https://api.openai.com/v1"),
+    "openrouter": _Service("https://openrouter.ai/api/v1"),
+    "groq": _Service("https://api.groq.com/openai/v1"),
+    "deepseek": _Service("https://api.deepseek.com/v1"),
+    "ollama": _Service("http://localhost:11434/v1", needs_key=False),
+}
+"""Services that need no library of their own. `NAME_BASE_URL` and `NAME_API_KEY` in the environment are theirs."""
+
+
+def find_provider(text: str, env: Mapping[str, str] | None = None) -> tuple[Provider, str]:
+    """The provider and the model that a text names. Raises `ProviderUnavailableError`, which lists what is possible.
+
+    A key is sent only to the service that it is for: to another URL `OPENAI_API_KEY` goes if that URL is the one in
+    `OPENAI_BASE_URL`.
+    """
+    env = os.environ if env is None else env
+    if text.startswith(("http://", "https://")):
+        return _by_url(text, env)
+    service, colon, model = text.partition(":")
+    if service in _SERVICES and model:
+        return _by_service(service, model, env), model
+    if (not colon or not model) and text != "test":
+        raise ProviderUnavailableError(text, f"it names no service and model; there is {POSSIBLE}")
+    return _by_library(text)
+
+
+def _by_url(text: str, env: Mapping[str, str]) -> tuple[Provider, str]:
+    url, model = urldefrag(text)
+    if not model:
+        raise ProviderUnavailableError(text, f"the model is to follow a '#', as in '{text.rstrip('/')}#MODEL'")
+    is_own = url.rstrip("/") in (env.get("OPENAI_BASE_URL", "").rstrip("/"), _SERVICES["openai"].base_url)
+    return _compatible(text, url, env.get("OPENAI_API_KEY") if is_own else None, URL_ID), model
+
+
+def _by_service(name: str, model: str, env: Mapping[str, str]) -> Provider:
+    service = _SERVICES[name]
+    url, key = env.get(f"{name.upper()}_BASE_URL"), env.get(f"{name.upper()}_API_KEY")
+    if service.needs_key and not key and not url:
+        why = f"set {name.upper()}_API_KEY, or {name.upper()}_BASE_URL for a server that asks for no key"
+        raise ProviderUnavailableError(f"{name}:{model}", why)
+    return _compatible(f"{name}:{model}", url or service.base_url, key, name)
+
+
+def _compatible(text: str, url: str, key: str | None, id: str) -> OpenAICompatible:
+    try:
+        from holdfast.agent.providers.openai_compatible import OpenAICompatible
+
+        return OpenAICompatible(url, key, id=id)
+    except (ImportError, InvalidValueError) as error:
+        raise ProviderUnavailableError(text, str(error)) from error
+
+
+def _by_library(text: str) -> tuple[Provider, str]:
+    try:
+        from holdfast.agent.providers.pydantic_ai import PydanticAI
+
+        provider = PydanticAI(text)
+    except ImportError as error:
+        raise ProviderUnavailableError(text, str(error)) from error
+    except ProviderError as error:
+        raise ProviderUnavailableError(text, f"{error}; there is {POSSIBLE}") from error
+    return provider, provider.model

@@ -1,0 +1,85 @@
+"""Server-sent events, read from bytes as they come: lines, comments, and events of one or more lines of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""Bytes of one event: far above any delta, and above a whole reply with a picture in it."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class TooLargeError(ValueError):
+    """An event is larger than it may be."""
+
+
+class ServerEvent(msgspec.Struct, frozen=True):
+    """One event: its name, if it has one, and its data."""
+
+    data: bytes
+    name: bytes = b""
+
+
+class EventParser:
+    """Gives the events of a stream as soon as their last byte is there, wherever the bytes were split.
+
+    A line ends with LF, CRLF or CR. A CR ends it at once, and an LF that follows in a later piece belongs to it: to
+    wait for that piece would hold an event back for as long as the server has nothing more to say.
+    """
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._line: list[bytes] = []
+        self._data: list[bytes] = []
+        self._name = b""
+        self._line_bytes = 0
+        self._data_bytes = 0
+        self._after_cr = False
+        self._is_first_line = True
+
+    def feed(self, piece: bytes) -> Iterator[ServerEvent]:
+        """The events that this piece completes. Raises `TooLargeError`."""
+        if self._after_cr and piece:
+            self._after_cr = False
+            piece = piece.removeprefix(b"\n")
+        for line in piece.splitlines(keepends=True):
+            self._line.append(line)
+            self._line_bytes += len(line)
+            if self._data_bytes + self._line_bytes > self._max:
+                raise TooLargeError(f"an event of more than {self._max} bytes")
+            event = self._take_line() if line.endswith((b"\n", b"\r")) else None
+            if event is not None:
+                yield event
+        self._after_cr = self._after_cr or piece.endswith(b"\r")
+
+    def close(self) -> ServerEvent | None:
+        """What the stream ended with, where it ended without the empty line that is due after an event."""
+        last = self._take_line()
+        return last or self._end_event()
+
+    def _take_line(self) -> ServerEvent | None:
+        line = b"".join(self._line).rstrip(b"\r\n")
+        self._line.clear()
+        self._line_bytes = 0
+        if self._is_first_line:
+            self._is_first_line = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._end_event()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._data_bytes += len(value) + 1
+        elif field == b"event":
+            self._name = value
+        return None
+
+    def _end_event(self) -> ServerEvent | None:
+        event = ServerEvent(b"\n".join(self._data), self._name) if self._data else None
+        self._data.clear()
+        self._name, self._data_bytes = b"", 0
+        return event

@@ -1,0 +1,203 @@
+"""What a turn, a session and its usage look like to whoever embeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.conversation import Conversation, TurnState
+from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock
+from holdfast.core.policy import Policy
+from holdfast.core.queries import Usage
+from holdfast.core.turn import FinishedMessage, FinishedToolValue, FinishedValue, Outcome, Stopped, ToolDone
+from holdfast.core.values import Json
+
+
+class Buckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens by what they were for, and money where prices are known."""
+
+    input: int = 0
+    """Neither read from a cache nor written to one."""
+    output: int = 0
+    """Reasoning included."""
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    """A part of the output."""
+    cost: float = 0.0
+    calls: int = 0
+
+    def __add__(self, other: Buckets) -> Buckets:
+        names = self.__struct_fields__
+        return Buckets(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    @property
+    def total(self) -> int:
+        """All tokens, in and out."""
+        return self.input + self.cache_read + self.cache_write + self.output
+
+
+def buckets_of(usage: Usage) -> Buckets:
+    """The usage of one call."""
+    read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
+    return Buckets(
+        input=max(0, (usage.prompt_tokens or 0) - read - write),
+        output=usage.completion_tokens or 0,
+        cache_read=read,
+        cache_write=write,
+        reasoning=usage.reasoning_tokens or 0,
+        cost=usage.cost or 0.0,
+        calls=usage.llm_calls or 1,
+    )
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used, all together and by what for and which model."""
+
+    total: Buckets
+    by_source: dict[str, Buckets]
+    """`turn` for the session's own calls, `child` for those of its children."""
+    by_model: dict[str, Buckets]
+    calls: int
+    """How many calls were reported."""
+
+
+def report_of(rows: Iterable[tuple[str, str, Usage]]) -> UsageReport:
+    """A report of calls: what for, which model, what it took."""
+    total, by_source, by_model, calls = Buckets(), dict[str, Buckets](), dict[str, Buckets](), 0
+    for source, model, usage in rows:
+        spent = buckets_of(usage)
+        total += spent
+        by_source[source] = by_source.get(source, Buckets()) + spent
+        by_model[model] = by_model.get(model, Buckets()) + spent
+        calls += 1
+    return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls)
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A call of a tool, and what came of it."""
+
+    id: str
+    name: str
+    arguments: Json
+    result: Json = None
+    is_error: bool = False
+
+
+class TurnReceipt(msgspec.Struct, frozen=True):
+    """Proof that a turn is durable."""
+
+    turn: str
+    position: int
+    """Of the record that ended it."""
+    replayed: bool = False
+    """Whether the turn had been worked before, and this is what came of it then."""
+
+
+class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn came to."""
+
+    turn: str
+    outcome: Outcome
+    messages: list[AgentMessage]
+    """What was said in this turn, the input first."""
+    usage: Buckets
+    report: UsageReport
+    tool_calls: list[ToolCall]
+    started_at: int
+    ended_at: int
+    receipt: TurnReceipt
+
+    @property
+    def text(self) -> str:
+        """What the model said last; empty if it said nothing."""
+        return next((each.text for each in reversed(self.messages) if each.role == "assistant" and each.text), "")
+
+    @property
+    def value(self) -> Json:
+        """The value that the model or a tool ended the turn with."""
+        return self.outcome.value if isinstance(self.outcome, FinishedValue | FinishedToolValue) else None
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the turn came to an answer."""
+        return isinstance(self.outcome, FinishedMessage | FinishedValue | FinishedToolValue)
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why it came to none, if so."""
+        return self.outcome if isinstance(self.outcome, Stopped) else None
+
+    @property
+    def duration_ms(self) -> int:
+        return self.ended_at - self.started_at
+
+
+class ViewMessage(msgspec.Struct, frozen=True):
+    """A message as readers see it."""
+
+    id: str
+    role: str
+    blocks: list[ContentBlock]
+    at: int
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
+
+
+class ReadView(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is at a position of its journal."""
+
+    session_id: str
+    position: int
+    messages: list[ViewMessage]
+    """On the active path, the oldest first."""
+    leaf: str | None
+    generation: int
+    policy: Policy
+    running: str | None
+    """The turn that is under way."""
+
+
+def view_of(conversation: Conversation) -> ReadView:
+    """What can be read of a conversation now."""
+    assert conversation.policy is not None
+    messages = [
+        ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
+        for node in conversation.path()
+        if isinstance(node.payload, AgentMessage)
+    ]
+    return ReadView(
+        session_id=conversation.session_id,
+        position=conversation.position,
+        messages=messages,
+        leaf=conversation.leaf,
+        generation=conversation.generation,
+        policy=conversation.policy,
+        running=conversation.running.id if conversation.running else None,
+    )
+
+
+def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) -> TurnResult:
+    """What a turn that is over came to."""
+    assert turn.ended is not None
+    report = report_of(turn.usage)
+    return TurnResult(
+        turn=turn.id,
+        outcome=turn.ended.outcome,
+        messages=turn.messages,
+        usage=report.total,
+        report=report,
+        tool_calls=[_call(call, turn.results.get(call.id)) for call in turn.calls],
+        started_at=turn.at,
+        ended_at=turn.ended_at,
+        receipt=TurnReceipt(turn.id, turn.ended_position, replayed),
+    )
+
+
+def _call(call: ToolUseBlock, done: ToolDone | None) -> ToolCall:
+    if done is None:
+        return ToolCall(call.id, call.name, call.input)
+    return ToolCall(call.id, call.name, call.input, done.content, done.is_error)

@@ -1,0 +1,155 @@
+"""`Runtime`: made once in a process; opens agent sessions, answers for models, and runs tools."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from holdfast.agent.asking import ModelDriver
+from holdfast.agent.builder import SessionBuilder
+from holdfast.agent.describing import Description, described
+from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
+from holdfast.agent.place import Place
+from holdfast.agent.providers.calling import Choice, Retry
+from holdfast.agent.providers.finding import find_provider
+from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.tools.catalog import Catalog, Toolish
+from holdfast.agent.tools.running import ToolDrivers
+from holdfast.core.budget import Price
+from holdfast.core.errors import HoldfastError
+from holdfast.core.policy import Policy
+from holdfast.core.turn import Limits
+from holdfast.core.values import Json
+from holdfast.store import open_store
+from holdfast.store.contract import Store
+
+DEFAULT_TOOL_CONCURRENCY = 8
+"""Tools of one process under way at once."""
+
+StoreFactory: TypeAlias = Callable[[str, Mapping[str, str], Policy], "Store | Awaitable[Store]"]
+"""Makes the store of a session: from its id, what it is to others, and its policy."""
+
+
+class Runtime:
+    """Agent sessions in one process: `async with Runtime("sqlite:///chat.db", model="…") as runtime: …`."""
+
+    def __init__(
+        self,
+        store: str | Store = "sqlite:///holdfast.db",
+        *,
+        model: str | None = None,
+        provider: Provider | None = None,
+        fallbacks: Sequence[str | tuple[Provider, str]] = (),
+        tools: Sequence[Toolish] = (),
+        instructions: str = "",
+        limits: Limits | Mapping[str, Any] | None = None,
+        generation: Mapping[str, Json] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        retry: Retry | None = None,
+        tool_concurrency: int = DEFAULT_TOOL_CONCURRENCY,
+        store_factory: StoreFactory | None = None,
+        name: str = "agent",
+        **options: Any,
+    ) -> None:
+        self.name = name
+        self.modes = {"standard"}
+        self.providers: dict[str, Provider] = {}
+        self.retry = retry or Retry()
+        self.prices = dict(prices or {})
+        self.tools = Catalog(tools)
+        found = self._found(model, provider)
+        self.fallbacks = [self._fallback(each) for each in fallbacks]
+        self.policy = Policy(
+            provider=found.provider.id if found is not None else "",
+            model=found.model if found is not None else "",
+            instructions=instructions,
+            limits=limits if isinstance(limits, Limits) else msgspec.convert(dict(limits or {}), Limits),
+            generation=dict(generation or {}),
+        )
+        self._given = {
+            "store": store,
+            "model": model,
+            "provider": provider,
+            "instructions": instructions or None,
+            "limits": limits,
+            "generation": generation,
+            "retry": retry,
+        }
+        self._tool_concurrency = tool_concurrency
+        self._factory = store_factory
+        self._options = options
+        self._store = open_store(store) if isinstance(store, str) else store
+        self._places: dict[int, Place] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.place_of(self._store)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        places, self._places = list(self._places.values()), {}
+        for place in places:
+            await place.close()
+
+    def session(self, session_id: str) -> SessionBuilder:
+        """The way to a session: `await runtime.session("chat-1").open()`."""
+        return SessionBuilder(self, session_id)
+
+    def describe(self) -> Description:
+        """Every default in force, and where it comes from. Prints as a table."""
+        return described(self, self._given)
+
+    # --- providers ---------------------------------------------------------------------------------
+
+    def add_provider(self, provider: Provider) -> None:
+        """Make a provider known to sessions that were begun with it."""
+        self.providers[provider.id] = provider
+
+    def check_provider(self, provider_id: str, session_id: str) -> None:
+        """Raise unless there is a provider to ask on behalf of a session."""
+        if not provider_id:
+            raise ProviderUnconfiguredError(session_id)
+        if provider_id not in self.providers:
+            raise ProviderUnavailableError(provider_id, f"this runtime has {', '.join(self.providers) or 'none'}")
+
+    def _found(self, model: str | None, provider: Provider | None) -> Choice | None:
+        if provider is not None:
+            choice = Choice(provider, model or getattr(provider, "model", "") or provider.id)
+        elif model is not None:
+            choice = Choice(*find_provider(model))
+        else:
+            return None
+        self.add_provider(choice.provider)
+        return choice
+
+    def _fallback(self, given: str | tuple[Provider, str]) -> Choice:
+        choice = Choice(*(find_provider(given) if isinstance(given, str) else given))
+        self.add_provider(choice.provider)
+        return choice
+
+    # --- places ------------------------------------------------------------------------------------
+
+    async def make_store(self, session_id: str, relation: Mapping[str, str], policy: Policy) -> Store:
+        """The store of a session: from the factory, or the runtime's own."""
+        if self._factory is None:
+            return self._store
+        made = self._factory(session_id, relation, policy)
+        return await made if isinstance(made, Awaitable) else made
+
+    async def place_of(self, store: Store) -> Place:
+        """The engine on a store, started when it is first needed."""
+        if id(store) not in self._places:
+            place = self._places[id(store)] = Place(store, **self._options)
+            place.holdfast.drive("llm", ModelDriver(self, place))
+            ToolDrivers(self.tools, place, self._tool_concurrency).install()
+            await place.open()
+        return self._places[id(store)]
+
+    @property
+    def place(self) -> Place:
+        """The runtime's own store and engine; for those who need the whole of `Holdfast`."""
+        try:
+            return self._places[id(self._store)]
+        except KeyError:
+            raise HoldfastError("the runtime is not open: use it as `async with Runtime(…) as runtime`") from None

@@ -1,0 +1,33 @@
+"""Tools of agents: what a model can call. `tool` makes one of a function; `Catalog` has those of a runtime."""
+
+from holdfast.agent.tools.catalog import Catalog, DeclaredTool, ToolProvider
+from holdfast.agent.tools.context import Finish, SwitchFrame, ToolContext, ToolError
+from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
+from holdfast.agent.tools.function import FunctionTool, tool
+from holdfast.agent.tools.http import http_tool
+from holdfast.agent.tools.output import OutputLimit
+from holdfast.agent.tools.results import full_result
+from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.tool import RemoteTool, Retry, Tool
+
+__all__ = [
+    "CallRef",
+    "Catalog",
+    "DeclaredTool",
+    "DuplicateToolError",
+    "Finish",
+    "FunctionTool",
+    "OutputLimit",
+    "RemoteTool",
+    "Retry",
+    "Runner",
+    "SwitchFrame",
+    "Tool",
+    "ToolContext",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolProvider",
+    "full_result",
+    "http_tool",
+    "tool",
+]

@@ -1,0 +1,126 @@
+"""What a tool says: how much of it a model is shown, and what is kept of what was said while it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+import msgspec
+
+from holdfast.core.values import repaired
+
+SHOWN_BYTES = 16 * 1024
+"""UTF-8 bytes of one result that a model is shown: some 4,000 tokens, so that ten calls still fit any window."""
+
+SHOWN_LINES = 400
+"""Lines of one result that a model is shown: more than anybody reads of a log."""
+
+KEPT_BYTES = 1024 * 1024
+"""UTF-8 bytes of a shortened result that are kept beside what the model is shown, for people to read."""
+
+KEPT_CHARS = 64 * 1024
+"""Characters of partial output that are kept while a tool runs, from the beginning and as many from the end: more than
+a model is shown of it."""
+
+WAITING_CHARS = 256 * 1024
+"""Characters of live output that wait for a slow listener; of more, the oldest are lost. They are not truth."""
+
+
+class OutputLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a tool's result a model is shown."""
+
+    max_bytes: int = SHOWN_BYTES
+    max_lines: int = SHOWN_LINES
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 3 or self.max_lines < 3:
+            raise ValueError(
+                f"at least 3 bytes and 3 lines have to be shown, got {self.max_bytes} and {self.max_lines}"
+            )
+
+
+def shortened(text: str, limit: OutputLimit) -> str:
+    """The text itself, or its first two thirds and last third of what may be shown, with a note between them."""
+    body = text.encode()
+    lines = text.count("\n") + 1
+    if len(body) <= limit.max_bytes and lines <= limit.max_lines:
+        return text
+    tail_bytes, tail_lines = limit.max_bytes // 3, limit.max_lines // 3
+    head = _first_lines(body[: limit.max_bytes - tail_bytes].decode(errors="ignore"), limit.max_lines - tail_lines)
+    tail = _last_lines(body[-tail_bytes:].decode(errors="ignore"), tail_lines)
+    left_out = len(body) - len(head.encode()) - len(tail.encode())
+    note = f"[… {left_out} of {len(body)} bytes ({lines} lines in all) are left out here: ask for less at once …]"
+    return f"{head}\n{note}\n{tail}"
+
+
+def _first_lines(text: str, count: int) -> str:
+    return "\n".join(text.split("\n", count)[:count])
+
+
+def _last_lines(text: str, count: int) -> str:
+    return "\n".join(text.rsplit("\n", count)[-count:])
+
+
+class Output:
+    """What one run of a tool says before it returns. May be written from any thread."""
+
+    def __init__(self, wake: Callable[[], None] | None = None) -> None:
+        self._lock = Lock()
+        self._wake = wake
+        """Called when there is something to take, after there was nothing. None: nobody listens."""
+        self._head = ""
+        self._tail = ""
+        self._lost = 0
+        self._waiting = ""
+        self.is_closed = False
+
+    def write(self, text: str) -> None:
+        """Say something that belongs to the result, should the tool not come to one."""
+        self._say(repaired(text), is_kept=True)
+
+    def remark(self, text: str) -> None:
+        """Say something to whoever listens now, and to nobody else."""
+        self._say(repaired(text), is_kept=False)
+
+    def close(self) -> None:
+        """What is said from now on is said to nobody."""
+        with self._lock:
+            self.is_closed = True
+
+    def take(self) -> str:
+        """What was said since this was asked last."""
+        with self._lock:
+            taken, self._waiting = self._waiting, ""
+            return taken
+
+    @property
+    def kept(self) -> str:
+        """Everything that was written; of very much, the beginning and the end."""
+        with self._lock:
+            lost = f"\n[… {self._lost} characters were not kept …]\n" if self._lost else ""
+            return self._head + lost + self._tail
+
+    def _say(self, text: str, *, is_kept: bool) -> None:
+        with self._lock:
+            if self.is_closed or not text:
+                return
+            if is_kept:
+                self._keep(text)
+            if self._wake is None:
+                return
+            is_news = not self._waiting
+            self._waiting += text
+            if len(self._waiting) > WAITING_CHARS:
+                self._waiting = "[…]" + self._waiting[-WAITING_CHARS // 2 :]
+        if is_news:
+            self._wake()
+
+    def _keep(self, text: str) -> None:
+        room = KEPT_CHARS - len(self._head)
+        if room > 0:
+            self._head += text[:room]
+            text = text[room:]
+        self._tail += text
+        if len(self._tail) > 2 * KEPT_CHARS:  # cut seldom, not with every word
+            self._lost += len(self._tail) - KEPT_CHARS
+            self._tail = self._tail[-KEPT_CHARS:]

@@ -1,0 +1,174 @@
+"""What came of a call, and the answer that says so: to a model, or to a strategy that asked by itself. No I/O.
+
+A model is shown a result up to the tool's `OutputLimit`. Of a longer one it is shown beginning and end, and the result
+itself (up to `KEPT_BYTES`) stays in the journal beside that: `full_result` finds it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame
+from holdfast.agent.tools.errors import InvalidResultError
+from holdfast.agent.tools.output import KEPT_BYTES, OutputLimit, shortened
+from holdfast.core.conversation import TOOL_MARK, tool_answer
+from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.queries import Failure
+from holdfast.core.turn import FrameSwitch, ToolDone
+from holdfast.core.values import Json, check_value, repaired
+
+ERROR_CHARS = 2_000
+"""Characters of an error that a model is told: enough for the message, not for a page that a server sent with it."""
+
+_FULL = "full"
+_BINARY = (bytes, bytearray, memoryview)
+
+
+class Returned(msgspec.Struct, frozen=True):
+    """The tool returned: any JSON, or what a turn is to do."""
+
+    value: Json | Finish | SwitchFrame
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """It did not."""
+
+    message: str
+    code: str = "failed"
+    partial: str = ""
+    """What it had said until then."""
+    retryable: bool = False
+    retry_after_s: float | None = None
+    ran: bool = True
+    """False if it was not even called. That is the model's fault, and never stops a turn."""
+
+
+Result: TypeAlias = Returned | Failed
+
+
+def returned(value: Any, tool: str) -> Result:
+    """What a tool's return value says."""
+    try:
+        match value:
+            case Failure(message=message, code=code):
+                return Failed(message=message, code="failed" if code in TURNS_OWN else code)
+            case Finish(value=inner):
+                return Returned(Finish(json_of(inner, tool)))
+            case SwitchFrame():
+                return Returned(msgspec.convert(json_of(value, tool), SwitchFrame))
+            case _:
+                return Returned(json_of(value, tool))
+    except InvalidResultError as error:
+        return Failed(message=str(error), code=error.kind)
+
+
+def raised(error: BaseException, partial: str = "") -> Failed:
+    """What an exception says: its type and its words, and never where it was raised."""
+    told = words_of(error)[:ERROR_CHARS]
+    if not isinstance(error, Exception):
+        return Failed(message=told, code="tool_panicked", partial=partial)
+    code = str(getattr(error, "code", error.kind)) if isinstance(error, HoldfastError) else "failed"
+    retryable, after = getattr(error, "retryable", False), getattr(error, "retry_after_s", None)
+    return Failed(message=told, code=repaired(code), partial=partial, retryable=retryable is True, retry_after_s=after)
+
+
+def words_of(error: BaseException) -> str:
+    """An exception in a line."""
+    if isinstance(error, BaseExceptionGroup):
+        return f"{len(error.exceptions)} errors: " + "; ".join(words_of(each) for each in error.exceptions)
+    text = repaired(str(error))
+    if isinstance(error, HoldfastError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# --- JSON ----------------------------------------------------------------------------------------------
+
+
+def json_of(value: Any, tool: str) -> Json:
+    """A value as JSON. Raises `InvalidResultError` if it has no such form."""
+    try:
+        plain = msgspec.to_builtins(value, builtin_types=_BINARY, str_keys=True, enc_hook=_to_json)
+        check_value(plain, "result")
+    except InvalidValueError as error:
+        place = f" (at {error.path})" if error.path else ""
+        hint = "; a tool returns text or JSON: save binary data, and return where" if "byte" in error.why else ""
+        raise InvalidResultError(tool, error.why + place + hint) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidResultError(tool, str(error)) from None
+    return plain
+
+
+def _to_json(value: Any) -> Any:
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+def told_to_model(result: Result, limit: OutputLimit, *, stops: bool) -> tuple[ToolDone, Json]:
+    """What a turn learns of a call, and what was left out of that, if anything was (else UNSET)."""
+    match result:
+        case Failed():
+            content = {"error": result.message, "code": result.code}
+            if result.partial:
+                content["partial"] = shortened(result.partial, limit)
+            return ToolDone(
+                content=content, is_error=True, executed=result.ran, stops=stops and result.ran
+            ), msgspec.UNSET
+        case Returned(value=Finish(value=value)):
+            content, full = _limited(value, limit)
+            return ToolDone(content=content, finish=value), full
+        case Returned(value=SwitchFrame(frame=frame, task=task)):
+            return ToolDone(content={"frame": frame}, frame=FrameSwitch(frame, task)), msgspec.UNSET
+        case Returned(value=value):
+            content, full = _limited(value, limit)
+            return ToolDone(content=content), full
+
+
+def answer_to_model(result: Result, done: ToolDone, full: Json) -> Json | Failure:
+    """The answer to a query that is a model's call: as plain as it can be."""
+    if isinstance(result, Failed) and not done.stops and not result.partial:
+        return Failure(result.message, result.code)
+    if full is not msgspec.UNSET:
+        return {TOOL_MARK: {**tool_answer(done)[TOOL_MARK], _FULL: full}}
+    looks_marked = isinstance(done.content, dict) and set(done.content) == {TOOL_MARK}
+    return done.content if done == ToolDone(content=done.content) and not looks_marked else tool_answer(done)
+
+
+def answer_to_strategy(result: Result, tool: str) -> Json | Failure:
+    """The answer to a query of a strategy, which takes values and failures, all of them."""
+    match result:
+        case Failed(message=message, code=code):
+            return Failure(message, code)
+        case Returned(value=Finish(value=value)):
+            return value
+        case Returned(value=SwitchFrame()):
+            return Failure(f"'{tool}' switches frames, and only an agent has any", "invalid_result")
+        case Returned(value=value):
+            return value
+
+
+def full_result(answer: Json) -> Json:
+    """All that a tool returned, from the value of the answer to its query; None if the model was shown all of it."""
+    marked = answer.get(TOOL_MARK) if isinstance(answer, dict) else None
+    return marked.get(_FULL) if isinstance(marked, dict) else None
+
+
+def _limited(value: Json, limit: OutputLimit) -> tuple[Json, Json]:
+    """A value as it is shown, and the whole of it if that is not all."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    shown = shortened(text, limit)
+    if shown is text:
+        return value, msgspec.UNSET
+    kept = shortened(text, OutputLimit(max_bytes=KEPT_BYTES, max_lines=sys.maxsize))
+    return shown, value if kept is text else kept

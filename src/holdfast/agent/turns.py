@@ -1,0 +1,169 @@
+"""Turns: an input, worked to an outcome; awaited, or followed while it is worked on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import msgspec
+
+from holdfast.agent.errors import TurnConflictError, TurnContendedError, TurnInProgressError
+from holdfast.agent.live import LiveEvent, Numbered, Sink, TurnFinished, Waiting
+from holdfast.agent.results import TurnResult, result_of
+from holdfast.core.conversation import Conversation, TurnInput, TurnState
+from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
+from holdfast.core.events import PausedEvent
+from holdfast.core.ids import check_id, new_turn_id
+from holdfast.core.messages import ContentBlock, ImageBlock, TextBlock
+from holdfast.core.queries import InputQuery, Query, Value
+from holdfast.core.values import encode, preview
+
+if TYPE_CHECKING:
+    from holdfast.agent.session import AgentSession
+
+Input: TypeAlias = str | Sequence[ContentBlock]
+
+STREAM_EVENTS = 256
+"""Events that wait for the reader of a stream. Past that, the turn waits for the reader."""
+
+
+class TurnBuilder:
+    """A turn that has not begun."""
+
+    def __init__(self, session: AgentSession, given: Input) -> None:
+        self._session = session
+        self._content = _content(given)
+        self._id: str | None = None
+
+    def id(self, turn_id: str) -> Self:
+        """Name the turn. Whoever tries again with the same id and input joins it, or is told what came of it."""
+        self._id = check_id(turn_id, "turn id")
+        return self
+
+    async def run(self, *, wait: float | None = None) -> TurnResult:
+        """Work the turn to its end. Raises `TimeoutError` after `wait` seconds; the turn goes on."""
+        async with asyncio.timeout(wait):
+            conversation, turn, replayed = await self._begin()
+            return await self._until_over(conversation, turn, replayed)
+
+    async def stream_to(self, sink: Sink, *, wait: float | None = None) -> TurnResult:
+        """As `run`; what happens meanwhile is given to a sink, which is awaited."""
+        session = self._session
+        numbered = Numbered(sink)
+        stop = session.place.hub.listen(session.session_id, numbered)
+        try:
+            async with asyncio.timeout(wait):
+                conversation, turn, replayed = await self._begin()
+                result = await self._until_over(conversation, turn, replayed, numbered)
+        finally:
+            stop()
+        await numbered(TurnFinished(turn=result.turn, outcome=result.outcome))
+        return result
+
+    def stream(self) -> TurnStream:
+        """Work the turn, and give its events as they come: `async for event in turn.stream(): …`."""
+        return TurnStream(self)
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    async def _begin(self) -> tuple[Conversation, TurnState, bool]:
+        """Make the turn durable, or find it. It is begun before its first call of a model."""
+        session = self._session
+        turn_id = self._id or new_turn_id()
+        conversation = await session.conversation(fresh=True)
+        if (known := conversation.turns.get(turn_id)) is not None:
+            return conversation, self._joined(known), known.ended is not None
+        if conversation.running is not None or conversation.input is None:
+            running = conversation.running.id if conversation.running else "?"
+            raise TurnInProgressError(session.session_id, running)
+        given = TurnInput(turn=turn_id, content=self._content, policy=session.changed_policy(conversation))
+        begin = session.take_begin()
+        given = msgspec.structs.replace(given, begin=begin) if begin is not None else given
+        try:
+            await session.place.give(session.session_id, conversation.input, Value(value=msgspec.to_builtins(given)))
+        except (AnswerConflictError, StaleQueryError, UnknownQueryError):
+            session.put_begin(begin)
+            raise TurnContendedError(session.session_id, turn_id) from None
+        except BaseException:
+            session.put_begin(begin)
+            raise
+        conversation = await session.conversation(fresh=turn_id not in (await session.conversation()).turns)
+        return conversation, conversation.turns[turn_id], False
+
+    def _joined(self, known: TurnState) -> TurnState:
+        if encode(known.content) != encode(self._content):
+            before, now = preview(msgspec.to_builtins(known.content)), preview(msgspec.to_builtins(self._content))
+            raise TurnConflictError(self._session.session_id, known.id, before, now)
+        return known
+
+    async def _until_over(
+        self, conversation: Conversation, turn: TurnState, replayed: bool, sink: Sink | None = None
+    ) -> TurnResult:
+        session = self._session
+        told: list[str] = []
+        with session.place.store.watch(session.session_id) as changes:
+            while turn.ended is None:
+                if sink is not None:
+                    told = await self._tell_waiting(turn, sink, told)
+                await changes.changed()
+                conversation = await session.conversation(fresh=True)
+                turn = conversation.turns[turn.id]
+        return result_of(conversation, turn, replayed=replayed)
+
+    async def _tell_waiting(self, turn: TurnState, sink: Sink, told: list[str]) -> list[str]:
+        """Say which queries wait for somebody outside, once each."""
+        event = await self._session.place.event(self._session.session_id)
+        queries = event.queries if isinstance(event, PausedEvent) else []
+        new: list[Query] = [each for each in queries if not isinstance(each, InputQuery) and each.id not in told]
+        if new:
+            await sink(Waiting(turn=turn.id, queries=new))
+        return [*told, *(query.id for query in new)]
+
+
+class TurnStream:
+    """The events of a turn. When it is left before its end, the turn goes on."""
+
+    def __init__(self, turn: TurnBuilder) -> None:
+        self._turn = turn
+        self._task: asyncio.Task[TurnResult] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[LiveEvent]:
+        queue: asyncio.Queue[LiveEvent] = asyncio.Queue(STREAM_EVENTS)
+        task = self._task = asyncio.create_task(self._turn.stream_to(queue.put))
+        try:
+            while True:
+                getting = asyncio.ensure_future(queue.get())
+                await asyncio.wait({getting, task}, return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    while not queue.empty():
+                        yield queue.get_nowait()
+                    task.result()  # raises what went wrong
+                    return
+                event = getting.result()
+                yield event
+                if isinstance(event, TurnFinished):
+                    return
+        finally:
+            if not task.done() and queue.full():
+                task.cancel()  # nobody takes its events any more; the turn itself goes on
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    async def result(self) -> TurnResult:
+        """What the turn came to; to be asked after the events."""
+        if self._task is None:
+            return await self._turn.run()
+        return await self._task
+
+
+def _content(given: Input) -> list[ContentBlock]:
+    if isinstance(given, str):
+        return [TextBlock(given)] if given else []
+    content = list(given)
+    for block in content:
+        if not isinstance(block, TextBlock | ImageBlock):
+            raise InvalidValueError("input", f"an input is text and images, got {type(block).__name__}")
+    return content

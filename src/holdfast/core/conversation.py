@@ -1,0 +1,236 @@
+"""The conversation of an agent session, folded from its journal: an append-only tree of nodes with one active leaf.
+
+Nothing is ever rewritten. A node is a message, or the opening of a frame, which is a fresh window: what stands before
+it is not shown to the model. A conversation that begins anew has a new root; the nodes before stay, as a closed branch.
+Node ids follow from positions in the journal, so every process, and every retry, gives a node the same id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.core.policy import Policy
+from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, StartedRecord, TurnRecord
+from holdfast.core.turn import FrameSwitch, Replied, Stopped, ToolDone
+from holdfast.core.values import Json
+
+FrameReason: TypeAlias = Literal["initial", "continue_as", "compaction"] | str
+
+
+class FrameOpen(msgspec.Struct, frozen=True):
+    """A fresh window begins."""
+
+    key: str
+    reason: str
+    task: str = ""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One thing that was said, and what it was said after."""
+
+    id: str
+    parent: str | None
+    at: int
+    payload: AgentMessage | FrameOpen
+
+
+class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The conversation begins anew with this turn: from nothing, or from these messages."""
+
+    messages: list[AgentMessage] = []
+
+
+class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a turn begins with: the answer to an `InputQuery`."""
+
+    turn: str
+    """The turn's id. The same id again is the same turn."""
+    content: list[ContentBlock]
+    policy: Policy | None = None
+    """In force from this turn on, where it is not the one before."""
+    begin: Begin | None = None
+
+
+class TurnState(msgspec.Struct, kw_only=True):
+    """A turn as far as the journal tells of it."""
+
+    id: str
+    position: int
+    """Of its input."""
+    at: int
+    content: list[ContentBlock]
+    query: str
+    """The `InputQuery` that it answers."""
+    ended: TurnRecord | None = None
+    ended_position: int = 0
+    ended_at: int = 0
+    messages: list[AgentMessage] = msgspec.field(default_factory=list)
+    """What was said in it, the input first."""
+    usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
+    """For every call of a model: what for, which model, and its usage."""
+    calls: list[ToolUseBlock] = msgspec.field(default_factory=list)
+    results: dict[str, ToolDone] = msgspec.field(default_factory=dict)
+    """By the id of the call."""
+
+
+class Conversation:
+    """What was said in a session."""
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.position = 0
+        self.policy: Policy | None = None
+        self.nodes: dict[str, Node] = {}
+        self.leaf: str | None = None
+        self.generation = 0
+        """How often the conversation has begun anew."""
+        self.turns: dict[str, TurnState] = {}
+        self.running: TurnState | None = None
+        self.input: str | None = None
+        """The `InputQuery` that waits, between turns."""
+        self.window: list[AgentMessage] = []
+        """What the model is shown: the messages of the active frame, the oldest first."""
+        self.asked: dict[str, Query] = {}
+        """Queries without an answer, by id."""
+        self._batch: list[ToolUseBlock] = []
+        self._answered: dict[str, tuple[int, int, ToolDone]] = {}
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one more entry."""
+        match entry.record:
+            case StartedRecord(ctx=dict() as ctx):
+                self.policy = msgspec.convert(ctx.get("policy"), Policy)
+                self._open_frame(entry, FrameOpen("main", "initial"))
+            case PausedRecord(queries=queries, withdrawn=withdrawn):
+                for gone in withdrawn:
+                    self.asked.pop(gone, None)
+                for query in queries:
+                    self.asked[query.id] = query
+                    if isinstance(query, InputQuery):
+                        self.input = query.id
+            case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
+                self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
+            case TurnRecord() as ended:
+                self._on_end(entry, ended)
+            case _:
+                pass
+        self.position = entry.position
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[AgentMessage]:
+        """Everything that was said on the active path, frames included."""
+        return [node.payload for node in self.path() if isinstance(node.payload, AgentMessage)]
+
+    def path(self) -> list[Node]:
+        """The nodes from the root to the active leaf."""
+        return [*self._upwards(self.leaf)][::-1]
+
+    def _upwards(self, leaf: str | None) -> Iterator[Node]:
+        while leaf is not None:
+            node = self.nodes[leaf]
+            yield node
+            leaf = node.parent
+
+    # --- folding -----------------------------------------------------------------------------------
+
+    def _on_answer(self, entry: Entry, query: Query | None, answer: Answer, usage: Usage | None) -> None:
+        match query:
+            case InputQuery() if not isinstance(answer, Failure):
+                self._on_input(entry, query.id, msgspec.convert(answer.value, TurnInput))
+            case LlmQuery(turn=ref) if ref is not None and self.running is not None:
+                self._on_reply(entry, answer, usage, query)
+            case ToolQuery(call_id=str() as call) if self.running is not None:
+                self._answered[call] = (entry.position, entry.at, tool_done(answer))
+                self.running.results[call] = self._answered[call][2]
+                if len(self._answered) == len(self._batch):
+                    self._append_results()
+            case _:
+                pass
+
+    def _on_input(self, entry: Entry, query: str, given: TurnInput) -> None:
+        self.input = None
+        if given.policy is not None:
+            self.policy = given.policy
+        if given.begin is not None:
+            self.generation += 1
+            self.leaf, self.window = None, []
+            for number, message in enumerate(given.begin.messages):
+                self._append(f"n-{entry.position}.{number}", entry.at, message)
+        turn = TurnState(id=given.turn, position=entry.position, at=entry.at, content=given.content, query=query)
+        self.turns[given.turn] = self.running = turn
+        self._append(f"n-{entry.position}", entry.at, AgentMessage("user", given.content))
+
+    def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None, query: LlmQuery) -> None:
+        assert self.running is not None
+        if isinstance(answer, Failure):
+            return
+        reply = msgspec.convert(answer.value, Replied)
+        if usage is not None:
+            self.running.usage.append(("turn", reply.model, usage))
+        if reply.says_something:
+            self._append(f"n-{entry.position}", entry.at, AgentMessage("assistant", reply.content))
+        self._batch, self._answered = reply.calls, {}
+        self.running.calls += reply.calls
+
+    def _append_results(self) -> None:
+        for call in self._batch:
+            position, at, done = self._answered[call.id]
+            block = ToolResultBlock(call.id, done.content, is_error=done.is_error)
+            self._append(f"n-{position}", at, AgentMessage("tool", [block]))
+        self._batch, self._answered = [], {}
+
+    def _on_end(self, entry: Entry, ended: TurnRecord) -> None:
+        turn = self.running
+        if turn is None:
+            return
+        turn.ended, turn.ended_position, turn.ended_at = ended, entry.position, entry.at
+        match ended.outcome:
+            case Stopped(reason="max_turns", detail=detail):
+                note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
+                self._append(f"n-{entry.position}", entry.at, note)
+            case FrameSwitch(frame=key, task=task):
+                self._open_frame(entry, FrameOpen(key, "continue_as", task))
+            case _:
+                pass
+        self.running = None
+        self._batch, self._answered = [], {}
+
+    def _open_frame(self, entry: Entry, frame: FrameOpen) -> None:
+        node = Node(f"n-{entry.position}", self.leaf, entry.at, frame)
+        self.nodes[node.id] = node
+        self.leaf = node.id
+        self.window = [AgentMessage("user", [TextBlock(frame.task)])] if frame.task else []
+
+    def _append(self, node_id: str, at: int, message: AgentMessage) -> None:
+        self.nodes[node_id] = Node(node_id, self.leaf, at, message)
+        self.leaf = node_id
+        self.window.append(message)
+        if self.running is not None:
+            self.running.messages.append(message)
+
+
+def tool_done(answer: Answer) -> ToolDone:
+    """What came of a call, from the answer to its query. Whoever answers from outside may give any value."""
+    if isinstance(answer, Failure):
+        executed = answer.code not in ("unknown_tool", "invalid_arguments")
+        return ToolDone(content={"error": answer.message, "code": answer.code}, is_error=True, executed=executed)
+    value = answer.value
+    if isinstance(value, dict) and set(value) == {TOOL_MARK}:
+        return msgspec.convert(value[TOOL_MARK], ToolDone)
+    return ToolDone(content=value)
+
+
+def tool_answer(done: ToolDone) -> Json:
+    """The answer that says all this, and not only what the model is told."""
+    return {TOOL_MARK: msgspec.to_builtins(done)}
+
+
+TOOL_MARK = "$tool"
+"""The key of an answer that says more than its content."""

@@ -1,0 +1,284 @@
+"""The turn: one input worked to one outcome. A machine without I/O: effects out, answers in.
+
+Rules of this file
+------------------
+- A turn is in one of three places: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
+  and what exactly; asking again gives the same effect again.
+- The only ways on are `replied`, `failed` and `tools_done`. Each gives the next effect.
+- Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which are in
+  the journal, so a turn that is run again on the same answers takes the same way.
+
+The theory
+----------
+    begin ──▶ CallModel ──reply without calls──▶ End(Finished)
+                 ▲  │
+                 │  └──reply with calls──▶ CallTools ──results──┐
+                 └──────────────────────────────────────────────┘
+
+Every limit is looked at when the next effect is chosen, never in between: what was begun is waited for, and is part of
+the conversation. A turn that meets a limit is stopped, and that is an outcome like any other: it is committed, and the
+session goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
+from holdfast.core.queries import Failure
+from holdfast.core.values import Json
+
+DEFAULT_ITERATIONS = 24
+"""Calls of the model in one turn: more than a person waits for, and few enough to be paid for by mistake."""
+
+DEFAULT_NO_PROGRESS = 12
+"""Replies in a row that executed nothing: empty ones, and those all of whose calls were no calls of a tool there is."""
+
+DEFAULT_TOOL_CALLS = 200
+"""Calls of tools in one turn."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a turn may go; None is no limit."""
+
+    iterations: int | None = DEFAULT_ITERATIONS
+    no_progress: int = DEFAULT_NO_PROGRESS
+    tool_calls: int | None = DEFAULT_TOOL_CALLS
+    tokens: int | None = None
+    """Of all calls of the model together, prompts and replies."""
+    cost: float | None = None
+    wall_ms: int | None = None
+    """From the input to the next choice of an effect; what is under way then is waited for."""
+
+
+# --- what goes out -------------------------------------------------------------------------------------
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Ask the model, with the conversation as it is."""
+
+    iteration: int
+    """Counted from 1 in each turn."""
+
+
+class CallTools(msgspec.Struct, frozen=True):
+    """Run these calls, at the same time; their results are told in this order."""
+
+    calls: list[ToolUseBlock]
+
+
+class End(msgspec.Struct, frozen=True):
+    """The turn is over."""
+
+    outcome: Outcome
+
+
+Effect: TypeAlias = CallModel | CallTools | End
+
+
+# --- outcomes ------------------------------------------------------------------------------------------
+
+
+class FinishedMessage(msgspec.Struct, frozen=True, tag="message"):
+    """The model answered; its message is the last of the conversation."""
+
+
+class FinishedValue(msgspec.Struct, frozen=True, tag="value"):
+    """The model submitted a value where one was asked for."""
+
+    value: Json
+
+
+class FinishedToolValue(msgspec.Struct, frozen=True, tag="tool_value"):
+    """A tool ended the turn with a value."""
+
+    tool: str
+    value: Json
+
+
+class FrameSwitch(msgspec.Struct, frozen=True, tag="frame_switch"):
+    """A tool opened a new frame: the conversation goes on in a fresh window, with a task."""
+
+    frame: str
+    task: str
+
+
+StopReason: TypeAlias = Literal[
+    "cancelled",
+    "incomplete",
+    "invalid_input",
+    "max_turns",
+    "tool_failure",
+    "provider_error",
+    "plugin_abort",
+    "runtime_error",
+    "submitted_error",
+    "tool_error",
+]
+
+
+class Stopped(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
+    """The turn came to no answer. What was said until then is kept."""
+
+    reason: StopReason
+    detail: str = ""
+    """In words, for people."""
+    limit: str | None = None
+    """The limit that was met, where one was."""
+    tool: str | None = None
+    value: Json = None
+
+
+Finished: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue
+Outcome: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue | FrameSwitch | Stopped
+
+
+# --- what comes in -------------------------------------------------------------------------------------
+
+
+class Replied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The model's reply, as the journal keeps it."""
+
+    content: list[ContentBlock]
+    stop: Literal["end", "tool_use", "length", "refusal", "other"] = "end"
+    model: str = ""
+    attempts: list[dict[str, Json]] = []
+    """Calls that failed before this one: which model, and why."""
+
+    @property
+    def calls(self) -> list[ToolUseBlock]:
+        return [block for block in self.content if isinstance(block, ToolUseBlock)]
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything to read or to do."""
+        return any(not isinstance(block, ReasoningBlock) and block != TextBlock("") for block in self.content)
+
+
+class ToolDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of one call."""
+
+    content: Json = None
+    is_error: bool = False
+    executed: bool = True
+    """False for a tool that does not exist, and for arguments that it does not take."""
+    finish: Json = msgspec.UNSET
+    """A value that ends the turn."""
+    frame: FrameSwitch | None = None
+    stops: bool = False
+    """Whether its failure ends the turn."""
+
+
+class Spent(msgspec.Struct, kw_only=True):
+    """What a turn has cost so far."""
+
+    iterations: int = 0
+    tool_calls: int = 0
+    idle: int = 0
+    """Replies in a row that executed nothing."""
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class Turn(msgspec.Struct, kw_only=True):
+    """One turn. All of it can be written down, and read back: it then waits for the same."""
+
+    id: str
+    began_at: int
+    limits: Limits = Limits()
+    effect: Effect = CallModel(1)
+    spent: Spent = msgspec.field(default_factory=Spent)
+
+    def __post_init__(self) -> None:
+        if self.spent.iterations == 0:
+            self.spent.iterations = 1
+
+    # --- the ways on -------------------------------------------------------------------------------
+
+    def replied(self, reply: Replied, at: int, *, tokens: int = 0, cost: float = 0.0) -> Effect:
+        """The model has answered; the turn has cost so much by now."""
+        self.spent.tokens, self.spent.cost = tokens, cost
+        calls = reply.calls
+        if calls:
+            allowed = self.limits.tool_calls
+            if allowed is not None and self.spent.tool_calls + len(calls) > allowed:
+                told = f"it asked for {len(calls)} more tool calls, and {self.spent.tool_calls} of {allowed} were made"
+                return self._end(Stopped("max_turns", told, "tool_calls"))
+            self.spent.tool_calls += len(calls)
+            return self._do(CallTools(calls))
+        if reply.stop == "length":
+            return self._end(Stopped("incomplete", "the model met its token limit before it was done"))
+        if reply.says_something:
+            return self._end(FinishedMessage())
+        return self._again(at, executed=False)
+
+    def failed(self, failure: Failure, at: int) -> Effect:
+        """There is no reply: the call was cancelled, or failed for good."""
+        if failure.code == "cancelled":
+            return self._end(Stopped("cancelled", failure.message))
+        return self._end(Stopped("provider_error", failure.message))
+
+    def tools_done(self, results: list[ToolDone], at: int) -> Effect:
+        """All calls have come to something, in their order."""
+        assert isinstance(self.effect, CallTools)
+        for call, done in zip(self.effect.calls, results, strict=True):
+            if done.frame is not None:
+                return self._end(done.frame)
+            if done.finish is not msgspec.UNSET:
+                is_final = call.name == FINISH_TOOL
+                return self._end(FinishedValue(done.finish) if is_final else FinishedToolValue(call.name, done.finish))
+            if done.is_error and done.stops:
+                return self._end(Stopped("tool_failure", _brief(done.content), tool=call.name, value=done.content))
+        return self._again(at, executed=any(done.executed for done in results))
+
+    def cancelled(self, detail: str) -> Effect:
+        """Somebody stopped the turn while tools ran."""
+        return self._end(Stopped("cancelled", detail))
+
+    # --- choosing ----------------------------------------------------------------------------------
+
+    def _again(self, at: int, *, executed: bool) -> Effect:
+        """Ask the model once more, unless a limit is met."""
+        self.spent.idle = 0 if executed else self.spent.idle + 1
+        met = self._limit(at)
+        if met is not None:
+            return self._end(Stopped("max_turns", _TOLD[met], met))
+        self.spent.iterations += 1
+        return self._do(CallModel(self.spent.iterations))
+
+    def _limit(self, at: int) -> str | None:
+        limits, spent = self.limits, self.spent
+        met = {
+            "iterations": limits.iterations is not None and spent.iterations >= limits.iterations,
+            "no_progress": spent.idle >= limits.no_progress,
+            "tokens": limits.tokens is not None and spent.tokens >= limits.tokens,
+            "cost": limits.cost is not None and spent.cost >= limits.cost,
+            "wall_ms": limits.wall_ms is not None and at - self.began_at >= limits.wall_ms,
+        }
+        return next((name for name, is_met in met.items() if is_met), None)
+
+    def _do(self, effect: Effect) -> Effect:
+        self.effect = effect
+        return effect
+
+    def _end(self, outcome: Outcome) -> Effect:
+        return self._do(End(outcome))
+
+
+FINISH_TOOL = "finish"
+"""The tool by which a model submits a value, where one was asked for."""
+
+_TOLD = {
+    "iterations": "the model was called as often as one turn allows",
+    "no_progress": "the model answered again and again without saying or doing anything",
+    "tokens": "the turn has used as many tokens as it may",
+    "cost": "the turn has cost as much as it may",
+    "wall_ms": "the turn has taken as long as it may",
+}
+
+
+def _brief(content: Json) -> str:
+    text = content if isinstance(content, str) else str(content)
+    return text[:400]

@@ -17,10 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import Figure, Plan, UnavailableError, engine, journal, lua, mcp, sandbox
+from bench import Figure, Plan, UnavailableError, agent, engine, journal, lua, mcp, sandbox
 from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
 
-BENCHMARKS = journal.BENCHMARKS | engine.BENCHMARKS | lua.BENCHMARKS | sandbox.BENCHMARKS | mcp.BENCHMARKS
+BENCHMARKS = (
+    journal.BENCHMARKS | engine.BENCHMARKS | lua.BENCHMARKS | sandbox.BENCHMARKS | agent.BENCHMARKS | mcp.BENCHMARKS
+)
 
 RESULTS = Path(__file__).parent / "results"
 """Also where the databases lie while they are measured: `/tmp` is in memory on many machines, and syncs nothing."""

@@ -1,4 +1,4 @@
-"""The documents: every link leads somewhere, and every example in them runs."""
+"""The documents: every link leads somewhere, every example in them runs, and every strategy in them is one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.programs.lua.source import lua_code
+from holdfast.programs.sandbox.source import python_code
+from holdfast.strategies.checks import Source, check
+from holdfast.strategies.dry_run import dry_run
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+STRATEGY = re.compile(r"^( *)```(python|lua) strategy\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 def runnable_blocks() -> list[tuple[str, str]]:
@@ -22,6 +28,15 @@ def runnable_blocks() -> list[tuple[str, str]]:
             if "# doctest: not run" not in code:
                 blocks.append((f"{page.relative_to(ROOT)}#{number}", code))
     return blocks
+
+
+def strategies() -> list[tuple[str, str, str]]:
+    found = []
+    for page in PAGES:
+        for number, match in enumerate(STRATEGY.finditer(page.read_text()), 1):
+            code = re.sub(rf"^{match[1]}", "", match[3], flags=re.MULTILINE)
+            found.append((f"{page.relative_to(ROOT)}#{number}", match[2], code))
+    return found
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -38,3 +53,20 @@ def test_every_example_runs(place: str, code: str, tmp_path: Path) -> None:
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+async def test_every_strategy_in_python_passes_the_check() -> None:
+    sources = [Source(place, "python", code) for place, language, code in strategies() if language == "python"]
+    assert len(sources) > 5
+    assert [found.told(done.source.file) for done in await check(sources) for found in done.findings] == []
+
+
+@pytest.mark.parametrize(("place", "language", "code"), strategies(), ids=[place for place, _, _ in strategies()])
+async def test_every_strategy_can_be_rehearsed(place: str, language: str, code: str) -> None:
+    program = python_code(code) if language == "python" else lua_code(code)
+    done = await dry_run(program, {"task": "Why is the sky blue?"})
+    assert done.error is None
+    assert done.llm_calls > 0
+    result = done.result["result"] if isinstance(done.result, dict) else done.result
+    assert result
+    assert done.most_calls is None or done.most_calls == done.llm_calls

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agent.runtime import Runtime as Runtime
+    from holdfast.agent.session import AgentSession as AgentSession
+    from holdfast.agent.tools.context import ToolContext as ToolContext
+    from holdfast.agent.tools.function import tool as tool
     from holdfast.core.budget import Budget as Budget
     from holdfast.core.budget import Price as Price
     from holdfast.core.decide import Given as Given
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.core.ids import new_session_id as new_session_id
+    from holdfast.core.policy import Spec as Spec
     from holdfast.core.queries import Failure as Failure
     from holdfast.core.queries import Usage as Usage
+    from holdfast.core.turn import Limits as Limits
     from holdfast.engine.drivers import Attempt as Attempt
     from holdfast.engine.drivers import NotDone as NotDone
     from holdfast.engine.drivers import Reply as Reply
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AgentSession": "holdfast.agent.session",
     "Attempt": "holdfast.engine.drivers",
     "Budget": "holdfast.core.budget",
     "Context": "holdfast.programs.context",
@@ -42,15 +49,19 @@ _HOMES = {
     "Given": "holdfast.core.decide",
     "Holdfast": "holdfast.engine.runtime",
     "HoldfastError": "holdfast.core.errors",
+    "Limits": "holdfast.core.turn",
     "LuaKind": "holdfast.programs.lua.kind",
     "Minder": "holdfast.engine.minder",
     "NotDone": "holdfast.engine.drivers",
     "Price": "holdfast.core.budget",
     "QueryFailedError": "holdfast.programs.errors",
     "Reply": "holdfast.engine.drivers",
+    "Runtime": "holdfast.agent.runtime",
     "SessionFilter": "holdfast.store.contract",
+    "Spec": "holdfast.core.policy",
     "Store": "holdfast.store",
     "SyncHoldfast": "holdfast.engine.sync",
+    "ToolContext": "holdfast.agent.tools.context",
     "Usage": "holdfast.core.queries",
     "lua_code": "holdfast.programs.lua.source",
     "lua_package": "holdfast.programs.lua.source",
@@ -59,6 +70,7 @@ _HOMES = {
     "open_store": "holdfast.store",
     "open_sync": "holdfast.engine.sync",
     "strategy": "holdfast.programs.registry",
+    "tool": "holdfast.agent.tools.function",
 }
 """Where each public name lives. Nothing is imported before it is used: `import holdfast` stays light."""
 

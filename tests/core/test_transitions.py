@@ -95,7 +95,7 @@ RECORDS: list[Record] = [
     LoggedRecord(message="hello"),
     ProgressedRecord(step=1, total=2),
     StatRecord(key="score", value=1),
-    TurnRecord(turn="t-1", outcome=FinishedMessage()),
+    TurnRecord(outcome=FinishedMessage()),
     CompletedRecord(result=1),
     FailedRecord(error="boom"),
     CancelledRecord(),

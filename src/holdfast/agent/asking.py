@@ -9,11 +9,13 @@ import msgspec
 from holdfast.agent import live
 from holdfast.agent.errors import ProviderUnavailableError
 from holdfast.agent.providers.calling import CallItem, Choice, Reset, Retrying, call
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ReasoningDelta, TextDelta
+from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ReasoningDelta, TextDelta, ToolSpec
+from holdfast.agent.tools.running import finish_schema
+from holdfast.core.conversation import TurnState
 from holdfast.core.messages import AgentMessage, TextBlock
 from holdfast.core.policy import Policy
 from holdfast.core.queries import Failure, LlmQuery
-from holdfast.core.turn import Replied
+from holdfast.core.turn import FINISH_TOOL, Replied
 from holdfast.engine.drivers import Attempt, Reply
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class ModelDriver:
         self._place = place
 
     async def __call__(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
-        if query.turn is None:
+        if query.iteration is None:
             return await self._of_strategy(query, attempt)
         conversation = await self._place.conversations.get(attempt.session_id)
         policy = conversation.policy
@@ -38,15 +40,17 @@ class ModelDriver:
             model=policy.model,
             messages=_shown(conversation.window),
             system=policy.instructions,
-            tools=self._runtime.tools.specs(policy.tools),
+            tools=[*self._runtime.tools.specs(policy.tools), *_finish(conversation.running)],
             params=policy.generation,
             key=attempt.key,
         )
-        return await self._ask(policy, request, query, attempt)
+        turn = conversation.running.id if conversation.running is not None else ""
+        return await self._ask(policy, request, turn, query.iteration, attempt)
 
-    async def _ask(self, policy: Policy, request: ModelRequest, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
-        assert query.turn is not None
-        turn, hub, session_id = query.turn.turn, self._place.hub, attempt.session_id
+    async def _ask(
+        self, policy: Policy, request: ModelRequest, turn: str, iteration: int, attempt: Attempt
+    ) -> Reply | Failure:
+        hub, session_id = self._place.hub, attempt.session_id
         number = 1
 
         async def tell(item: CallItem) -> None:
@@ -62,7 +66,7 @@ class ModelDriver:
                     number = failed + 1
                     await hub.emit(session_id, live.Retrying(turn=turn, attempt=failed, why=error, delay_s=delay))
 
-        started = live.ModelStarted(turn=turn, iteration=query.turn.iteration, model=request.model)
+        started = live.ModelStarted(turn=turn, iteration=iteration, model=request.model)
         await hub.emit(session_id, started)
         try:
             called = await call(self._choices(policy), request, retry=self._runtime.retry, emit=tell)
@@ -104,6 +108,13 @@ class ModelDriver:
         if provider is None:
             raise ProviderUnavailableError(policy.provider, "this runtime does not have it")
         return [Choice(provider, policy.model), *self._runtime.fallbacks]
+
+
+def _finish(turn: TurnState | None) -> list[ToolSpec]:
+    """The tool by which the model submits the value that the turn is to come to."""
+    if turn is None or turn.output is None:
+        return []
+    return [ToolSpec(FINISH_TOOL, "Submit the result. Call it once, when you are done.", finish_schema(turn.output))]
 
 
 def _shown(window: list[AgentMessage]) -> list[AgentMessage]:

@@ -186,7 +186,7 @@ def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) ->
     report = report_of(turn.usage)
     return TurnResult(
         turn=turn.id,
-        outcome=turn.ended.outcome,
+        outcome=turn.ended,
         messages=turn.messages,
         usage=report.total,
         report=report,

@@ -18,7 +18,7 @@ from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
 from holdfast.core.messages import ContentBlock, ImageBlock, TextBlock
 from holdfast.core.queries import InputQuery, Query, Value
-from holdfast.core.values import encode, preview
+from holdfast.core.values import Json, encode, preview
 
 if TYPE_CHECKING:
     from holdfast.agent.session import AgentSession
@@ -36,6 +36,15 @@ class TurnBuilder:
         self._session = session
         self._content = _content(given)
         self._id: str | None = None
+        self._output: dict[str, Json] | None = None
+
+    def output(self, schema: dict[str, Json]) -> Self:
+        """Let the turn come to a value of this JSON schema: the model is given a tool to submit it by.
+
+        A model that answers with words instead ends the turn with a message, as ever.
+        """
+        self._output = schema
+        return self
 
     def id(self, turn_id: str) -> Self:
         """Name the turn. Whoever tries again with the same id and input joins it, or is told what came of it."""
@@ -69,16 +78,28 @@ class TurnBuilder:
     # --- inside ------------------------------------------------------------------------------------
 
     async def _begin(self) -> tuple[Conversation, TurnState, bool]:
-        """Make the turn durable, or find it. It is begun before its first call of a model."""
-        session = self._session
+        """Make the turn durable, or find it. It is begun before its first call of a model.
+
+        What this process knows is right most of the time. If it is not, that is told by whoever keeps the journal, and
+        it is read before another try.
+        """
         turn_id = self._id or new_turn_id()
-        conversation = await session.conversation(fresh=True)
+        try:
+            return await self._try(turn_id, fresh=False)
+        except (TurnContendedError, TurnInProgressError):
+            return await self._try(turn_id, fresh=True)
+
+    async def _try(self, turn_id: str, *, fresh: bool) -> tuple[Conversation, TurnState, bool]:
+        session = self._session
+        conversation = await session.conversation(fresh=fresh)
         if (known := conversation.turns.get(turn_id)) is not None:
             return conversation, self._joined(known), known.ended is not None
         if conversation.running is not None or conversation.input is None:
             running = conversation.running.id if conversation.running else "?"
             raise TurnInProgressError(session.session_id, running)
-        given = TurnInput(turn=turn_id, content=self._content, policy=session.changed_policy(conversation))
+        given = TurnInput(
+            turn=turn_id, content=self._content, policy=session.changed_policy(conversation), output=self._output
+        )
         begin = session.take_begin()
         given = msgspec.structs.replace(given, begin=begin) if begin is not None else given
         try:
@@ -108,8 +129,10 @@ class TurnBuilder:
                 if sink is not None:
                     told = await self._tell_waiting(turn, sink, told)
                 await changes.changed()
-                conversation = await session.conversation(fresh=True)
-                turn = conversation.turns[turn.id]
+                # What was committed here is known; another process may work on the turn as well.
+                if turn.ended is None:
+                    conversation = await session.conversation(fresh=True)
+                    turn = conversation.turns[turn.id]
         return result_of(conversation, turn, replayed=replayed)
 
     async def _tell_waiting(self, turn: TurnState, sink: Sink, told: list[str]) -> list[str]:

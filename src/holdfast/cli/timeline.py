@@ -16,7 +16,6 @@ from holdfast.core.queries import (
     Query,
     TimerQuery,
     ToolQuery,
-    TurnRef,
     kind_of,
 )
 from holdfast.core.records import (
@@ -56,8 +55,8 @@ def timeline(entry: Entry) -> list[str]:
 def query_line(query: Query, columns: int) -> str:
     """A query on one line."""
     match query:
-        case LlmQuery(turn=TurnRef(turn=turn, iteration=iteration)):
-            text = one_line(f"turn {turn}, call {iteration}", columns)
+        case LlmQuery(iteration=int() as iteration):
+            text = f"the conversation, call {iteration} of the turn"
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
         case HumanQuery(prompt=prompt, choices=choices):
@@ -108,8 +107,8 @@ def _told(entry: Entry) -> list[Line]:
             return [("progress", None, one_line(f"{step} of {total}{f': {message}' if message else ''}", room))]
         case StatRecord(key=key, value=value):
             return [("stat", None, one_line(f"{key} = {one_line(value, room)}", room))]
-        case TurnRecord(turn=turn, outcome=outcome):
-            told = one_line(f"{turn}: {encode(outcome).decode()}", room)
+        case TurnRecord(outcome=outcome):
+            told = one_line(encode(outcome).decode(), room)
             return [("turn", "red" if isinstance(outcome, Stopped) else "green", told)]
         case CompletedRecord(result=result):
             return [("completed", "green", one_line(result, room))]

@@ -16,7 +16,7 @@ from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolRe
 from holdfast.core.policy import Policy
 from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, StartedRecord, TurnRecord
-from holdfast.core.turn import FrameSwitch, Replied, Stopped, ToolDone
+from holdfast.core.turn import FinishedMessage, FrameSwitch, Outcome, Replied, Stopped, ToolDone
 from holdfast.core.values import Json
 
 FrameReason: TypeAlias = Literal["initial", "continue_as", "compaction"] | str
@@ -54,6 +54,8 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     policy: Policy | None = None
     """In force from this turn on, where it is not the one before."""
     begin: Begin | None = None
+    output: dict[str, Json] | None = None
+    """JSON schema of the value that the turn is to come to, where it is to come to one."""
 
 
 class TurnState(msgspec.Struct, kw_only=True):
@@ -66,7 +68,9 @@ class TurnState(msgspec.Struct, kw_only=True):
     content: list[ContentBlock]
     query: str
     """The `InputQuery` that it answers."""
-    ended: TurnRecord | None = None
+    output: dict[str, Json] | None = None
+    ended: Outcome | None = None
+    """What it came to; None while it is under way."""
     ended_position: int = 0
     ended_at: int = 0
     messages: list[AgentMessage] = msgspec.field(default_factory=list)
@@ -112,11 +116,12 @@ class Conversation:
                 for query in queries:
                     self.asked[query.id] = query
                     if isinstance(query, InputQuery):
+                        self._on_end(entry, FinishedMessage())
                         self.input = query.id
             case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
                 self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
-            case TurnRecord() as ended:
-                self._on_end(entry, ended)
+            case TurnRecord(outcome=outcome):
+                self._on_end(entry, outcome)
             case _:
                 pass
         self.position = entry.position
@@ -144,8 +149,8 @@ class Conversation:
         match query:
             case InputQuery() if not isinstance(answer, Failure):
                 self._on_input(entry, query.id, msgspec.convert(answer.value, TurnInput))
-            case LlmQuery(turn=ref) if ref is not None and self.running is not None:
-                self._on_reply(entry, answer, usage, query)
+            case LlmQuery(iteration=int()) if self.running is not None:
+                self._on_reply(entry, answer, usage)
             case ToolQuery(call_id=str() as call) if self.running is not None:
                 self._answered[call] = (entry.position, entry.at, tool_done(answer))
                 self.running.results[call] = self._answered[call][2]
@@ -163,11 +168,18 @@ class Conversation:
             self.leaf, self.window = None, []
             for number, message in enumerate(given.begin.messages):
                 self._append(f"n-{entry.position}.{number}", entry.at, message)
-        turn = TurnState(id=given.turn, position=entry.position, at=entry.at, content=given.content, query=query)
+        turn = TurnState(
+            id=given.turn,
+            position=entry.position,
+            at=entry.at,
+            content=given.content,
+            query=query,
+            output=given.output,
+        )
         self.turns[given.turn] = self.running = turn
         self._append(f"n-{entry.position}", entry.at, AgentMessage("user", given.content))
 
-    def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None, query: LlmQuery) -> None:
+    def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None) -> None:
         assert self.running is not None
         if isinstance(answer, Failure):
             return
@@ -186,12 +198,13 @@ class Conversation:
             self._append(f"n-{position}", at, AgentMessage("tool", [block]))
         self._batch, self._answered = [], {}
 
-    def _on_end(self, entry: Entry, ended: TurnRecord) -> None:
+    def _on_end(self, entry: Entry, outcome: Outcome) -> None:
+        """The running turn is over, if there is one that is not yet."""
         turn = self.running
         if turn is None:
             return
-        turn.ended, turn.ended_position, turn.ended_at = ended, entry.position, entry.at
-        match ended.outcome:
+        turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
+        match outcome:
             case Stopped(reason="max_turns", detail=detail):
                 note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
                 self._append(f"n-{entry.position}", entry.at, note)

@@ -153,8 +153,8 @@ def query_json(query: Query) -> dict[str, Any]:
                 shown["underspecified"] = True
             if query.options:
                 shown["options"] = query.options
-            if query.turn is not None:
-                shown["turn"] = {"id": query.turn.turn, "iteration": query.turn.iteration}
+            if query.iteration is not None:
+                shown["iteration"] = query.iteration
             return shown
         case ToolQuery():
             shown = {"name": query.name, "arguments": query.arguments}

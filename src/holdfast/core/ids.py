@@ -20,8 +20,8 @@ def new_session_id() -> str:
 
 
 def new_turn_id() -> str:
-    """A fresh turn id: `t-` and 26 characters."""
-    return f"t{new_session_id()[1:]}"
+    """A fresh turn id: `t-` and 16 characters, enough for the turns of one session."""
+    return f"t{new_session_id()[1:18]}"
 
 
 def query_id(number: int) -> str:

@@ -24,13 +24,6 @@ class _Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_
     """How long an answer is waited for; its lapse is itself an answer, a failure with the code `timeout`."""
 
 
-class TurnRef(msgspec.Struct, frozen=True):
-    """The place in a turn from which an agent asks a model."""
-
-    turn: str
-    iteration: int
-
-
 class LlmQuery(_Query, frozen=True, tag="llm"):
     """A question to a language model, answered with text; in a turn of an agent, with a reply (`core.turn.Replied`)."""
 
@@ -43,8 +36,9 @@ class LlmQuery(_Query, frozen=True, tag="llm"):
     """The prompt depends on intent that is not in it; the host picks how to find out."""
     options: dict[str, Json] = {}
     """Whatever else the program wants passed on: `model`, `temperature`, `role`, …"""
-    turn: TurnRef | None = None
-    """Set by an agent, whose prompt is empty: what is asked is its conversation, which the journal has."""
+    iteration: int | None = None
+    """Set by an agent: how often its turn asks the model with this. The prompt is empty then: what is asked is the
+    conversation, which the journal has."""
 
 
 class ToolQuery(_Query, frozen=True, tag="tool"):

@@ -120,9 +120,8 @@ class StatRecord(_Record, frozen=True, tag="stat"):
 
 
 class TurnRecord(_Record, frozen=True, tag="turn"):
-    """A turn of an agent is over."""
+    """A turn of an agent is over, otherwise than with a message: that is what a turn comes to that says nothing."""
 
-    turn: str
     outcome: Outcome
 
 

@@ -13,10 +13,10 @@ import msgspec
 from holdfast.core.conversation import TurnInput, tool_done
 from holdfast.core.ids import query_id
 from holdfast.core.policy import Policy
-from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, TurnRef, Value
+from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import LoggedRecord, Program, TurnRecord
 from holdfast.core.state import Session
-from holdfast.core.turn import CallModel, CallTools, Effect, End, Replied, Stopped, ToolDone, Turn
+from holdfast.core.turn import CallModel, CallTools, Effect, End, FinishedMessage, Replied, Stopped, ToolDone, Turn
 from holdfast.programs.contract import Asked, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
@@ -133,7 +133,7 @@ class AgentInstance:
         assert turn is not None
         match effect:
             case CallModel(iteration=iteration):
-                query = LlmQuery(prompt="", turn=TurnRef(turn.id, iteration))
+                query = LlmQuery(prompt="", iteration=iteration)
                 return self._ask([query], ["model"], [])
             case CallTools(calls=calls):
                 queries: list[Query] = [
@@ -142,7 +142,8 @@ class AgentInstance:
                 return self._ask(queries, [call.id for call in calls], [])
             case End(outcome=outcome):
                 self._turn = None
-                return self._ask([InputQuery()], ["input"], [TurnRecord(turn=turn.id, outcome=outcome)])
+                is_told = not isinstance(outcome, FinishedMessage)
+                return self._ask([InputQuery()], ["input"], [TurnRecord(outcome=outcome)] if is_told else [])
 
     def _ask(self, queries: list[Query], waits: list[str], notes: list[Note]) -> Step:
         first = self.session.queries_asked

@@ -19,7 +19,7 @@ from holdfast.core.conversation import TOOL_MARK, tool_answer
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import Failure
 from holdfast.core.turn import FrameSwitch, ToolDone
-from holdfast.core.values import Json, check_value, repaired
+from holdfast.core.values import Json, check_value, own_copy, repaired
 
 ERROR_CHARS = 2_000
 """Characters of an error that a model is told: enough for the message, not for a page that a server sent with it."""
@@ -100,7 +100,7 @@ def json_of(value: Any, tool: str) -> Json:
         raise InvalidResultError(tool, error.why + place + hint) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidResultError(tool, str(error)) from None
-    return plain
+    return own_copy(plain)
 
 
 def _to_json(value: Any) -> Any:

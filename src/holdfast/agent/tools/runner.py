@@ -25,7 +25,7 @@ import msgspec
 from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput, ToolStarted
 from holdfast.agent.tools.catalog import unknown_tool
 from holdfast.agent.tools.context import ToolContext
-from holdfast.agent.tools.errors import InvalidArgumentsError
+from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
 from holdfast.agent.tools.output import Output
 from holdfast.agent.tools.results import (
     Failed,
@@ -71,7 +71,9 @@ class Runner:
         self._emit = emit
 
     def drive(self, hf: Holdfast, tool: Tool) -> None:
-        """Let a tool answer the queries to it."""
+        """Let a tool answer the queries of strategies to it."""
+        if "attempt" in tool.parameters.get("properties", {}):
+            raise ToolDefinitionError(tool.name, "drivers get their attempt as 'attempt'; call that argument otherwise")
         hf.drive(
             tool.name,
             self.effect(tool),

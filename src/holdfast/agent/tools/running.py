@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.tools.catalog import Catalog, DeclaredTool
 from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.schema import problems_in
 from holdfast.agent.tools.tool import Tool
+from holdfast.core.conversation import tool_answer
 from holdfast.core.decide import Given
 from holdfast.core.queries import Failure, Query, ToolQuery, Value
+from holdfast.core.turn import FINISH_TOOL, ToolDone
+from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Driver
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ class ToolDrivers:
         self._runner = Runner(about=self._about, emit=place.hub.emit)
         self._drivers: dict[str, tuple[Tool, Driver]] = {}
         self._unknown = _UnknownDriver(catalog)
+        self._finish = _FinishDriver(place)
 
     def install(self) -> None:
         """Let these tools answer the calls of the place's sessions."""
@@ -35,8 +40,10 @@ class ToolDrivers:
         match self._catalog.get(query.name):
             case DeclaredTool():
                 return None  # it waits for whoever answers
+            case None if query.call_id is None:
+                return None  # a strategy's own business
             case None:
-                return self._unknown if query.call_id is not None else None
+                return self._finish if query.name == FINISH_TOOL else self._unknown
             case tool:
                 known = self._drivers.get(query.name)
                 if known is None or known[0] is not tool:
@@ -72,6 +79,43 @@ class _ToolDriver(Driver):
         async with self._all:
             outcome = await self._runner.run(self._tool, attempt, query.arguments)
         return Given(outcome if isinstance(outcome, Failure) else Value(value=outcome), query.id)
+
+
+class _FinishDriver(Driver):
+    """Takes the value that a model submits, if it is what the turn is to come to."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"tool:{FINISH_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=1_000)
+        self._place = place
+
+    async def run(self, query: Query, attempt: Attempt) -> Given:
+        assert isinstance(query, ToolQuery)
+        conversation = await self._place.conversations.get(attempt.session_id)
+        schema = conversation.running.output if conversation.running is not None else None
+        if schema is None:
+            failure = Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")
+            return Given(failure, query.id)
+        problems = list(problems_in(query.arguments, finish_schema(schema)))
+        if problems:
+            told = f"the result was not taken: {'; '.join(problems[:5])}"
+            return Given(Failure(told, "invalid_arguments"), query.id)
+        value = query.arguments if _is_object(schema) else query.arguments[_WRAPPED]
+        return Given(Value(value=tool_answer(ToolDone(content="taken", finish=value))), query.id)
+
+
+_WRAPPED = "result"
+"""The argument that a value is in which is no object: arguments always are."""
+
+
+def finish_schema(schema: dict[str, Json]) -> dict[str, Json]:
+    """The arguments of the tool by which a value of this schema is submitted."""
+    if _is_object(schema):
+        return schema
+    return {"type": "object", "properties": {_WRAPPED: schema}, "required": [_WRAPPED], "additionalProperties": False}
+
+
+def _is_object(schema: dict[str, Json]) -> bool:
+    return schema.get("type") == "object" or ("type" not in schema and "properties" in schema)
 
 
 class _UnknownDriver(Driver):

@@ -26,7 +26,6 @@ DEFAULT_TIMEOUT_S = 120.0
 """Seconds one run of a tool may take: longer than people wait for a reply, and than most services take for one."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what all model services take
-_ATTEMPT = "attempt"  # the name under which an effect is given its attempt, beside the arguments
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +133,6 @@ class Tool:
 
     def _check(self) -> None:
         check_named(self.name, self.parameters)
-        if _ATTEMPT in self.parameters.get("properties", {}):
-            raise ToolDefinitionError(self.name, f"an argument cannot be called '{_ATTEMPT}'; give it another name")
         if (self.recovery == "confirm") != (self.probe is not None):
             raise ToolDefinitionError(self.name, "a probe and the recovery 'confirm' go together")
         if self.retry is not None and self.recovery not in ("safe", "idempotent"):

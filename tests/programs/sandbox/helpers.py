@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import textwrap
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 
 from holdfast.core.decide import decide_start
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
-from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
+from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import Entry, LoggedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
@@ -61,14 +62,16 @@ async def begin(store: Store, session_id: str, program: Program, ctx: Any = None
 def told(query: Query) -> str:
     """What a query asks, in a line."""
     match query:
-        case LlmQuery(prompt=prompt) | HumanQuery(prompt=prompt):
-            return prompt
-        case ToolQuery(name=name):
-            return f"tool {name}"
-        case TimerQuery(delay_ms=delay):
-            return f"timer {delay}"
-        case ChildQuery(program=program):
-            return f"child {program}"
+        case LlmQuery() | HumanQuery():
+            return query.prompt
+        case ToolQuery():
+            return f"tool {query.name}"
+        case TimerQuery():
+            return f"timer {query.delay_ms}"
+        case ChildQuery():
+            return f"child {query.program}"
+        case _:
+            raise AssertionError(f"no strategy asks this: {query}")
 
 
 def asked(event: Event) -> list[str]:
@@ -137,7 +140,59 @@ def outcome(event: Event) -> tuple[str, Any, str | None]:
     return event.status, event.result, event.error
 
 
-# --- processes -----------------------------------------------------------------------------------------
+# --- a strategy that does everything -----------------------------------------------------------------------
+
+MAIN = """
+import asyncio
+import random
+import time
+
+class Trail:
+    def __init__(self):
+        self.steps = []
+    def add(self, what):
+        self.steps.append(what)
+        return len(self.steps)
+
+trail = Trail()
+seen = {}
+
+def first(n):
+    trail.add(llm(f"round {n} dice {random.randint(0, 10**6)} {sorted(seen)} {uuid()}"))
+    seen[f"k{n * 7 % 5}"] = trail
+    try:
+        trail.add(llm_batch([f"batch {n}.{i} {id(trail) == id(seen[f'k{n * 7 % 5}'])}" for i in range(1 + n % 3)]))
+    except RuntimeError as error:
+        trail.add(str(error))
+
+async def second(n):
+    answers = await asyncio.gather(*[llm_async(f"gather {n}.{i} {random.random()}") for i in range(2)])
+    state.set("round", {"number": n, "answers": len(answers)})
+    trail.add([state.incr("total", len(answers)), state.get("round"), now() == time.time()])
+    print("round", n, trail)
+
+async def run(ctx):
+    for n in range(ctx["rounds"]):
+        first(n)
+        stats.record("round", n)
+        await second(n)
+    return {"trail": trail.steps, "seen": sorted(seen), "stat": stats.get("round"), "last": llm("the end")}
+"""
+
+CTX = {"rounds": 4}
+
+
+def answers(query: Query) -> Any:
+    return Failure("nobody knows") if "batch 2.1" in echo(query) else echo(query)
+
+
+# --- stores and processes ----------------------------------------------------------------------------------
+
+
+def forget(folder: Path) -> None:
+    """Delete all snapshots of a store that no process has open."""
+    with sqlite3.connect(folder / "sessions.db") as db:
+        db.execute("delete from snapshots")
 
 
 def own_workers() -> set[int]:

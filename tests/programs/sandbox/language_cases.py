@@ -268,10 +268,9 @@ MISSING: dict[str, list[tuple[str, str, str]]] = {
         (f"class A:\n    @{name}\n    def f(self):\n        return 1", BEFORE, f"no @{name}")
         for name in ("property", "staticmethod", "classmethod")
     ],
-    "`__len__`, `__lt__`, `__getattr__`": [
-        ("class A:\n    def __len__(self):\n        return 1\nlen(A())", IN_THE_RUN, "has no len()"),
-        ("class A:\n    def __lt__(self, o):\n        return True\nA() < A()", IN_THE_RUN, "'<' not supported"),
-        ("class A:\n    def __getattr__(self, n):\n        return n\nA().x", IN_THE_RUN, "no attribute 'x'"),
+    "`__bool__`, `__format__`, `__len__`, `__lt__` and its kin, `__getattr__`": [
+        (f"class A:\n    def {name}(self):\n        return 1", BEFORE, f"never calls {name}")
+        for name in ("__bool__", "__format__", "__len__", "__lt__", "__ge__", "__getattr__")
     ],
     "generators": [("def g():\n    yield 1\ng()", BEFORE, "no generators")],
     "`del`": [("x = [1]\ndel x[0]", BEFORE, "no `del`")],

@@ -22,7 +22,7 @@ from holdfast.programs.sandbox.source import python_code
 
 from .helpers import broken, code, converse, echo, engine, failed, logged, outcome, result, run
 
-DEADLINE_S = 0.5
+DEADLINE_S = 0.3
 """Of hostile steps: a tenth of a second would do, but the machine may have other things to do."""
 
 SLOW_S = 8.0
@@ -34,6 +34,18 @@ CALM = ["<calm 0>", "<calm 1>", "<calm 2>"]
 FAKE = "memory limit exceeded: 67108865 bytes > 67108864 bytes"
 
 DAG = "x = [0] * 10\nfor _ in range({}):\n    x = [x] * 10\n"
+COMPARED = """
+def deep():
+    x = [0]
+    for _ in range(60):
+        x = [x, x]
+    return x
+META = {
+    "name": "m",
+    "description": "d",
+    "parameters": {"a": {"type": "list", "description": "d", "choices": [deep()]}},
+}
+"""
 DEEP = "x = []\nfor _ in range(200_000):\n    x = [x]\n"
 
 
@@ -55,7 +67,7 @@ async def attacked(hf: Holdfast, source: str) -> CompletedEvent | FailedEvent:
     return end
 
 
-TOO_LONG = ("deadline", "the strategy ran for more than 0.5 s without asking anything: the deadline of one step")
+TOO_LONG = ("deadline", "the strategy ran for more than 0.3 s without asking anything: the deadline of one step")
 TOO_MUCH = ("memory", "the strategy needs more than 64 MiB: the memory limit of one session")
 TOO_MANY = ("ValueError", "more than 1000000 items, counted as often as they occur")
 TOO_DEEP = ("RecursionError", "maximum recursion depth exceeded")
@@ -121,12 +133,7 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
     "a result that is in itself often": (DAG.format(12) + "x", ("invalid_result", "more than 1000000 items")),
     "an argument that is in itself often": (DAG.format(12) + "tool('t', x=x)", TOO_MANY),
     "a log line that is in itself often": (DAG.format(12) + "log(x)", TOO_MANY),
-    "a default that compares for ever": (
-        "def deep():\n    x = [0]\n    for _ in range(60):\n        x = [x, x]\n    return x\n"
-        "META = {'name': 'm', 'description': 'd', 'parameters':"
-        " {'a': {'type': 'list', 'description': 'd', 'choices': [deep()]}}}\nparameters(META, {'a': deep()})",
-        TOO_MANY,
-    ),
+    "a default that compares for ever": (COMPARED + "parameters(META, {'a': deep()})", TOO_MANY),
     "one long text in many questions": (
         "llm_batch(['x' * 10_000_000] * 1000)",
         ("ValueError", "llm_batch: the arguments are more than 67108864 bytes"),
@@ -136,8 +143,7 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
         ("ValueError", "the questions of one pause are more than 67108864 bytes"),
     ),
     "one long text in many awaited questions": (
-        "import asyncio\nasync def run(ctx):\n    p = 'x' * 10_000_000\n"
-        "    return await asyncio.gather(*[llm_async(p) for _ in range(100)])",
+        "import asyncio\np = 'x' * 10_000_000\nawait asyncio.gather(*[llm_async(p) for _ in range(100)])",
         ("ValueError", "the questions of one pause are more than 67108864 bytes"),
     ),
     "too many questions": (
@@ -220,7 +226,7 @@ NOWHERE = [
     "llm.__globals__",
     "llm.__self__",
     "state.get.__func__",
-    "state.__class__",
+    "state.__dict__",
     "type(state).__mro__",
     "__builtins__",
     "globals()",
@@ -241,8 +247,8 @@ IMPORTS = ["os", "sys", "subprocess", "socket", "ctypes", "pathlib", "shutil", "
 
 @pytest.mark.parametrize("expression", NOWHERE)
 async def test_there_is_no_way_out(expression: str) -> None:
-    source = f"try:\n    got = eval({expression!r})\n    x = ['got', str(got)]\nexcept Exception as error:\n    x = str(error)\nx"
-    said = await run(source)
+    tried = f"try:\n    got = eval({expression!r})\n    said = ['got', str(got)]"
+    said = await run(f"{tried}\nexcept Exception as error:\n    said = str(error)\nsaid")
     assert isinstance(said, str), said
     assert "root:" not in said
 
@@ -297,7 +303,8 @@ async def test_what_only_the_prelude_may_call_cannot_be_called() -> None:
 async def test_the_namespaces_of_holdfast_are_closed() -> None:
     source = """
         said = []
-        for look in (lambda: state.list("holdfast.x"), lambda: state.show("holdfast.x", "k"), lambda: state.list("../x")):
+        looks = [lambda: state.list("holdfast.x"), lambda: state.show("holdfast.x", "k"), lambda: state.list("../x")]
+        for look in looks:
             try:
                 look()
             except RuntimeError as error:
@@ -313,9 +320,15 @@ async def test_the_namespaces_of_holdfast_are_closed() -> None:
 
 
 async def test_a_strategy_may_hide_names_of_the_api_from_itself_only() -> None:
-    source = "def llm(prompt, **options):\n    return '{\"mine\": 1}'\nlog = print\nstate = 5\n[llm('x'), llm_json('y'), state]"
+    source = """
+        def llm(prompt, **options):
+            return '{"mine": 1}'
+        log = print
+        state = json = re = copy = 5
+        [llm("x"), llm_json("y"), state, cache("z"), parse_number("n=7", "n=(.)")]
+    """
     async with engine() as hf:
-        assert result(await hf.start(code(source))) == ['{"mine": 1}', {"mine": 1}, 5]
+        assert result(await hf.start(code(source))) == ['{"mine": 1}', {"mine": 1}, 5, '{"mine": 1}', 7]
         _, end = await converse(hf, await hf.start(code("llm('theirs')")))
         assert end.result == "<theirs>"
 

@@ -121,14 +121,17 @@ class Checker:
                 session.feed_start(f"{_STOP}()\n{_without_future(cells.main)}", inputs={"ctx": {}, "env": {}})
             except MontyTypingError as error:
                 return [found for line in error.display().splitlines() if (found := _typed(line, cells.lines))]
-            except (MontySyntaxError, MontyRuntimeError) as error:
+            except MontySyntaxError as error:
+                return [_syntax_error(code) or _refused(error, cells.lines)]
+            except MontyRuntimeError as error:
                 return [_refused(error, cells.lines)]
         return []
 
 
 def _without_future(main: str) -> str:
-    """The cell without imports from `__future__`: nothing may stand before them, and `_STOP` must."""
-    return _FUTURE.sub(lambda found: f"pass{' ' * (len(found[0]) - 4)}", main)
+    """The cell without imports from `__future__` and a mark of its encoding: nothing may stand before them, and `_STOP`
+    must."""
+    return _FUTURE.sub(lambda found: f"pass{' ' * (len(found[0]) - 4)}", main.removeprefix("\ufeff"))
 
 
 @cache
@@ -165,6 +168,17 @@ def _typed(line: str, lines: int) -> Finding | None:
     number, column, level, rule, message = found.groups()
     severity: Literal["error", "warning"] = "error" if level == "error" else "warning"
     return Finding(min(int(number) - 1, lines), int(column), severity, rule, message.strip())
+
+
+def _syntax_error(code: str) -> Finding | None:
+    """The fault in Python's own words, which are about the author's text and not about what we put around it."""
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return Finding(error.lineno or 1, error.offset or 1, "error", "SyntaxError", error.msg)
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return None
 
 
 def _refused(error: MontySyntaxError | MontyRuntimeError, lines: int) -> Finding:

@@ -69,6 +69,8 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
             yield _at(call, "plain-call-awaited", _plain_awaited(name))
         case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr=attribute), args=args):
             yield from _of_asyncio(node, attribute, args)
+        case ast.FunctionDef(name=name) if name in _IGNORED:
+            yield _at(node, "no-method", f"sandboxed Python never calls {name}; give the class a method with a name")
         case ast.FunctionDef(decorator_list=decorators):
             for decorator in decorators:
                 if isinstance(decorator, ast.Name) and decorator.id in ("property", "staticmethod", "classmethod"):
@@ -151,6 +153,11 @@ def _imports(tree: ast.Module) -> Iterator[Finding]:
                 known = ", ".join(sorted(MODULES))
                 yield _at(node, "no-module", f"sandboxed Python has no module '{module}'; it has {known}")
 
+
+_IGNORED = frozenset(
+    ["__bool__", "__format__", "__len__", "__lt__", "__le__", "__gt__", "__ge__", "__getattr__", "__getattribute__"]
+)
+"""Methods that Python calls by itself, and the interpreter does not."""
 
 MODULES = frozenset(
     [

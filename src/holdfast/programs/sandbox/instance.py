@@ -19,7 +19,7 @@ from holdfast.programs.errors import InstanceLostError, SnapshotUnusableError
 from holdfast.programs.sandbox.calls import Known
 from holdfast.programs.sandbox.cell import cells_of
 from holdfast.programs.sandbox.frame import Frame, freeze, thaw
-from holdfast.programs.sandbox.limits import DEADLINE_S, MAX_DEATHS, MEMORY_MIB
+from holdfast.programs.sandbox.limits import DEADLINE_S, MAX_DEATHS, MAX_REPLAY_DEATHS, MEMORY_MIB
 from holdfast.programs.sandbox.live import Brief, Live, Spec
 from holdfast.programs.sandbox.source import source_of
 
@@ -89,14 +89,16 @@ class PythonInstance:
         return self._kind.workers.threads.submit(self._take, self.state, briefs, then=then)
 
     def _stepped(self, steps: list[Step] | MontyCrashedError) -> Step:
-        # Not in a replay, which comes before each new try of the step that may be to blame.
-        if not isinstance(steps, MontyCrashedError):
-            self._kind.deaths.pop(self.session.id, None)
+        if isinstance(steps, MontyCrashedError):
+            return self._stuck() if steps.timed_out else self._lost(steps, self._kind.deaths, MAX_DEATHS)
+        self._kind.deaths.pop(self.session.id, None)
         return self._replayed(steps)[0]
 
     def _replayed(self, steps: list[Step] | MontyCrashedError) -> list[Step]:
         if isinstance(steps, MontyCrashedError):
-            return [self._stuck() if steps.timed_out else self._lost(steps)]
+            lost = self._kind.replay_deaths
+            return [self._stuck() if steps.timed_out else self._lost(steps, lost, MAX_REPLAY_DEATHS)]
+        self._kind.replay_deaths.pop(self.session.id, None)
         self.has_begun = True
         self._kind.hold(self)
         return steps
@@ -137,12 +139,12 @@ class PythonInstance:
         told = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"
         return Raised(error=f"{told} of one step. Its worker was stopped", kind="deadline")
 
-    def _lost(self, error: MontyCrashedError) -> Raised:
+    def _lost(self, error: MontyCrashedError, before: dict[str, int], most: int) -> Raised:
         """Raise, so that the program is rebuilt; unless it has killed its worker too often."""
-        deaths = self._kind.deaths[self.session.id] = self._kind.deaths.get(self.session.id, 0) + 1
-        if deaths < MAX_DEATHS:
+        deaths = before[self.session.id] = before.get(self.session.id, 0) + 1
+        if deaths < most:
             raise InstanceLostError(f"its worker died: {error}", is_suspect=True)
-        del self._kind.deaths[self.session.id]
+        del before[self.session.id]
         return Raised(
             error=f"the worker died {deaths} times while it ran this step of the strategy", kind="worker_died"
         )

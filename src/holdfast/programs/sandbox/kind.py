@@ -28,7 +28,9 @@ class PythonKind:
 
     def __init__(self, *, workers: int | None = None, hot_bytes: int = HOT_BYTES) -> None:
         self.deaths: dict[str, int] = {}
-        """How often in a row a worker died during a step of a session."""
+        """How often in a row a worker died during a step of a session; the replays in between do not count."""
+        self.replay_deaths: dict[str, int] = {}
+        """The same, of the replays."""
         self._most_workers = workers
         self._hot: OrderedDict[PythonInstance, int] = OrderedDict()
         self._hot_bytes = hot_bytes

@@ -52,6 +52,9 @@ COMPRESSED_FROM = 2 * 1024
 MAX_DEATHS = 3
 """How often in a row a worker may die during a step of a session, before the step is to blame."""
 
+MAX_REPLAY_DEATHS = 30
+"""The same, in a replay: its steps were taken before, so it is rather the machine that is to blame."""
+
 KILL_GRACE_S = 1.0
 """Seconds after the deadline until a worker that does not stop by itself is killed."""
 

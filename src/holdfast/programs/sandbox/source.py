@@ -13,7 +13,9 @@ import msgspec
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
+from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.lua.project import find_project
 from holdfast.programs.sandbox.limits import MAX_CODE_CHARS, MAX_DEADLINE_S, MAX_MEMORY_MIB
 
 KIND = "python"
@@ -52,7 +54,8 @@ def python_code(code: str, *, name: str = "strategy", **options: Unpack[PythonOp
     """
     if len(code) > MAX_CODE_CHARS:
         raise InvalidValueError("source", f"{len(code)} characters; a strategy has at most {MAX_CODE_CHARS}")
-    project = options.get("project")
+    check_value(code, "source")
+    project = options.get("project") or find_project() or _here()
     source = PythonSource(
         code=code,
         file=options.get("file", f"{name}.py"),
@@ -64,6 +67,14 @@ def python_code(code: str, *, name: str = "strategy", **options: Unpack[PythonOp
     # Interned: many sessions have the same, and it may be long.
     text = sys.intern(msgspec.json.encode(source).decode())
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
+
+
+def _here() -> Path | None:
+    """The working directory, by its full name; None if it was removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def source_of(program: Program) -> PythonSource:

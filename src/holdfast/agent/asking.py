@@ -8,13 +8,14 @@ import msgspec
 
 from holdfast.agent import live
 from holdfast.agent.errors import ProviderUnavailableError
-from holdfast.agent.providers.calling import CallItem, Choice, Reset, Retrying, call
+from holdfast.agent.providers.calling import Called, CallItem, Choice, Reset, Retrying, call
 from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ReasoningDelta, TextDelta, ToolSpec
 from holdfast.agent.tools.running import finish_schema
+from holdfast.core.budget import DEFAULT_PRICE
 from holdfast.core.conversation import TurnState
 from holdfast.core.messages import AgentMessage, TextBlock
 from holdfast.core.policy import Policy
-from holdfast.core.queries import Failure, LlmQuery
+from holdfast.core.queries import Failure, LlmQuery, Usage
 from holdfast.core.turn import FINISH_TOOL, Replied
 from holdfast.engine.drivers import Attempt, Reply
 
@@ -72,11 +73,11 @@ class ModelDriver:
             called = await call(self._choices(policy), request, retry=self._runtime.retry, emit=tell)
         except ProviderError as error:
             return Failure(str(error), error.fault)
-        reply = called.reply
-        if reply.usage is not None:
-            await hub.emit(session_id, live.UsageEvent(turn=turn, model=called.model, usage=reply.usage))
+        reply, usage = called.reply, self._priced(called)
+        if usage is not None:
+            await hub.emit(session_id, live.UsageEvent(turn=turn, model=called.model, usage=usage))
         kept = Replied(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
-        return Reply(msgspec.to_builtins(kept), reply.usage)
+        return Reply(msgspec.to_builtins(kept), usage)
 
     async def _of_strategy(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
         """A strategy's question: one prompt, answered with text."""
@@ -101,7 +102,16 @@ class ModelDriver:
         except ProviderError as error:
             return Failure(str(error), error.fault)
         text = "".join(block.text for block in called.reply.content if isinstance(block, TextBlock))
-        return Reply(text, called.reply.usage)
+        return Reply(text, self._priced(called))
+
+    def _priced(self, called: Called) -> Usage | None:
+        """The usage of a call, with what it costs, where that is known here and was not said by the provider."""
+        usage = called.reply.usage
+        price = self._runtime.prices.get(called.model) or self._runtime.prices.get(DEFAULT_PRICE)
+        if usage is None or usage.cost is not None or price is None:
+            return usage
+        cost = price.of(usage.prompt_tokens or 0, usage.completion_tokens or 0)
+        return msgspec.structs.replace(usage, cost=cost)
 
     def _choices(self, policy: Policy) -> list[Choice]:
         provider = self._runtime.providers.get(policy.provider)

@@ -10,16 +10,18 @@ import msgspec
 from holdfast.agent.errors import (
     ModeNotInstalledError,
     NotAnAgentError,
+    PluginConflictError,
     ProviderMismatchError,
     StoreFactoryError,
     StoreSessionMismatchError,
 )
+from holdfast.agent.plugins import Active, Plugin
 from holdfast.agent.session import AgentSession
 from holdfast.core.conversation import Begin
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.messages import AgentMessage
-from holdfast.core.policy import Policy, Spec, resolve
+from holdfast.core.policy import ALL_TOOLS, Policy, Spec, resolve
 from holdfast.core.records import Program
 from holdfast.programs.agent import KIND
 from holdfast.store.contract import Store
@@ -49,6 +51,7 @@ class SessionBuilder:
         self._mode: str | None = None
         self._spec = Spec()
         self._layers: list[str] = []
+        self._plugins: dict[str, Active] = {}
         self._parent: str | None = None
         self._store: Store | None = None
 
@@ -80,6 +83,13 @@ class SessionBuilder:
         self._layers.append(layer)
         return self
 
+    def plugin(self, plugin: Plugin, config: Any = None) -> Self:
+        """Give the session a plugin: its instructions as a layer, its tools, and its part in every turn."""
+        if plugin.id in self._plugins:
+            raise PluginConflictError(plugin.id, self._id)
+        self._plugins[plugin.id] = Active(plugin, config)
+        return self.prompt(plugin.instructions(config))
+
     def parent(self, session_id: str) -> Self:
         """The session on whose behalf this one is."""
         self._parent = check_id(session_id, "parent session id")
@@ -94,7 +104,7 @@ class SessionBuilder:
 
     async def open(self) -> AgentSession:
         """Go on with the session, or begin it. What the host says now is in force; the recorded provider is kept."""
-        policy = self._policy()
+        policy = await self._policy()
         place = await self._place(policy)
         recorded = await self._recorded(place)
         if recorded is None:
@@ -104,7 +114,7 @@ class SessionBuilder:
 
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
-        policy = self._policy()
+        policy = await self._policy()
         place = await self._place(policy)
         if await self._recorded(place) is None:
             return await self._start(place, policy, None)
@@ -112,7 +122,7 @@ class SessionBuilder:
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
         """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
-        policy = self._policy()
+        policy = await self._policy()
         place = await self._place(policy)
         if state.session_id != self._id:
             raise StoreSessionMismatchError(state.session_id, self._id)
@@ -125,7 +135,7 @@ class SessionBuilder:
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _policy(self) -> Policy:
+    async def _policy(self) -> Policy:
         runtime = self._runtime
         mode = self._mode or runtime.policy.mode
         if mode not in runtime.modes:
@@ -135,6 +145,10 @@ class SessionBuilder:
             text = "\n\n".join(layer for layer in (policy.instructions, *self._layers) if layer)
             policy = msgspec.structs.replace(policy, instructions=text)
         runtime.check_provider(policy.provider, self._id)
+        brought = [await runtime.plugins.install(each.plugin, each.config) for each in self._plugins.values()]
+        if any(brought):
+            tools = [ALL_TOOLS] if policy.tools is None else policy.tools
+            policy = msgspec.structs.replace(policy, tools=[*tools, *(name for names in brought for name in names)])
         return policy
 
     async def _place(self, policy: Policy) -> Place:
@@ -183,7 +197,9 @@ class SessionBuilder:
         return self._handle(place, policy, begin)
 
     def _handle(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
-        return AgentSession(self._runtime, place, self._id, policy, parent=self._parent, begin=begin)
+        return AgentSession(
+            self._runtime, place, self._id, policy, parent=self._parent, begin=begin, plugins=self._plugins
+        )
 
 
 def layers(texts: Sequence[str]) -> str:

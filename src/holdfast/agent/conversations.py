@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast.core.conversation import Conversation
 from holdfast.core.records import Entry
 from holdfast.store.contract import Store
+from holdfast.store.limits import READ_LIMIT
 
 KEPT = 1_000
 """Conversations kept in memory: as many as programs are. The others are folded anew when they are needed."""
@@ -40,14 +41,21 @@ class Conversations:
             conversation = Conversation(session_id)
             fresh = True
         if fresh:
-            async for entry in self._store.journal(session_id, conversation.position):
-                if entry.position == conversation.position + 1:
-                    conversation.apply(entry)
+            await self._read_on(conversation)
             self._known[session_id] = conversation
         self._known.move_to_end(session_id)
         while len(self._known) > self._kept:
             self._known.popitem(last=False)
         return conversation
+
+    async def _read_on(self, conversation: Conversation) -> None:
+        while True:
+            page = await self._store.read(conversation.session_id, conversation.position)
+            for entry in page:
+                if entry.position == conversation.position + 1:  # commits made here may come in between
+                    conversation.apply(entry)
+            if len(page) < READ_LIMIT:
+                return
 
     def forget(self, session_id: str) -> None:
         """Let go of a conversation."""

@@ -159,4 +159,33 @@ class MissingPluginInputError(HoldfastError):
     kind = "missing_plugin_input"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}': plugin '{self.plugin}' needs an input with every turn"
+        return (
+            f"session '{self.session_id}': plugin '{self.plugin}' needs an input with every turn; give it with"
+            f" turn(…).plugin_input('{self.plugin}', …)"
+        )
+
+
+@dataclass(eq=False)
+class UnknownPluginError(HoldfastError):
+    """An input is for a plugin that the session does not have."""
+
+    plugin: str
+    session_id: str
+    active: list[str]
+    kind = "unknown_plugin"
+
+    def __str__(self) -> str:
+        there = f"it has {', '.join(self.active)}" if self.active else "it has none"
+        return f"session '{self.session_id}' has no plugin '{self.plugin}' to give an input to; {there}"
+
+
+@dataclass(eq=False)
+class PluginConflictError(HoldfastError):
+    """A session was given two plugins of one id."""
+
+    plugin: str
+    session_id: str
+    kind = "plugin_conflict"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' has a plugin '{self.plugin}' already; inputs would be for both of them"

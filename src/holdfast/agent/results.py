@@ -190,7 +190,7 @@ def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) ->
         messages=turn.messages,
         usage=report.total,
         report=report,
-        tool_calls=[_call(call, turn.results.get(call.id)) for call in turn.calls],
+        tool_calls=[_call(each.call, each.done) for each in turn.calls],
         started_at=turn.at,
         ended_at=turn.ended_at,
         receipt=TurnReceipt(turn.id, turn.ended_position, replayed),

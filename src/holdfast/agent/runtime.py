@@ -12,6 +12,7 @@ from holdfast.agent.builder import SessionBuilder
 from holdfast.agent.describing import Description, described
 from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
 from holdfast.agent.place import Place
+from holdfast.agent.plugins import Plugins
 from holdfast.agent.providers.calling import Choice, Retry
 from holdfast.agent.providers.finding import find_provider
 from holdfast.agent.providers.protocol import Provider
@@ -59,6 +60,7 @@ class Runtime:
         self.retry = retry or Retry()
         self.prices = dict(prices or {})
         self.tools = Catalog(tools)
+        self.plugins = Plugins(self.tools)
         found = self._found(model, provider)
         self.fallbacks = [self._fallback(each) for each in fallbacks]
         self.policy = Policy(
@@ -84,6 +86,7 @@ class Runtime:
         self._places: dict[int, Place] = {}
 
     async def __aenter__(self) -> Self:
+        await self.tools.refresh()
         await self.place_of(self._store)
         return self
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.agent.plugins import Active
 from holdfast.agent.results import ReadView, UsageReport, report_of, view_of
 from holdfast.agent.turns import Input, TurnBuilder
 from holdfast.core.conversation import Begin, Conversation
@@ -34,6 +35,7 @@ class AgentSession:
         *,
         parent: str | None,
         begin: Begin | None,
+        plugins: Mapping[str, Active],
     ) -> None:
         self.runtime = runtime
         self.place = place
@@ -41,6 +43,7 @@ class AgentSession:
         self.parent_session_id = parent
         self._policy = policy
         self._begin = begin
+        self.plugins = dict(plugins)
         self._is_closed = False
 
     # --- turns -------------------------------------------------------------------------------------
@@ -113,8 +116,13 @@ class AgentSession:
         """The policy, where it is not the one that the journal has."""
         return None if conversation.policy == self._policy else self._policy
 
+    @property
+    def begin(self) -> Begin | None:
+        """How the conversation begins anew with the next turn, if it does."""
+        return self._begin
+
     def take_begin(self) -> Begin | None:
-        """How the conversation begins anew with the next turn, if it does; once."""
+        """The same for the turn that does it: once."""
         begin, self._begin = self._begin, None
         return begin
 

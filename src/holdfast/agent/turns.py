@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Self, TypeAlias
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.errors import TurnConflictError, TurnContendedError, TurnInProgressError
+from holdfast.agent.errors import TurnConflictError, TurnContendedError, TurnInProgressError, UnknownPluginError
 from holdfast.agent.live import LiveEvent, Numbered, Sink, TurnFinished, Waiting
+from holdfast.agent.plugins import content_with
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.core.conversation import Conversation, TurnInput, TurnState
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
@@ -34,7 +34,8 @@ class TurnBuilder:
 
     def __init__(self, session: AgentSession, given: Input) -> None:
         self._session = session
-        self._content = _content(given)
+        self._given = self._content = _content(given)
+        self._plugin_inputs: dict[str, Any] = {}
         self._id: str | None = None
         self._output: dict[str, Json] | None = None
 
@@ -44,6 +45,14 @@ class TurnBuilder:
         A model that answers with words instead ends the turn with a message, as ever.
         """
         self._output = schema
+        return self
+
+    def plugin_input(self, plugin_id: str, value: Any) -> Self:
+        """Give a plugin of the session what it works with in this turn."""
+        plugins = self._session.plugins
+        if plugin_id not in plugins:
+            raise UnknownPluginError(plugin_id, self._session.session_id, list(plugins))
+        self._plugin_inputs[plugin_id] = value
         return self
 
     def id(self, turn_id: str) -> Self:
@@ -83,6 +92,8 @@ class TurnBuilder:
         What this process knows is right most of the time. If it is not, that is told by whoever keeps the journal, and
         it is read before another try.
         """
+        session = self._session
+        self._content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
         turn_id = self._id or new_turn_id()
         try:
             return await self._try(turn_id, fresh=False)
@@ -145,16 +156,29 @@ class TurnBuilder:
         return [*told, *(query.id for query in new)]
 
 
+_followed: set[asyncio.Task[TurnResult]] = set()
+"""Turns of streams. The event loop forgets tasks that nobody holds, and a stream may be let go of before its turn."""
+
+
 class TurnStream:
     """The events of a turn. When it is left before its end, the turn goes on."""
 
     def __init__(self, turn: TurnBuilder) -> None:
         self._turn = turn
         self._task: asyncio.Task[TurnResult] | None = None
+        self._is_left = False
 
-    async def __aiter__(self) -> AsyncIterator[LiveEvent]:
+    async def __aiter__(self) -> AsyncGenerator[LiveEvent, None]:
         queue: asyncio.Queue[LiveEvent] = asyncio.Queue(STREAM_EVENTS)
-        task = self._task = asyncio.create_task(self._turn.stream_to(queue.put))
+
+        async def take(event: LiveEvent) -> None:
+            if not self._is_left:
+                await queue.put(event)
+
+        task = self._task = asyncio.create_task(self._turn.stream_to(take))
+        _followed.add(task)
+        task.add_done_callback(_followed.discard)
+        getting = None
         try:
             while True:
                 getting = asyncio.ensure_future(queue.get())
@@ -170,10 +194,12 @@ class TurnStream:
                 if isinstance(event, TurnFinished):
                     return
         finally:
-            if not task.done() and queue.full():
-                task.cancel()  # nobody takes its events any more; the turn itself goes on
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            if getting is not None:
+                getting.cancel()
+            self._is_left = True
+            while not queue.empty():  # or the turn would wait for ever for a reader
+                queue.get_nowait()
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
 
     async def result(self) -> TurnResult:
         """What the turn came to; to be asked after the events."""

@@ -79,7 +79,7 @@ class Slots:
 
     async def take(self) -> None:
         """Take a slot, in turn."""
-        if self.try_take():
+        if Slots.try_take(self):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -87,7 +87,7 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.give_back()
+                Slots.give_back(self)
             raise
 
     def give_back(self) -> None:
@@ -98,6 +98,34 @@ class Slots:
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+class SharedSlots(Slots):
+    """Slots of one driver which are slots of several, too."""
+
+    def __init__(self, count: int, shared: Slots) -> None:
+        super().__init__(count)
+        self._shared = shared
+
+    def try_take(self) -> bool:
+        if not super().try_take():
+            return False
+        if self._shared.try_take():
+            return True
+        super().give_back()
+        return False
+
+    async def take(self) -> None:
+        await super().take()
+        try:
+            await self._shared.take()
+        except BaseException:
+            super().give_back()
+            raise
+
+    def give_back(self) -> None:
+        self._shared.give_back()
+        super().give_back()
 
 
 class Driver:
@@ -121,19 +149,23 @@ class Driver:
     async def run(self, query: Query, attempt: Attempt) -> Given:
         """Execute the effect and give back its answer; an exception is an answer too."""
         try:
-            if isinstance(query, ToolQuery):
-                extra = {"attempt": attempt} if self._wants_attempt else {}
-                call = partial(self._effect, **query.arguments, **extra)
-            else:
-                call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
-            outcome = call() if self._is_async else await asyncio.to_thread(call)
-            return _answer(await outcome if isinstance(outcome, Awaitable) else outcome, query.id)
+            return _answer(await self.execute(query, attempt), query.id)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             code = getattr(error, "code", "failed")
             text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
             return Given(Failure(repaired(text), repaired(str(code))), query.id)
+
+    async def execute(self, query: Query, attempt: Attempt) -> Any:
+        """What the effect comes to: a value, a `Reply` or a `Failure`. What it raises is a failure, too."""
+        if isinstance(query, ToolQuery):
+            extra = {"attempt": attempt} if self._wants_attempt else {}
+            call = partial(self._effect, **query.arguments, **extra)
+        else:
+            call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
+        outcome = call() if self._is_async else await asyncio.to_thread(call)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def recover(self, query: Query, attempt: Attempt) -> Given | None:
         """The answer to a query whose last attempt ended with its process; None if it is to be run again."""

@@ -41,18 +41,28 @@ MOST_TIMERS = 10_000
 
 
 class Minder:
-    """Timers, orphans, expiry and retention. `on` False makes a process that only does what it is told."""
+    """Timers, orphans, expiry and retention. `on` False makes a process that only does what it is told.
+
+    With `only`, nothing but that session and its children is gone on with here: a process that was given a model or
+    tools for one session must not spend them on whatever else waits in the store.
+    """
 
     def __init__(
-        self, *, on: bool = True, idle_ttl_ms: int = DEFAULT_IDLE_TTL_MS, keep_ended_ms: int | None = None
+        self,
+        *,
+        on: bool = True,
+        only: str | None = None,
+        idle_ttl_ms: int = DEFAULT_IDLE_TTL_MS,
+        keep_ended_ms: int | None = None,
     ) -> None:
         self._on = on
+        self._only = only
         self._idle_ttl_ms = idle_ttl_ms
         self._keep_ended_ms = keep_ended_ms
         self._due: list[int] = []
         self._known: set[int] = set()
         self._foreign: set[str] = set()
-        """Sessions that cannot run here: their program is not available, or they are damaged."""
+        """Sessions that are not run here: their program is not available, they are damaged, or none of ours."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._next_orphans = 0.0
@@ -115,21 +125,26 @@ class Minder:
         if session_id in self._foreign:
             return
         try:
-            runs_here = await act(session_id)
+            runs_here = self._minds(session_id) and await act(session_id)
         except HoldfastError:
             runs_here = False
         if not runs_here:
             self._foreign.add(session_id)
 
+    def _minds(self, session_id: str) -> bool:
+        return self._only is None or session_id == self._only or session_id.startswith(f"{self._only}.")
+
     async def _adopt(self, engine: Engine) -> None:
-        filters = [SessionFilter(states=[State.RUNNING])]
+        own = self._only
+        filters = [SessionFilter(states=[State.RUNNING], id_prefix=own)]
         kinds = sorted({*engine.drivers.kinds, "child"})
-        filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind) for kind in kinds]
+        filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind, id_prefix=own) for kind in kinds]
         for where in filters:
             for row in await self._all(engine, where):
                 if row.owner is None:
                     await self._try(row.session_id, engine.attend)
-        for row in await self._all(engine, SessionFilter(states=[State.RUNNING, State.PAUSED], children=True)):
+        children = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=own)
+        for row in await self._all(engine, children):
             if row.owner is None and row.summary.parent is not None:
                 await self._try(row.session_id, partial(engine.children.end_if_abandoned, parent_id=row.summary.parent))
 

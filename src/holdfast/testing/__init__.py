@@ -1,17 +1,26 @@
-"""For the tests of those who build on Holdfast: rehearsals, the store conformance kit, sessions to test with."""
+"""For the tests of those who build on Holdfast: rehearsals, scripted models, the store conformance kit, sessions."""
 
 from holdfast.strategies.rehearsal import Call, Rehearsal, rehearse, rehearsed
+from holdfast.testing.model_server import ModelServer
+from holdfast.testing.provider import ScriptedProvider, fault, reasoning, reply, stream, tool_call
 from holdfast.testing.scenarios import Scenario, begin, picture
 from holdfast.testing.stores import StoreContract, store_machine
 
 __all__ = [
     "Call",
+    "ModelServer",
     "Rehearsal",
     "Scenario",
+    "ScriptedProvider",
     "StoreContract",
     "begin",
+    "fault",
     "picture",
+    "reasoning",
     "rehearse",
     "rehearsed",
+    "reply",
     "store_machine",
+    "stream",
+    "tool_call",
 ]

@@ -42,13 +42,20 @@ _SERVICES = {
 """Services that need no library of their own. `NAME_BASE_URL` and `NAME_API_KEY` in the environment are theirs."""
 
 
-def find_provider(text: str, env: Mapping[str, str] | None = None) -> tuple[Provider, str]:
+def find_provider(
+    text: str, env: Mapping[str, str] | None = None, *, base_url: str | None = None
+) -> tuple[Provider, str]:
     """The provider and the model that a text names. Raises `ProviderUnavailableError`, which lists what is possible.
+
+    With `base_url` it is asked there: as the service that the text names, where it names one of those that need no
+    library, else as a server of its own, whose model the whole text is.
 
     A key is sent only to the service that it is for: to another URL `OPENAI_API_KEY` goes if that URL is the one in
     `OPENAI_BASE_URL`.
     """
     env = os.environ if env is None else env
+    if base_url is not None:
+        return _at(base_url, text, env)
     if text.startswith(("http://", "https://")):
         return _by_url(text, env)
     service, colon, model = text.partition(":")
@@ -57,6 +64,15 @@ def find_provider(text: str, env: Mapping[str, str] | None = None) -> tuple[Prov
     if (not colon or not model) and text != "test":
         raise ProviderUnavailableError(text, f"it names no service and model; there is {POSSIBLE}")
     return _by_library(text)
+
+
+def _at(base_url: str, text: str, env: Mapping[str, str]) -> tuple[Provider, str]:
+    if text.startswith(("http://", "https://")):
+        raise ProviderUnavailableError(text, f"it is a URL itself; leave out the other one, '{base_url}'")
+    service, _, model = text.partition(":")
+    if service in _SERVICES and model:
+        return _by_service(service, model, {**env, f"{service.upper()}_BASE_URL": base_url}), model
+    return _by_url(f"{base_url}#{text}", env)
 
 
 def _by_url(text: str, env: Mapping[str, str]) -> tuple[Provider, str]:

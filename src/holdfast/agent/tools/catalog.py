@@ -14,6 +14,7 @@ from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
 from holdfast.agent.tools.tool import RemoteTool, Settings, Tool, check_named
+from holdfast.core.policy import ALL_TOOLS
 from holdfast.core.queries import Failure
 from holdfast.core.turn import FINISH_TOOL
 from holdfast.core.values import Json
@@ -74,6 +75,7 @@ class _Provided(msgspec.Struct):
     """None before it was asked."""
     names: list[str]
     """Of its tools that are offered."""
+    private: bool = False
 
 
 class Catalog:
@@ -84,6 +86,7 @@ class Catalog:
         """One more after each change: what was made of the tools before is out of date."""
         self._entries: dict[str, Entry] = {}
         self._provided: dict[str, _Provided] = {}
+        self._private: set[str] = set()
         self._specs: dict[tuple[str, ...] | None, list[ToolSpec]] = {}
         self.add(*tools)
 
@@ -110,6 +113,7 @@ class Catalog:
     def specs(self, allowed: Sequence[str] | None = None) -> list[ToolSpec]:
         """What a model is told of all tools, or of those that are allowed, in the order in which they came.
 
+        Private tools are told of where they are named only: `*` among the allowed stands for all others.
         The same list is given until the generation changes; do not change it. Allowed names that there are no tools of
         are passed over: a session may have been recorded where there were more.
         """
@@ -117,8 +121,19 @@ class Catalog:
         if key not in self._specs:
             if len(self._specs) >= CACHED_SPECS:
                 del self._specs[next(iter(self._specs))]
-            self._specs[key] = [entry.spec for name, entry in self._entries.items() if key is None or name in key]
+            named = key or ()
+            is_open = key is None or ALL_TOOLS in key
+            self._specs[key] = [
+                entry.spec
+                for name, entry in self._entries.items()
+                if name in named or (is_open and name not in self._private)
+            ]
         return self._specs[key]
+
+    def names_of(self, provider_id: str) -> list[str]:
+        """The tools that the provider of this id has brought."""
+        known = self._provided.get(provider_id)
+        return known.names if known is not None else []
 
     def unknown(self, name: str, allowed: Sequence[str] | None = None) -> Failure:
         """What a model is told that has called a tool that there is not."""
@@ -126,17 +141,20 @@ class Catalog:
 
     # --- changing ----------------------------------------------------------------------------------
 
-    def add(self, *given: Toolish) -> None:
+    def add(self, *given: Toolish, private: bool = False) -> None:
         """Offer tools, functions as tools, or what providers have. What is offered already is passed over.
+
+        Those that are private are for sessions whose policy names them.
 
         Providers are asked by `refresh`: until then they have nothing.
         """
         providers = [each for each in given if isinstance(each, ToolProvider)]
         others = [each for each in given if not isinstance(each, ToolProvider)]
-        self._change([each if isinstance(each, Tool) else Tool.of(each) for each in others])
+        tools = [each if isinstance(each, Tool) else Tool.of(each) for each in others]
+        self._change(tools, private=[tool.name for tool in tools] if private else ())
         for provider in providers:
             if self._known(provider, {}) is None:
-                self._provided[provider.id] = _Provided(provider, {}, None, self._names_of(provider.id))
+                self._provided[provider.id] = _Provided(provider, {}, None, self.names_of(provider.id), private)
 
     def declare(self, name: str, description: str, parameters: Schema) -> None:
         """Tell models of a tool that nothing here runs: its calls wait as queries for whoever answers them."""
@@ -151,15 +169,19 @@ class Catalog:
             raise ToolDefinitionError(name, "there is no such tool to remove")
         self._change([], without=[name])
 
-    async def add_provider(self, provider: ToolProvider, **settings: Unpack[Settings]) -> None:
+    async def add_provider(
+        self, provider: ToolProvider, *, private: bool = False, **settings: Unpack[Settings]
+    ) -> None:
         """Offer what a provider has; `settings` are those of each of its tools.
 
         Another provider of the same id takes the place of the one before, as after a reconnection.
         """
         if self._known(provider, settings) is None:
             specs = list(await provider.list_tools())
-            self._change(_tools_of(provider, settings, specs), self._names_of(provider.id))
-            self._provided[provider.id] = _Provided(provider, settings, specs, [spec.name for spec in specs])
+            names = [spec.name for spec in specs]
+            tools, before = _tools_of(provider, settings, specs), self.names_of(provider.id)
+            self._change(tools, before, private=names if private else ())
+            self._provided[provider.id] = _Provided(provider, settings, specs, names, private)
 
     async def refresh(self) -> None:
         """Ask all providers what they have now.
@@ -171,7 +193,8 @@ class Catalog:
         if changed:
             without = [name for known, _ in changed for name in known.names]
             tools = [_tools_of(known.provider, known.settings, specs) for known, specs in changed]
-            self._change([tool for each in tools for tool in each], without)
+            private = [spec.name for known, specs in changed if known.private for spec in specs]
+            self._change([tool for each in tools for tool in each], without, private=private)
             for known, specs in changed:
                 known.specs, known.names = specs, [spec.name for spec in specs]
 
@@ -179,13 +202,11 @@ class Catalog:
         known = self._provided.get(provider.id)
         return known if known is not None and known.provider is provider and known.settings == settings else None
 
-    def _names_of(self, provider_id: str) -> list[str]:
-        """The tools that the provider of this id has brought."""
-        known = self._provided.get(provider_id)
-        return known.names if known is not None else []
-
-    def _change(self, added: Sequence[Entry], without: Sequence[str] = ()) -> None:
+    def _change(self, added: Sequence[Entry], without: Sequence[str] = (), *, private: Sequence[str] = ()) -> None:
         entries = {name: entry for name, entry in self._entries.items() if name not in without}
+        opened = {entry.name for entry in added if entry.name not in private}
+        closed = {name for name in private if name not in entries}  # what everybody has stays everybody's
+        hidden = self._private - {*without} - opened | closed
         for entry in added:
             if entry.name in RESERVED:
                 why = f"the name is reserved: {RESERVED[entry.name]}; give it another one"
@@ -193,8 +214,8 @@ class Catalog:
             there = entries.setdefault(entry.name, entry)
             if there is not entry:
                 raise DuplicateToolError(entry.name, there.owner, entry.owner)
-        if list(entries.values()) != list(self._entries.values()):
-            self._entries, self._specs = entries, {}
+        if list(entries.values()) != list(self._entries.values()) or hidden != self._private:
+            self._entries, self._private, self._specs = entries, hidden, {}
             self.generation += 1
 
 

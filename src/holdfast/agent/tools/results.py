@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame
+from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.output import KEPT_BYTES, OutputLimit, shortened
 from holdfast.core.conversation import TOOL_MARK, tool_answer
@@ -64,6 +64,8 @@ def returned(value: Any, tool: str) -> Result:
                 return Returned(json_of(value, tool))
     except InvalidResultError as error:
         return Failed(message=str(error), code=error.kind)
+    except msgspec.ValidationError as error:
+        return Failed(message=f"'{tool}' has run, but the frame it opens is none: {error}", code="invalid_result")
 
 
 def raised(error: BaseException, partial: str = "") -> Failed:
@@ -72,15 +74,20 @@ def raised(error: BaseException, partial: str = "") -> Failed:
     if not isinstance(error, Exception):
         return Failed(message=told, code="tool_panicked", partial=partial)
     code = str(getattr(error, "code", error.kind)) if isinstance(error, HoldfastError) else "failed"
-    retryable, after = getattr(error, "retryable", False), getattr(error, "retry_after_s", None)
-    return Failed(message=told, code=repaired(code), partial=partial, retryable=retryable is True, retry_after_s=after)
+    failed = Failed(message=told, code=repaired(code), partial=partial)
+    if not isinstance(error, ToolError):
+        return failed
+    return msgspec.structs.replace(failed, retryable=error.retryable, retry_after_s=error.retry_after_s)
 
 
 def words_of(error: BaseException) -> str:
     """An exception in a line."""
     if isinstance(error, BaseExceptionGroup):
         return f"{len(error.exceptions)} errors: " + "; ".join(words_of(each) for each in error.exceptions)
-    text = repaired(str(error))
+    try:
+        text = repaired(str(error))
+    except Exception:
+        text = "it cannot even say what is wrong"
     if isinstance(error, HoldfastError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -98,8 +105,8 @@ def json_of(value: Any, tool: str) -> Json:
         place = f" (at {error.path})" if error.path else ""
         hint = "; a tool returns text or JSON: save binary data, and return where" if "byte" in error.why else ""
         raise InvalidResultError(tool, error.why + place + hint) from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidResultError(tool, str(error)) from None
+    except Exception as error:  # objects may do anything when they are looked at
+        raise InvalidResultError(tool, words_of(error) if not isinstance(error, TypeError) else str(error)) from None
     return own_copy(plain)
 
 

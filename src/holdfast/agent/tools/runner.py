@@ -35,11 +35,12 @@ from holdfast.agent.tools.results import (
     raised,
     returned,
     told_to_model,
+    words_of,
 )
 from holdfast.agent.tools.threads import in_thread
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.queries import Failure
-from holdfast.core.values import Json
+from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
 from holdfast.engine.runtime import Holdfast
 
@@ -101,7 +102,7 @@ class Runner:
                 if inspect.iscoroutinefunction(find_out):
                     found = await find_out(attempt)
                 else:
-                    found = await in_thread(lambda: find_out(attempt), f"probe of {tool.name}")
+                    found = await in_thread(lambda: find_out(attempt))
                     found = await found if inspect.isawaitable(found) else found
             if isinstance(found, NotDone):
                 return found
@@ -146,9 +147,9 @@ class _Call:
             unknown = unknown_tool(self._tool.name, allowed)
             return Failed(message=unknown.message, code=unknown.code, ran=False)
         try:
-            accepted = self._tool.accept(arguments)
-        except InvalidArgumentsError as error:
-            return Failed(message=str(error), code=error.kind, ran=False)
+            accepted = self._tool.accept(own_copy(arguments))  # the query's own must stay as they are
+        except Exception as error:  # types may have checks of their own, that do anything
+            return Failed(message=words_of(error), code=InvalidArgumentsError.kind, ran=False)
         retry, failures = self._tool.retry, 0
         while True:
             result = await self._try(accepted, failures)
@@ -226,7 +227,7 @@ async def _invoked(tool: Tool, accepted: dict[str, object], ctx: ToolContext) ->
     if tool.is_async:
         outcome = tool.invoke(accepted, ctx)
     else:
-        outcome = await in_thread(lambda: tool.invoke(accepted, ctx), f"tool {tool.name}")
+        outcome = await in_thread(lambda: tool.invoke(accepted, ctx))
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 

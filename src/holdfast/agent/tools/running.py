@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast.agent.tools.catalog import Catalog, DeclaredTool
@@ -10,11 +9,10 @@ from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.agent.tools.schema import problems_in
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.conversation import tool_answer
-from holdfast.core.decide import Given
-from holdfast.core.queries import Failure, Query, ToolQuery, Value
+from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.turn import FINISH_TOOL, ToolDone
 from holdfast.core.values import Json
-from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.drivers import Attempt, Driver, SharedSlots, Slots
 
 if TYPE_CHECKING:
     from holdfast.agent.place import Place
@@ -26,10 +24,10 @@ class ToolDrivers:
     def __init__(self, catalog: Catalog, place: Place, concurrency: int) -> None:
         self._catalog = catalog
         self._place = place
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = Slots(concurrency)
         self._runner = Runner(about=self._about, emit=place.hub.emit)
         self._drivers: dict[str, tuple[Tool, Driver]] = {}
-        self._unknown = _UnknownDriver(catalog)
+        self._unknown = _UnknownDriver(catalog, place)
         self._finish = _FinishDriver(place)
 
     def install(self) -> None:
@@ -55,14 +53,15 @@ class ToolDrivers:
         query = conversation.asked.get(attempt.query_id)
         if not isinstance(query, ToolQuery) or query.call_id is None or conversation.running is None:
             return None
-        allowed = conversation.policy.tools if conversation.policy is not None else None
+        told = self._catalog.specs(conversation.policy.tools if conversation.policy is not None else None)
+        allowed = [spec.name for spec in told]
         return CallRef(turn=conversation.running.id, call_id=query.call_id, allowed=allowed)
 
 
 class _ToolDriver(Driver):
     """Runs one tool, within what all tools together may."""
 
-    def __init__(self, tool: Tool, runner: Runner, slots: asyncio.Semaphore) -> None:
+    def __init__(self, tool: Tool, runner: Runner, slots: Slots) -> None:
         super().__init__(
             f"tool:{tool.name}",
             runner.effect(tool),
@@ -70,15 +69,13 @@ class _ToolDriver(Driver):
             probe=runner.probe(tool),
             concurrency=tool.concurrency,
         )
+        self.slots = SharedSlots(tool.concurrency, slots)
         self._tool = tool
         self._runner = runner
-        self._all = slots
 
-    async def run(self, query: Query, attempt: Attempt) -> Given:
+    async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         assert isinstance(query, ToolQuery)
-        async with self._all:
-            outcome = await self._runner.run(self._tool, attempt, query.arguments)
-        return Given(outcome if isinstance(outcome, Failure) else Value(value=outcome), query.id)
+        return await self._runner.run(self._tool, attempt, query.arguments)
 
 
 class _FinishDriver(Driver):
@@ -88,19 +85,17 @@ class _FinishDriver(Driver):
         super().__init__(f"tool:{FINISH_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=1_000)
         self._place = place
 
-    async def run(self, query: Query, attempt: Attempt) -> Given:
+    async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         assert isinstance(query, ToolQuery)
         conversation = await self._place.conversations.get(attempt.session_id)
         schema = conversation.running.output if conversation.running is not None else None
         if schema is None:
-            failure = Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")
-            return Given(failure, query.id)
+            return Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")
         problems = list(problems_in(query.arguments, finish_schema(schema)))
         if problems:
-            told = f"the result was not taken: {'; '.join(problems[:5])}"
-            return Given(Failure(told, "invalid_arguments"), query.id)
+            return Failure(f"the result was not taken: {'; '.join(problems[:5])}", "invalid_arguments")
         value = query.arguments if _is_object(schema) else query.arguments[_WRAPPED]
-        return Given(Value(value=tool_answer(ToolDone(content="taken", finish=value))), query.id)
+        return tool_answer(ToolDone(content="taken", finish=value))
 
 
 _WRAPPED = "result"
@@ -121,10 +116,12 @@ def _is_object(schema: dict[str, Json]) -> bool:
 class _UnknownDriver(Driver):
     """Tells a model that there is no such tool: a result like any other."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, place: Place) -> None:
         super().__init__("tool:?", catalog.unknown, recovery="safe", probe=None, concurrency=1_000)
         self._catalog = catalog
+        self._place = place
 
-    async def run(self, query: Query, attempt: Attempt) -> Given:
+    async def execute(self, query: Query, attempt: Attempt) -> Failure:
         assert isinstance(query, ToolQuery)
-        return Given(self._catalog.unknown(query.name), query.id)
+        policy = (await self._place.conversations.get(attempt.session_id)).policy
+        return self._catalog.unknown(query.name, policy.tools if policy is not None else None)

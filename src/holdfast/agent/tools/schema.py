@@ -163,10 +163,9 @@ def _from_json(kind: type, value: Json) -> Any:
 
 def _told(error: ValueError) -> str:
     """An error of pydantic without its pointers to a manual."""
-    problems = [
-        f"{'.'.join(map(str, each['loc'])) or 'it'}: {_lowered(each['msg'])}"
-        for each in error.errors()  # type: ignore[attr-defined]
-    ]
+    if not hasattr(error, "errors"):
+        return str(error)
+    problems = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {_lowered(each['msg'])}" for each in error.errors()]
     return "; ".join(problems)
 
 

@@ -1,0 +1,136 @@
+"""The processes of the crash tests: each takes a turn in some sessions, as a client that retries until it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast import AgentSession, Minder, Runtime
+from holdfast.agent.live import LiveEvent, Waiting
+from holdfast.core.errors import HoldfastError
+from holdfast.store import open_store
+from holdfast.testing.seams import Seam
+
+from .world import Points, World, session_of
+
+PATIENCE = 20.0
+"""Seconds after which a process that has not got on says so, and fails."""
+
+TURN = "turn-1"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process does, and where it dies."""
+
+    url: str
+    directory: Path
+    inputs: Mapping[str, str]
+    """By session."""
+    name: str = "first"
+    """Of the process; its trace is called so."""
+    deadly: Sequence[Seam] = ()
+    turn: str = TURN
+    fresh: bool = False
+    """Whether the conversations begin anew."""
+    patient: bool = False
+    """Whether it waits until all leases have run out, and then does only what it is told."""
+    retries: bool = False
+    """Whether it asks again after it was told, and once more after a restart."""
+    answers: Mapping[str, Any] = field(default_factory=dict)
+    """What to answer to calls of tools that nothing runs, by tool."""
+
+    @property
+    def trace(self) -> Path:
+        return self.directory / f"trace-{self.name}"
+
+
+class Client:
+    """One process."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._world = World(job.directory, Points(job.trace, job.deadly))
+
+    def _runtime(self) -> Runtime:
+        return self._world.runtime(self._job.url, minder=Minder(on=not self._job.patient))
+
+    async def run(self) -> None:
+        job = self._job
+        if job.patient:
+            await _until_nobody_owns_any(job.url)
+        for times in [2, 1] if job.retries else [1]:
+            async with asyncio.timeout(PATIENCE), self._runtime() as runtime:
+                for _ in range(times):
+                    await asyncio.gather(*(self._take(runtime, session) for session in job.inputs))
+
+    async def _take(self, runtime: Runtime, session: str) -> None:
+        session_of.set(session)
+        opening = runtime.session(session)
+        opened = await (opening.open_fresh() if self._job.fresh else opening.open())
+        turn = opened.turn(self._job.inputs[session]).id(self._job.turn)
+        result = await turn.stream_to(self._answering(opened))
+        self._world.ledger.note(
+            "told", session, receipt=[result.receipt.turn, result.receipt.position], replayed=result.receipt.replayed
+        )
+        await self._world.points("told")
+
+    def _answering(self, opened: AgentSession) -> Callable[[LiveEvent], Awaitable[None]]:
+        async def sink(event: LiveEvent) -> None:
+            if isinstance(event, Waiting):
+                for query in event.queries:
+                    name = getattr(query, "name", "")
+                    self._world.ledger.note("waiting", opened.session_id, tool=name)
+                    if name in self._job.answers:
+                        await opened.answer(query.id, self._job.answers[name])
+
+        return sink
+
+    async def race(self, at: float, every: float) -> None:
+        """Take a turn in one session after the other, each at its time, whatever the others do."""
+        async with asyncio.timeout(PATIENCE), self._runtime() as runtime:
+            await asyncio.gather(
+                *(self._enter(runtime, session, at + every * n) for n, session in enumerate(self._job.inputs))
+            )
+
+    async def _enter(self, runtime: Runtime, session: str, at: float) -> None:
+        await asyncio.sleep(max(0.0, at - time.time()))
+        try:
+            await self._take(runtime, session)
+        except HoldfastError as error:
+            self._world.ledger.note("refused", session, turn=self._job.turn, error=error.kind)
+
+
+async def _until_nobody_owns_any(url: str) -> None:
+    async with asyncio.timeout(PATIENCE), open_store(url) as store:
+        while True:
+            rows = (await store.sessions()).rows
+            if all(row.owner is None for row in rows):
+                return
+            await asyncio.sleep(0.01)
+
+
+def client_job(job: Job) -> None:
+    _run(job, Client(job).run())
+
+
+def race_job(job: Job, at: float, every: float) -> None:
+    _run(job, Client(job).race(at, every))
+
+
+def _run(job: Job, work: Coroutine[Any, Any, None]) -> None:
+    """Run a process to its end; what goes wrong is left in the file `error`."""
+    code = 1
+    try:
+        asyncio.run(work)
+        code = 0
+    except BaseException:
+        with (job.directory / "error").open("a") as file:
+            traceback.print_exc(file=file)
+    os._exit(code)

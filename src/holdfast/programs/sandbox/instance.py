@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from pydantic_monty import MontyCrashedError, MontyError
+from pydantic_monty import MontyCrashedError, MontyError, MontySession
 
 from holdfast.core.budget import remaining
 from holdfast.core.ids import query_id
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from holdfast.programs.sandbox.kind import PythonKind
 
 T = TypeVar("T")
+
+
+class _LoadFailedError(Exception):
+    """A worker died while it loaded a snapshot."""
 
 
 class PythonInstance:
@@ -111,15 +116,23 @@ class PythonInstance:
             return error
 
     def _run(self, state: Frame | bytes | None, briefs: list[Brief]) -> list[Step]:
-        spec = self._spec
         frame = thaw(state) if isinstance(state, bytes) else state
-        seed = briefs[0].known.seed
-        steps: list[Step] = []
-        with self._kind.workers.checkout(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib, seed=seed) as session:
+        try:
+            return self._steps(frame, briefs)
+        except _LoadFailedError:
+            # The worker may have died while it stood ready. A snapshot that kills two of them is to blame itself.
             try:
-                live = Live(spec, session, frame)
-            except MontyCrashedError as error:
+                return self._steps(frame, briefs)
+            except _LoadFailedError as error:
                 raise SnapshotUnusableError(f"the interpreter gave up on its snapshot: {error}") from None
+
+    def _steps(self, frame: Frame | None, briefs: list[Brief]) -> list[Step]:
+        steps: list[Step] = []
+        with self._worker(frame, briefs[0].known.seed) as session:
+            try:
+                live = Live(self._spec, session, frame)
+            except MontyCrashedError as error:
+                raise _LoadFailedError(str(error)) from None
             except (MontyError, RuntimeError, ValueError, TypeError) as error:
                 raise SnapshotUnusableError(f"the interpreter cannot load its snapshot: {error}") from None
             for brief in briefs:
@@ -134,6 +147,12 @@ class PythonInstance:
         self.state = halted
         steps[-1] = msgspec.structs.replace(steps[-1], snapshot=freeze(halted))
         return steps
+
+    def _worker(self, frame: Frame | None, seed: int) -> AbstractContextManager[MontySession]:
+        workers, spec = self._kind.workers, self._spec
+        if frame is not None:
+            return workers.for_snapshot(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib)
+        return workers.checkout(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib, seed=seed)
 
     def _stuck(self) -> Raised:
         told = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"

@@ -27,9 +27,13 @@ CLOSING_S = 0.5
 class Threads:
     """Threads that take work in turn, started when there is some."""
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, *, after: Callable[[], None], at_end: Callable[[], None]) -> None:
         self._most = most
         self._name = name
+        self._after = after
+        """Called in the thread when a result was told, and nobody waits for it."""
+        self._at_end = at_end
+        """Called in each thread before it ends."""
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()
         self._running: list[threading.Thread] = []
         self._is_closed = False
@@ -59,13 +63,21 @@ class Threads:
                 done = (None, error)
             with contextlib.suppress(RuntimeError):  # the loop may have been closed meanwhile
                 loop.call_soon_threadsafe(settle, *done)
+            if self._queue.empty():
+                self._after()
 
         if len(self._running) < self._most:
-            thread = threading.Thread(target=_work, args=(self._queue,), name=self._name, daemon=True)
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._running.append(thread)
             thread.start()
         self._queue.put(run)
         return future
+
+    def _work(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()
+            work = None  # a result must not be kept until the next one
+        self._at_end()
 
     def close(self) -> None:
         """Let what is under way come to an end, if that is soon, and do nothing else."""
@@ -78,12 +90,6 @@ class Threads:
         for thread in self._running:
             thread.join(max(0.0, until - time.monotonic()))
         self._running = []
-
-
-def _work(queue: SimpleQueue[_Work | None]) -> None:
-    while (work := queue.get()) is not None:
-        work()
-        work = None  # a result must not be kept until the next one
 
 
 _open: weakref.WeakSet[Threads] = weakref.WeakSet()

@@ -268,17 +268,23 @@ async def test_workers_see_neither_the_network_nor_files_nor_the_environment() -
         assert result(await hf.start(code("5"))) == 5
         if not python.workers.is_jailed:
             pytest.skip("bubblewrap does not work here")
-        (worker,) = own_workers()
-        mine, theirs = namespaces(os.getpid()), namespaces(worker)
-        assert [name for name in mine if mine[name] == theirs[name]] == []
-        assert set(os.listdir(f"/proc/{worker}/root")) <= {"monty", "lib", "lib64", "usr", "proc"}
-        assert set(os.listdir(f"/proc/{worker}/root/usr")) <= {"lib", "lib64"}
-        environ = Path(f"/proc/{worker}/environ").read_bytes()
-        assert b"HOLDFAST" not in environ
-        assert b"HOME" not in environ
-        status = Path(f"/proc/{worker}/status").read_text()
-        assert "CapEff:\t0000000000000000" in status
-        assert "NoNewPrivs:\t1" in status
+        workers = own_workers()
+        assert workers
+        for worker in workers:
+            check_jailed(worker)
+
+
+def check_jailed(worker: int) -> None:
+    mine, theirs = namespaces(os.getpid()), namespaces(worker)
+    assert [name for name in mine if mine[name] == theirs[name]] == []
+    assert set(os.listdir(f"/proc/{worker}/root")) <= {"monty", "lib", "lib64", "usr", "proc"}
+    assert set(os.listdir(f"/proc/{worker}/root/usr")) <= {"lib", "lib64"}
+    environ = Path(f"/proc/{worker}/environ").read_bytes()
+    assert b"HOLDFAST" not in environ
+    assert b"HOME" not in environ
+    status = Path(f"/proc/{worker}/status").read_text()
+    assert "CapEff:\t0000000000000000" in status
+    assert "NoNewPrivs:\t1" in status
 
 
 async def test_without_bubblewrap_strategies_run_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -393,14 +393,23 @@ async def test_time_that_the_consumer_takes_is_not_the_models() -> None:
 
 
 async def test_an_error_of_the_consumer_ends_the_call_and_is_its_own() -> None:
-    provider = ScriptedProvider(["a", "b"])
+    told: list[str] = []
+
+    class Telling(Odd):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+            told.append("asked")
+            try:
+                yield TextDelta("a")
+            finally:
+                told.append("closed")
 
     async def emit(item: CallItem) -> None:
         raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        await call([Choice(provider, "m")], ask(), emit=emit)
-    assert len(provider.requests) == 1
+    with pytest.raises(ZeroDivisionError) as caught:
+        await call([Choice(Telling(), "m")], ask(), emit=emit)
+    assert told == ["asked", "closed"]
+    assert caught.value.__context__ is None
 
 
 async def test_cancelling_ends_the_call_at_once_and_closes_the_stream() -> None:

@@ -14,7 +14,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
 from holdfast.agent.providers import pydantic_ai as adapter
-from holdfast.agent.providers.protocol import ModelRequest, Provider, ProviderError, TextDelta
+from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError, TextDelta
 from holdfast.agent.providers.pydantic_ai import PydanticAI
 from holdfast.agent.providers.pydantic_ai_messages import from_theirs, to_theirs
 from holdfast.core.messages import (
@@ -250,6 +250,34 @@ def test_it_is_a_provider() -> None:
 # --- ends and errors -----------------------------------------------------------------------------------
 
 
+class OpenAIChatModel(TestModel):
+    """Stands for the library's model of that name, whose own library is not installed with ours."""
+
+
+def replied(response: theirs.ModelResponse, model: TestModel | None = None) -> ModelReply:
+    return PydanticAI("test")._reply(response, model or TestModel())
+
+
+def said(reason: Any, **details: Any) -> theirs.ModelResponse:
+    return theirs.ModelResponse(
+        parts=[theirs.TextPart("x")], finish_reason=reason, provider_name="openai", provider_details=details
+    )
+
+
+def test_a_stream_that_just_fell_silent_is_no_short_answer() -> None:
+    for response, model in ((said(None), TestModel()), (said("stop"), OpenAIChatModel())):
+        with pytest.raises(ProviderError, match="broke off") as caught:
+            replied(response, model)
+        assert caught.value.fault == "bad_stream"
+
+
+def test_what_the_service_said_is_the_end() -> None:
+    assert replied(said("stop")).stop == "end"
+    assert replied(said("stop", finish_reason="stop"), OpenAIChatModel()).stop == "end"
+    assert replied(said("content_filter", refusal="No."), OpenAIChatModel()).stop == "refusal"
+    assert replied(said(None, finish_reason="something new")).stop == "other"
+
+
 @pytest.mark.parametrize(
     ("reason", "state", "stop"),
     [
@@ -263,14 +291,14 @@ def test_it_is_a_provider() -> None:
 )
 def test_the_reason_of_the_end_is_told(reason: Any, state: Any, stop: str) -> None:
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], finish_reason=reason, state=state)
-    assert PydanticAI("test")._reply(response).stop == stop
+    assert replied(response).stop == stop
 
 
 @pytest.mark.parametrize(("reason", "state"), [("stop", "incomplete"), (None, "interrupted"), ("error", "complete")])
 def test_an_answer_that_broke_off_is_no_short_answer(reason: Any, state: Any) -> None:
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], finish_reason=reason, state=state)
     with pytest.raises(ProviderError) as caught:
-        PydanticAI("test")._reply(response)
+        replied(response)
     assert caught.value.fault == "bad_stream"
 
 
@@ -279,7 +307,7 @@ def test_usage_is_told_in_our_buckets() -> None:
         input_tokens=100, cache_read_tokens=80, cache_write_tokens=5, output_tokens=20, output_reasoning_tokens=15
     )
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], usage=used)
-    assert PydanticAI("test")._reply(response).usage == Usage(
+    assert replied(response).usage == Usage(
         prompt_tokens=100, completion_tokens=20, cache_read_tokens=80, cache_write_tokens=5, reasoning_tokens=15
     )
 
@@ -287,7 +315,7 @@ def test_usage_is_told_in_our_buckets() -> None:
 @pytest.mark.parametrize("used", [RequestUsage(), RequestUsage(unmeasured_requests=1, output_tokens=3)])
 def test_usage_that_is_not_known_is_none(used: RequestUsage) -> None:
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], usage=used)
-    assert PydanticAI("test")._reply(response).usage is None
+    assert replied(response).usage is None
 
 
 def http(kind: Any, status: int, **headers: str) -> errors.ModelHTTPError:

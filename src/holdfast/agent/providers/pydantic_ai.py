@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "content_filter": "refusal", "tool_call": "tool_use"}
 
+_NEVER_SAY = frozenset(["ollama", "snowflake", "test", "function"])
+"""Services whose streams end without a reason, and the library's models for tests."""
+
 _FAULTS: tuple[tuple[type[Exception], Fault], ...] = (
     (errors.ModelRateLimitError, "rate_limit"),
     (errors.ModelQuotaExceededError, "auth"),  # no waiting helps: the account is to be paid for
@@ -101,7 +104,7 @@ class PydanticAI:
                     delta = _delta(event)
                     if delta is not None:
                         yield delta
-                reply = self._reply(response.get())
+                reply = self._reply(response.get(), model)
         except ProviderError:
             raise
         except Exception as error:
@@ -116,12 +119,14 @@ class PydanticAI:
             self._by_name[name] = _infer(f"{self.id}:{name}")
         return self._by_name[name]
 
-    def _reply(self, response: theirs.ModelResponse) -> ModelReply:
-        if response.state in ("incomplete", "interrupted") or response.finish_reason == "error":
+    def _reply(self, response: theirs.ModelResponse, model: Model) -> ModelReply:
+        is_broken = response.state in ("incomplete", "interrupted") or response.finish_reason == "error"
+        if is_broken or not _is_ended(response, model):
             raise ProviderError(f"{self.id}: the answer broke off before its end", fault="bad_stream")
         content = converting.from_theirs(response)
         calls = any(isinstance(block, ToolUseBlock) for block in content)
-        stop = _STOPS.get(response.finish_reason or "stop", "other")
+        is_plain = response.finish_reason is None and not (response.provider_details or {}).get("finish_reason")
+        stop = "end" if is_plain else _STOPS.get(response.finish_reason or "", "other")
         if response.state == "suspended":
             stop = "other"
         if calls and stop in ("end", "other"):
@@ -143,6 +148,19 @@ def _infer(model: str | Model) -> Model:
         return infer_model(model)
     except (ImportError, errors.UserError, ValueError) as error:
         raise ProviderError(f"{model}: {error}", fault="other") from error
+
+
+def _is_ended(response: theirs.ModelResponse, model: Model) -> bool:
+    """Whether the service said that it was done, and did not just fall silent.
+
+    The library takes either for the end. What the service itself said is in the details, with most; where it is not,
+    the library's own word counts, except for the one kind of model for which it makes that up.
+    """
+    if response.provider_name is None or response.provider_name in _NEVER_SAY:
+        return True
+    details = response.provider_details or {}
+    is_made_up = any(kind.__name__ == "OpenAIChatModel" for kind in type(model).__mro__)
+    return bool(details.get("finish_reason") or details.get("refusal") or (response.finish_reason and not is_made_up))
 
 
 def _settings(request: ModelRequest, model: Model) -> ModelSettings:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime as Runtime
     from holdfast.agent.session import AgentSession as AgentSession
+    from holdfast.agent.sync import SyncRuntime as SyncRuntime
     from holdfast.agent.tools.context import ToolContext as ToolContext
     from holdfast.agent.tools.function import tool as tool
     from holdfast.core.budget import Budget as Budget
@@ -61,6 +62,7 @@ _HOMES = {
     "Spec": "holdfast.core.policy",
     "Store": "holdfast.store",
     "SyncHoldfast": "holdfast.engine.sync",
+    "SyncRuntime": "holdfast.agent.sync",
     "ToolContext": "holdfast.agent.tools.context",
     "Usage": "holdfast.core.queries",
     "lua_code": "holdfast.programs.lua.source",

@@ -34,7 +34,7 @@ class ModelDriver:
     async def __call__(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
         if query.iteration is None:
             return await self._of_strategy(query, attempt)
-        conversation = await self._place.conversations.get(attempt.session_id)
+        conversation = await self._place.conversations.with_query(attempt.session_id, query.id)
         policy = conversation.policy
         assert policy is not None
         request = ModelRequest(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -17,11 +17,11 @@ from holdfast.agent.errors import (
 )
 from holdfast.agent.plugins import Active, Plugin
 from holdfast.agent.session import AgentSession
-from holdfast.core.conversation import Begin
+from holdfast.core.conversation import Begin, Conversation
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.messages import AgentMessage
-from holdfast.core.policy import ALL_TOOLS, Policy, Spec, resolve
+from holdfast.core.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
 from holdfast.core.records import Program
 from holdfast.programs.agent import KIND
 from holdfast.store.contract import Store
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from holdfast.agent.place import Place
     from holdfast.agent.providers.protocol import Provider
     from holdfast.agent.runtime import Runtime
-
-Residency = Literal["keep_all", "active_path_only"]
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +73,7 @@ class SessionBuilder:
 
     def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
         """What of the policy is to differ from the runtime's; replaces what was said before."""
-        self._spec = spec if spec is not None else msgspec.convert(fields, Spec)
+        self._spec = spec if spec is not None else spec_from(fields)
         return self
 
     def prompt(self, layer: str) -> Self:
@@ -106,19 +104,16 @@ class SessionBuilder:
         """Go on with the session, or begin it. What the host says now is in force; the recorded provider is kept."""
         policy = await self._policy()
         place = await self._place(policy)
-        recorded = await self._recorded(place)
-        if recorded is None:
+        stored = await self._stored(place)
+        if stored is None:
             return await self._start(place, policy, None)
-        kept = msgspec.structs.replace(policy, provider=self._kept_provider(recorded, policy))
-        return self._handle(place, kept, None)
+        assert stored.policy is not None
+        return self._handle(place, self._kept(stored.policy, policy), stored)
 
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
         policy = await self._policy()
-        place = await self._place(policy)
-        if await self._recorded(place) is None:
-            return await self._start(place, policy, None)
-        return self._handle(place, policy, Begin())
+        return await self._begin_anew(await self._place(policy), policy, Begin())
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
         """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
@@ -127,11 +122,8 @@ class SessionBuilder:
         if state.session_id != self._id:
             raise StoreSessionMismatchError(state.session_id, self._id)
         if state.policy is not None:
-            policy = msgspec.structs.replace(policy, provider=self._kept_provider(state.policy, policy))
-        begin = Begin(state.messages)
-        if await self._recorded(place) is None:
-            return await self._start(place, policy, begin)
-        return self._handle(place, policy, begin)
+            policy = self._kept(state.policy, policy)
+        return await self._begin_anew(place, policy, Begin(state.messages))
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -140,7 +132,8 @@ class SessionBuilder:
         mode = self._mode or runtime.policy.mode
         if mode not in runtime.modes:
             raise ModeNotInstalledError(mode, sorted(runtime.modes))
-        policy = msgspec.structs.replace(resolve(self._spec, runtime.policy), mode=mode)
+        policy = resolve(self._spec, runtime.policy)
+        policy = msgspec.structs.replace(policy, mode=mode, deadlines=runtime.tools.deadlines)
         if self._layers:
             text = "\n\n".join(layer for layer in (policy.instructions, *self._layers) if layer)
             policy = msgspec.structs.replace(policy, instructions=text)
@@ -163,8 +156,8 @@ class SessionBuilder:
     def _relation(self) -> Mapping[str, str]:
         return {"kind": "child", "parent": self._parent} if self._parent is not None else {"kind": "root"}
 
-    async def _recorded(self, place: Place) -> Policy | None:
-        """The policy that the session has; None if there is no such session."""
+    async def _stored(self, place: Place) -> Conversation | None:
+        """The conversation that the session has; None if there is no such session."""
         try:
             row = await place.store.session(self._id)
         except SessionNotFoundError as error:
@@ -173,17 +166,22 @@ class SessionBuilder:
             return None
         if row.summary.program_kind != KIND:
             raise NotAnAgentError(self._id, row.summary.program_kind)
-        conversation = await place.conversations.get(self._id, fresh=True)
-        if conversation.session_id != self._id:
-            raise StoreSessionMismatchError(conversation.session_id, self._id)
-        return conversation.policy
+        return await place.conversations.get(self._id, fresh=True)
 
-    def _kept_provider(self, recorded: Policy, policy: Policy) -> str:
+    def _kept(self, recorded: Policy, policy: Policy) -> Policy:
+        """A policy with the provider that the session is recorded with."""
         if not recorded.provider or recorded.provider == policy.provider:
-            return policy.provider
-        if recorded.provider not in self._runtime.providers:
+            return policy
+        if self._spec.provider is not None or recorded.provider not in self._runtime.providers:
             raise ProviderMismatchError(recorded.provider, policy.provider, self._id)
-        return recorded.provider
+        model = self._spec.model or recorded.model  # the runtime's own model is one of its own provider
+        return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
+
+    async def _begin_anew(self, place: Place, policy: Policy, begin: Begin) -> AgentSession:
+        stored = await self._stored(place)
+        if stored is None:
+            return await self._start(place, policy, begin if begin.messages else None)
+        return self._handle(place, policy, stored, begin)
 
     async def _start(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
@@ -192,16 +190,12 @@ class SessionBuilder:
         program = Program(kind=KIND, name=self._runtime.name)
         try:
             await place.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.prices, wait=0)
-        except SessionExistsError:
-            return await self.open()  # another process was quicker
-        return self._handle(place, policy, begin)
+        except SessionExistsError:  # another process was quicker
+            return await self.open() if begin is None else await self._begin_anew(place, policy, begin)
+        return self._handle(place, policy, None, begin)
 
-    def _handle(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
-        return AgentSession(
-            self._runtime, place, self._id, policy, parent=self._parent, begin=begin, plugins=self._plugins
-        )
-
-
-def layers(texts: Sequence[str]) -> str:
-    """Instructions made of layers."""
-    return "\n\n".join(text for text in texts if text)
+    def _handle(
+        self, place: Place, policy: Policy, stored: Conversation | None, begin: Begin | None = None
+    ) -> AgentSession:
+        parent = self._parent or (stored.parent if stored is not None else None)
+        return AgentSession(self._runtime, place, self._id, policy, parent=parent, begin=begin, plugins=self._plugins)

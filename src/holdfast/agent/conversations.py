@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
+from holdfast.agent.phases import PhaseProbe, phase_of, tell
 from holdfast.core.conversation import Conversation
 from holdfast.core.records import Entry
 from holdfast.store.contract import Store
@@ -13,50 +16,98 @@ from holdfast.store.limits import READ_LIMIT
 KEPT = 1_000
 """Conversations kept in memory: as many as programs are. The others are folded anew when they are needed."""
 
+Residency: TypeAlias = Literal["keep_all", "active_path_only"]
+"""What is kept of a conversation in memory: all of it, or only what leads to its active leaf."""
+
+
+class _Kept:
+    """A conversation in memory."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self.reading = asyncio.Lock()
+        self.is_read = False
+        """Whether the journal was read to its end, once."""
+        self.written = 0
+        """How far this process has written the journal."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has all that this process knows of."""
+        return self.is_read and self.conversation.position >= self.written
+
 
 class Conversations:
     """Conversations by session."""
 
-    def __init__(self, store: Store, kept: int = KEPT) -> None:
+    def __init__(self, store: Store, residency: Residency = "keep_all", kept: int = KEPT) -> None:
         self._store = store
-        self._kept = kept
-        self._known: OrderedDict[str, Conversation] = OrderedDict()
+        self._keep_all = residency == "keep_all"
+        self._most = kept
+        self._known: OrderedDict[str, _Kept] = OrderedDict()
+        self._probes: dict[str, PhaseProbe] = {}
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Entries that have just become durable, by this process."""
-        conversation = self._known.get(session_id)
-        if conversation is None or not entries:
+        kept = self._known.get(session_id)
+        if kept is None or not entries:
             return
-        if entries[0].position != conversation.position + 1:
-            if entries[-1].position > conversation.position:
-                del self._known[session_id]  # somebody else has written in between
-            return
+        kept.written = entries[-1].position
+        probe = self._probes.get(session_id)
         for entry in entries:
-            conversation.apply(entry)
+            if entry.position == kept.conversation.position + 1:  # or somebody else has written before: it is read on
+                phase = phase_of(kept.conversation, entry) if probe is not None else None
+                kept.conversation.apply(entry)
+                if probe is not None and phase is not None:
+                    tell(probe, phase)
+
+    def probe(self, session_id: str, probe: PhaseProbe | None) -> None:
+        """Tell a probe of the phases of a session's turns, as far as they are worked on here; None ends that."""
+        self._probes.pop(session_id, None)
+        if probe is not None:
+            self._probes[session_id] = probe
 
     async def get(self, session_id: str, *, fresh: bool = False) -> Conversation:
         """A conversation. With `fresh`, also with what other processes have written until now."""
-        conversation = self._known.get(session_id)
-        if conversation is None:
-            conversation = Conversation(session_id)
-            fresh = True
-        if fresh:
-            await self._read_on(conversation)
-            self._known[session_id] = conversation
+        kept = self._known.get(session_id)
+        if kept is None:
+            kept = self._known[session_id] = _Kept(Conversation(session_id, keep_all=self._keep_all))
         self._known.move_to_end(session_id)
-        while len(self._known) > self._kept:
+        while len(self._known) > self._most:
             self._known.popitem(last=False)
-        return conversation
+        if fresh or not kept.is_current:
+            try:
+                await self._read_on(kept)
+            except BaseException:
+                if not kept.is_read and self._known.get(session_id) is kept:
+                    del self._known[session_id]
+                raise
+        return kept.conversation
 
-    async def _read_on(self, conversation: Conversation) -> None:
-        while True:
-            page = await self._store.read(conversation.session_id, conversation.position)
-            for entry in page:
-                if entry.position == conversation.position + 1:  # commits made here may come in between
-                    conversation.apply(entry)
-            if len(page) < READ_LIMIT:
-                return
+    async def with_query(self, session_id: str, query_id: str) -> Conversation:
+        """The conversation in which a query waits. Another process may have asked it."""
+        conversation = await self.get(session_id)
+        return conversation if query_id in conversation.asked else await self.get(session_id, fresh=True)
 
-    def forget(self, session_id: str) -> None:
-        """Let go of a conversation."""
-        self._known.pop(session_id, None)
+    async def whole(self, session_id: str) -> Conversation:
+        """All of a conversation, also what is not kept in memory."""
+        if self._keep_all:
+            return await self.get(session_id)
+        kept = _Kept(Conversation(session_id))
+        await self._read_on(kept)
+        return kept.conversation
+
+    async def _read_on(self, kept: _Kept) -> None:
+        async with kept.reading:
+            while True:
+                conversation = kept.conversation
+                page = await self._store.read(conversation.session_id, conversation.position)
+                for entry in page:
+                    if entry.position == conversation.position + 1:  # commits made here may come in between
+                        conversation.apply(entry)
+                if len(page) == READ_LIMIT or conversation.position < kept.written:
+                    continue
+                kept.is_read = True
+                if conversation.keeps_all or conversation.leaf in conversation.nodes:
+                    return
+                kept.conversation = Conversation(conversation.session_id)  # too much was let go of: all is read again

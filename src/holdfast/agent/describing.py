@@ -48,6 +48,7 @@ def described(runtime: Runtime, given: Mapping[str, Any]) -> Description:
         Setting("provider", policy.provider or "none", "given" if given.get("provider") else "from model"),
         Setting("model", policy.model or "none", source("model") if given.get("model") else "from provider"),
         Setting("mode", policy.mode, "default"),
+        Setting("residency", runtime.residency, "default" if runtime.residency == "keep_all" else "given"),
         Setting("instructions", _short(policy.instructions), source("instructions")),
         *(
             Setting(f"limits.{name}", str(getattr(policy.limits, name)), "given" if name in named else "default")

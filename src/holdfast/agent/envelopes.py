@@ -57,7 +57,7 @@ async def export_envelope(session: AgentSession) -> SessionEnvelope:
     there is no limit. Raises `EnvelopeError` for messages that a host has put together so that no service takes them.
     """
     conversation = await session.conversation(fresh=True)
-    begin, policy = session.begin, session.policy
+    begin, policy = session.begin_in(conversation), session.policy
     messages = _said(conversation) if begin is None else begin.messages
     return SessionEnvelope(
         model=f"{policy.provider}/{policy.model}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -142,17 +141,3 @@ class Hub:
         """Give an event to all sinks, and wait until they have taken it."""
         for sink in list(self._sinks.get(session_id, ())):
             await sink(event)
-
-
-class Numbered:
-    """A sink that numbers events for another one, so that no two have the same id."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._count = 0
-        self._in_turn = asyncio.Lock()
-
-    async def __call__(self, event: LiveEvent) -> None:
-        async with self._in_turn:  # tools speak at the same time
-            self._count += 1
-            await self._sink(msgspec.structs.replace(event, id=self._count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.agent.conversations import Conversations
+from holdfast.agent.conversations import Conversations, Residency
 from holdfast.agent.live import Hub
 from holdfast.core.events import Event
 from holdfast.core.queries import Answer
@@ -15,10 +15,10 @@ from holdfast.store.contract import Store
 class Place:
     """Where sessions of a runtime live."""
 
-    def __init__(self, store: Store, **options: Any) -> None:
+    def __init__(self, store: Store, residency: Residency, **options: Any) -> None:
         self.store = store
         self.holdfast = Holdfast(store, **options)
-        self.conversations = Conversations(store)
+        self.conversations = Conversations(store, residency)
         self.hub = Hub()
         self.holdfast.on_commit(self.conversations.committed)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.core.conversation import Conversation, TurnState
+from holdfast.core.conversation import Begin, Conversation, TurnState
 from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock
 from holdfast.core.policy import Policy
 from holdfast.core.queries import Usage
@@ -61,18 +61,22 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     by_model: dict[str, Buckets]
     calls: int
     """How many calls were reported."""
+    unsettled: int
+    """How many were begun of which nobody knows what they took: they are under way or failed, or their process died."""
 
 
-def report_of(rows: Iterable[tuple[str, str, Usage]]) -> UsageReport:
-    """A report of calls: what for, which model, what it took."""
+def report_of(turns: Iterable[TurnState]) -> UsageReport:
+    """What turns have used."""
     total, by_source, by_model, calls = Buckets(), dict[str, Buckets](), dict[str, Buckets](), 0
-    for source, model, usage in rows:
+    known = list(turns)
+    for source, model, usage in (row for turn in known for row in turn.usage):
         spent = buckets_of(usage)
         total += spent
         by_source[source] = by_source.get(source, Buckets()) + spent
         by_model[model] = by_model.get(model, Buckets()) + spent
         calls += 1
-    return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls)
+    unsettled = max(0, sum(turn.asked for turn in known) - calls)
+    return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls, unsettled=unsettled)
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -138,9 +142,11 @@ class ViewMessage(msgspec.Struct, frozen=True):
     """A message as readers see it."""
 
     id: str
+    """Of its node; empty before it has one."""
     role: str
     blocks: list[ContentBlock]
     at: int
+    """Unix milliseconds; 0 before it is in the journal."""
 
     @property
     def text(self) -> str:
@@ -161,20 +167,23 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that is under way."""
 
 
-def view_of(conversation: Conversation) -> ReadView:
-    """What can be read of a conversation now."""
+def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
+    """What can be read of a conversation now; of one that is to begin anew, what it will begin with."""
     assert conversation.policy is not None
-    messages = [
-        ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
-        for node in conversation.path()
-        if isinstance(node.payload, AgentMessage)
-    ]
+    if begin is not None:
+        messages = [ViewMessage("", message.role, message.content, 0) for message in begin.messages]
+    else:
+        messages = [
+            ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
+            for node in conversation.path()
+            if isinstance(node.payload, AgentMessage)
+        ]
     return ReadView(
         session_id=conversation.session_id,
         position=conversation.position,
         messages=messages,
-        leaf=conversation.leaf,
-        generation=conversation.generation,
+        leaf=None if begin is not None else conversation.leaf,
+        generation=conversation.generation + (begin is not None),
         policy=conversation.policy,
         running=conversation.running.id if conversation.running else None,
     )
@@ -183,7 +192,7 @@ def view_of(conversation: Conversation) -> ReadView:
 def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) -> TurnResult:
     """What a turn that is over came to."""
     assert turn.ended is not None
-    report = report_of(turn.usage)
+    report = report_of([turn])
     return TurnResult(
         turn=turn.id,
         outcome=turn.ended,

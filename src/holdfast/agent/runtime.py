@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
-import msgspec
-
 from holdfast.agent.asking import ModelDriver
 from holdfast.agent.builder import SessionBuilder
+from holdfast.agent.conversations import Residency
 from holdfast.agent.describing import Description, described
 from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
 from holdfast.agent.place import Place
@@ -20,7 +20,7 @@ from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.running import ToolDrivers
 from holdfast.core.budget import Price
 from holdfast.core.errors import HoldfastError
-from holdfast.core.policy import Policy
+from holdfast.core.policy import Policy, limits_from
 from holdfast.core.turn import Limits
 from holdfast.core.values import Json
 from holdfast.store import open_store
@@ -51,12 +51,14 @@ class Runtime:
         retry: Retry | None = None,
         tool_concurrency: int = DEFAULT_TOOL_CONCURRENCY,
         store_factory: StoreFactory | None = None,
+        residency: Residency = "keep_all",
         name: str = "agent",
         **options: Any,
     ) -> None:
         self.name = name
         self.modes = {"standard"}
         self.providers: dict[str, Provider] = {}
+        self._own_providers: list[Provider] = []
         self.retry = retry or Retry()
         self.prices = dict(prices or {})
         self.tools = Catalog(tools)
@@ -67,7 +69,7 @@ class Runtime:
             provider=found.provider.id if found is not None else "",
             model=found.model if found is not None else "",
             instructions=instructions,
-            limits=limits if isinstance(limits, Limits) else msgspec.convert(dict(limits or {}), Limits),
+            limits=limits if isinstance(limits, Limits) else limits_from(limits or {}),
             generation=dict(generation or {}),
         )
         self._given = {
@@ -81,9 +83,11 @@ class Runtime:
         }
         self._tool_concurrency = tool_concurrency
         self._factory = store_factory
+        self.residency = residency
         self._options = options
         self._store = open_store(store) if isinstance(store, str) else store
         self._places: dict[int, Place] = {}
+        self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         await self.tools.refresh()
@@ -94,6 +98,9 @@ class Runtime:
         places, self._places = list(self._places.values()), {}
         for place in places:
             await place.close()
+        for provider in self._own_providers:
+            if (aclose := getattr(provider, "aclose", None)) is not None:
+                await aclose()
 
     def session(self, session_id: str) -> SessionBuilder:
         """The way to a session: `await runtime.session("chat-1").open()`."""
@@ -120,15 +127,21 @@ class Runtime:
         if provider is not None:
             choice = Choice(provider, model or getattr(provider, "model", "") or provider.id)
         elif model is not None:
-            choice = Choice(*find_provider(model))
+            choice = self._made_provider(model)
         else:
             return None
         self.add_provider(choice.provider)
         return choice
 
     def _fallback(self, given: str | tuple[Provider, str]) -> Choice:
-        choice = Choice(*(find_provider(given) if isinstance(given, str) else given))
+        choice = self._made_provider(given) if isinstance(given, str) else Choice(*given)
         self.add_provider(choice.provider)
+        return choice
+
+    def _made_provider(self, model: str) -> Choice:
+        """A provider that was not there before, and is closed with the runtime."""
+        choice = Choice(*find_provider(model))
+        self._own_providers.append(choice.provider)
         return choice
 
     # --- places ------------------------------------------------------------------------------------
@@ -142,12 +155,14 @@ class Runtime:
 
     async def place_of(self, store: Store) -> Place:
         """The engine on a store, started when it is first needed."""
-        if id(store) not in self._places:
-            place = self._places[id(store)] = Place(store, **self._options)
-            place.holdfast.drive("llm", ModelDriver(self, place))
-            ToolDrivers(self.tools, place, self._tool_concurrency).install()
-            await place.open()
-        return self._places[id(store)]
+        async with self._opening:
+            if id(store) not in self._places:
+                place = Place(store, self.residency, **self._options)
+                place.holdfast.drive("llm", ModelDriver(self, place))
+                ToolDrivers(self.tools, place, self._tool_concurrency).install()
+                await place.open()
+                self._places[id(store)] = place
+            return self._places[id(store)]
 
     @property
     def place(self) -> Place:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.agent.phases import PhaseProbe
 from holdfast.agent.plugins import Active
 from holdfast.agent.results import ReadView, UsageReport, report_of, view_of
 from holdfast.agent.turns import Input, TurnBuilder
 from holdfast.core.conversation import Begin, Conversation
-from holdfast.core.errors import HoldfastError
-from holdfast.core.policy import Policy, Spec, resolve
+from holdfast.core.errors import FeedError, HoldfastError
+from holdfast.core.policy import Policy, Spec, resolve, spec_from
 from holdfast.core.queries import Failure, InputQuery, Value
+from holdfast.core.turn import Stopped
 
 if TYPE_CHECKING:
     from holdfast.agent.place import Place
     from holdfast.agent.runtime import Runtime
-
-Probe = Callable[[str, str], None]
-"""Called with the session's id and the name of a phase of a turn."""
 
 
 class AgentSession:
@@ -43,6 +44,12 @@ class AgentSession:
         self.parent_session_id = parent
         self._policy = policy
         self._begin = begin
+        self._begin_turn: str | None = None
+        """The turn that was to begin anew."""
+        self.writer = asyncio.Lock()
+        """Held while a turn is begun: one at a time."""
+        self.last_turn: str | None = None
+        """The turn that was begun last by this handle."""
         self.plugins = dict(plugins)
         self._is_closed = False
 
@@ -54,19 +61,43 @@ class AgentSession:
         return TurnBuilder(self, given)
 
     async def answer(self, query_id: str, value: Any) -> None:
-        """Answer a query that the running turn waits for: a tool without a runner here, an approval."""
+        """Answer a query that the running turn waits for: a tool without a runner here, an approval.
+
+        The first answer is the one that counts. Comes back once it is in the journal.
+        """
         answer = value if isinstance(value, Value | Failure) else Value(value=value)
         await self.place.give(self.session_id, query_id, answer)
+        with self.place.store.watch(self.session_id) as changes:
+            is_theirs = False
+            while query_id in (await self.conversation(fresh=True)).asked:
+                is_theirs = True  # another process owns the session, and was sent the answer
+                await changes.changed()
+        if is_theirs:
+            await self.place.give(self.session_id, query_id, answer)  # the same again, or there was another before
 
     async def stop(self, reason: str = "stopped by the user") -> bool:
-        """Stop the running turn; False if there is none. It ends as `stopped: cancelled`, and is committed."""
-        session = await self.place.store.load(self.session_id)
-        waiting = [asked for asked, each in session.pending.items() if not isinstance(each.query, InputQuery)]
-        if not waiting:
+        """Stop the running turn, and wait until it is over. It ends as `stopped: cancelled`, and is committed.
+
+        False if there is none, or it came to its end before.
+        """
+        conversation = await self.conversation(fresh=True)
+        if conversation.running is None:
             return False
-        failure = Failure(reason, "cancelled")
-        await self.place.holdfast.feed(self.session_id, dict.fromkeys(waiting, failure), wait=0)
-        return True
+        turn = conversation.running
+        sent: list[str] = []
+        with self.place.store.watch(self.session_id) as changes:
+            while turn.ended is None:
+                waiting = [asked for asked, query in conversation.asked.items() if not isinstance(query, InputQuery)]
+                if waiting == sent:
+                    await changes.changed()
+                else:
+                    sent = waiting
+                    with contextlib.suppress(FeedError):  # it went on meanwhile
+                        cancelled = dict.fromkeys(waiting, Failure(reason, "cancelled"))
+                        await self.place.holdfast.feed(self.session_id, cancelled, wait=0)
+                conversation = await self.conversation(fresh=True)
+                turn = conversation.turns[turn.id]
+        return isinstance(turn.ended, Stopped) and turn.ended.reason == "cancelled"
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -75,13 +106,14 @@ class AgentSession:
         return await self.place.conversations.get(self.session_id, fresh=fresh)
 
     async def read_view(self) -> ReadView:
-        """What was said, as of now."""
-        return view_of(await self.conversation(fresh=True))
+        """What was said, as of now; of a session that begins anew, what it begins with."""
+        conversation = await self.conversation(fresh=True)
+        return view_of(conversation, self.begin_in(conversation))
 
     async def usage_report(self) -> UsageReport:
         """What all turns have used."""
         conversation = await self.conversation(fresh=True)
-        return report_of(row for turn in conversation.turns.values() for row in turn.usage)
+        return report_of(conversation.turns.values())
 
     @property
     def policy(self) -> Policy:
@@ -96,11 +128,15 @@ class AgentSession:
 
     def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
         """Change how turns are run, from the next one on: what is not named stays. Recorded with that turn."""
-        spec = patch if patch is not None else msgspec.convert(changes, Spec)
+        spec = patch if patch is not None else spec_from(changes)
         policy = resolve(spec, self._policy)
         self.runtime.check_provider(policy.provider, self.session_id)
         self._policy = policy
         return policy
+
+    def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
+        """Call a function with the name of each phase of a turn when it is reached here; None ends that."""
+        self.place.conversations.probe(self.session_id, probe)
 
     async def close(self) -> None:
         """Let go of the session. It stays where it is; a turn that is under way goes on."""
@@ -114,18 +150,21 @@ class AgentSession:
 
     def changed_policy(self, conversation: Conversation) -> Policy | None:
         """The policy, where it is not the one that the journal has."""
-        return None if conversation.policy == self._policy else self._policy
+        policy = msgspec.structs.replace(self._policy, deadlines=self.runtime.tools.deadlines)
+        return None if conversation.policy == policy else policy
 
-    @property
-    def begin(self) -> Begin | None:
+    def begin_in(self, conversation: Conversation) -> Begin | None:
         """How the conversation begins anew with the next turn, if it does."""
+        if self._begin_turn in conversation.turns:
+            self._begin = self._begin_turn = None
         return self._begin
 
-    def take_begin(self) -> Begin | None:
-        """The same for the turn that does it: once."""
-        begin, self._begin = self._begin, None
+    def begin_with(self, turn_id: str, conversation: Conversation) -> Begin | None:
+        """The same, for the turn that does it. It may not be taken; then it is for the next one."""
+        begin = self.begin_in(conversation)
+        self._begin_turn = None if begin is None else turn_id
         return begin
 
-    def put_begin(self, begin: Begin | None) -> None:
-        """The turn that was to begin anew was not taken."""
-        self._begin = begin
+    def has_begun_with(self, turn_id: str) -> None:
+        """A turn that began anew was joined: the one that this session was opened for, by a client that tries again."""
+        self._begin_turn = turn_id

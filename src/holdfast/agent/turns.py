@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.errors import TurnConflictError, TurnContendedError, TurnInProgressError, UnknownPluginError
-from holdfast.agent.live import LiveEvent, Numbered, Sink, TurnFinished, Waiting
+from holdfast.agent.errors import (
+    SessionEndedError,
+    TurnConflictError,
+    TurnContendedError,
+    TurnInProgressError,
+    UnknownPluginError,
+)
+from holdfast.agent.live import Sink, TurnFinished, Waiting
 from holdfast.agent.plugins import content_with
 from holdfast.agent.results import TurnResult, result_of
+from holdfast.agent.streaming import Follower, TurnStream
 from holdfast.core.conversation import Conversation, TurnInput, TurnState
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
@@ -25,8 +33,16 @@ if TYPE_CHECKING:
 
 Input: TypeAlias = str | Sequence[ContentBlock]
 
-STREAM_EVENTS = 256
-"""Events that wait for the reader of a stream. Past that, the turn waits for the reader."""
+
+class _Begun(NamedTuple):
+    """A turn that is durable."""
+
+    conversation: Conversation
+    turn: TurnState
+    replayed: bool = False
+    """Whether it was over when it was found."""
+    is_here: bool = False
+    """Whether it was begun by this process, and just now: nobody else has worked on it."""
 
 
 class TurnBuilder:
@@ -61,81 +77,132 @@ class TurnBuilder:
         return self
 
     async def run(self, *, wait: float | None = None) -> TurnResult:
-        """Work the turn to its end. Raises `TimeoutError` after `wait` seconds; the turn goes on."""
+        """Work the turn to its end. Raises `TimeoutError` after `wait` seconds; the turn goes on, to be joined."""
         async with asyncio.timeout(wait):
-            conversation, turn, replayed = await self._begin()
-            return await self._until_over(conversation, turn, replayed)
+            return await self._until_over(await self._begin())
 
     async def stream_to(self, sink: Sink, *, wait: float | None = None) -> TurnResult:
-        """As `run`; what happens meanwhile is given to a sink, which is awaited."""
+        """As `run`; what happens meanwhile is given to a sink, which is awaited. What it raises is raised here."""
         session = self._session
-        numbered = Numbered(sink)
-        stop = session.place.hub.listen(session.session_id, numbered)
+        follower = Follower(self._named(), sink)
+        stop = session.place.hub.listen(session.session_id, follower)
+        following = asyncio.create_task(self._followed(follower))
         try:
             async with asyncio.timeout(wait):
-                conversation, turn, replayed = await self._begin()
-                result = await self._until_over(conversation, turn, replayed, numbered)
+                ends: set[asyncio.Future[Any]] = {following, follower.gave_up}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if follower.gave_up.done():
+                    follower.gave_up.result()
+                return await following
         finally:
             stop()
-        await numbered(TurnFinished(turn=result.turn, outcome=result.outcome))
-        return result
+            follower.leave()
+            following.cancel()
 
     def stream(self) -> TurnStream:
         """Work the turn, and give its events as they come: `async for event in turn.stream(): …`."""
         return TurnStream(self)
 
-    # --- inside ------------------------------------------------------------------------------------
+    # --- beginning ---------------------------------------------------------------------------------
 
-    async def _begin(self) -> tuple[Conversation, TurnState, bool]:
+    def _named(self) -> str:
+        """The turn's id: the same however often it is tried."""
+        self._id = self._id or new_turn_id()
+        return self._id
+
+    async def _begin(self) -> _Begun:
         """Make the turn durable, or find it. It is begun before its first call of a model.
 
         What this process knows is right most of the time. If it is not, that is told by whoever keeps the journal, and
-        it is read before another try.
+        it is read before another try. Turns of one handle wait for each other.
         """
         session = self._session
         self._content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
-        turn_id = self._id or new_turn_id()
-        try:
-            return await self._try(turn_id, fresh=False)
-        except (TurnContendedError, TurnInProgressError):
-            return await self._try(turn_id, fresh=True)
+        if self._named() in (await session.conversation()).turns:
+            return await self._joined()
+        async with session.writer:
+            while True:
+                with contextlib.suppress(TurnContendedError, TurnInProgressError):
+                    return await self._try(fresh=False)
+                try:
+                    return await self._try(fresh=True)
+                except TurnInProgressError as error:
+                    if error.running != session.last_turn:
+                        raise
+                    await self._over(error.running)
 
-    async def _try(self, turn_id: str, *, fresh: bool) -> tuple[Conversation, TurnState, bool]:
-        session = self._session
+    async def _try(self, *, fresh: bool) -> _Begun:
+        session, turn_id = self._session, self._named()
         conversation = await session.conversation(fresh=fresh)
-        if (known := conversation.turns.get(turn_id)) is not None:
-            return conversation, self._joined(known), known.ended is not None
+        if turn_id in conversation.turns:
+            return await self._joined()
+        if conversation.ended is not None:
+            raise SessionEndedError(session.session_id, conversation.ended)
         if conversation.running is not None or conversation.input is None:
             running = conversation.running.id if conversation.running else "?"
             raise TurnInProgressError(session.session_id, running)
         given = TurnInput(
-            turn=turn_id, content=self._content, policy=session.changed_policy(conversation), output=self._output
+            turn=turn_id,
+            content=self._content,
+            policy=session.changed_policy(conversation),
+            begin=session.begin_with(turn_id, conversation),
+            output=self._output,
         )
-        begin = session.take_begin()
-        given = msgspec.structs.replace(given, begin=begin) if begin is not None else given
+        asked = conversation.input
         try:
-            await session.place.give(session.session_id, conversation.input, Value(value=msgspec.to_builtins(given)))
+            await session.place.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
-            session.put_begin(begin)
             raise TurnContendedError(session.session_id, turn_id) from None
-        except BaseException:
-            session.put_begin(begin)
-            raise
-        conversation = await session.conversation(fresh=turn_id not in (await session.conversation()).turns)
-        return conversation, conversation.turns[turn_id], False
+        begun = await self._taken(asked)
+        session.last_turn = turn_id
+        return begun
 
-    def _joined(self, known: TurnState) -> TurnState:
-        if encode(known.content) != encode(self._content):
-            before, now = preview(msgspec.to_builtins(known.content)), preview(msgspec.to_builtins(self._content))
-            raise TurnConflictError(self._session.session_id, known.id, before, now)
-        return known
+    async def _taken(self, asked: str) -> _Begun:
+        """The turn, once its input is in the journal; where another process owns the session, that takes a moment."""
+        session, turn_id = self._session, self._named()
+        conversation = await session.conversation()
+        if turn_id in conversation.turns:
+            return _Begun(conversation, conversation.turns[turn_id], is_here=True)
+        with session.place.store.watch(session.session_id) as changes:
+            while True:
+                conversation = await session.conversation(fresh=True)
+                if turn_id in conversation.turns:
+                    return _Begun(conversation, conversation.turns[turn_id])
+                if conversation.input != asked:
+                    raise TurnContendedError(session.session_id, turn_id)
+                await changes.changed()
 
-    async def _until_over(
-        self, conversation: Conversation, turn: TurnState, replayed: bool, sink: Sink | None = None
-    ) -> TurnResult:
-        session = self._session
+    async def _joined(self) -> _Begun:
+        """The turn of this id, which was begun before, with the same input."""
+        session, turn_id = self._session, self._named()
+        conversation = await session.conversation(fresh=True)
+        turn = conversation.turns[turn_id]
+        if encode([turn.content, turn.output]) != encode([self._content, self._output]):
+            before, now = preview(_shown(turn.content, turn.output)), preview(_shown(self._content, self._output))
+            raise TurnConflictError(session.session_id, turn_id, before, now)
+        if turn.begins:
+            session.has_begun_with(turn_id)
+        if not turn.is_whole:
+            conversation = await session.place.conversations.whole(session.session_id)
+            turn = conversation.turns[turn_id]
+        return _Begun(conversation, turn, replayed=turn.ended is not None)
+
+    # --- waiting -----------------------------------------------------------------------------------
+
+    async def _followed(self, follower: Follower) -> TurnResult:
+        result = await self._until_over(await self._begin(), follower)
+        await follower(TurnFinished(turn=result.turn, outcome=result.outcome))
+        return result
+
+    async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
+        session, conversation, turn = self._session, begun.conversation, begun.turn
         told: list[str] = []
         with session.place.store.watch(session.session_id) as changes:
+            if turn.ended is None and not begun.is_here:
+                # Whoever worked on it may be gone. And what was written before the watch, that does not tell.
+                await session.place.holdfast.resume(session.session_id, wait=0)
+                conversation = await session.conversation(fresh=True)
+                turn = conversation.turns[turn.id]
             while turn.ended is None:
                 if sink is not None:
                     told = await self._tell_waiting(turn, sink, told)
@@ -144,7 +211,14 @@ class TurnBuilder:
                 if turn.ended is None:
                     conversation = await session.conversation(fresh=True)
                     turn = conversation.turns[turn.id]
-        return result_of(conversation, turn, replayed=replayed)
+        return result_of(conversation, turn, replayed=begun.replayed)
+
+    async def _over(self, turn_id: str) -> None:
+        """Wait until another turn is over."""
+        session = self._session
+        with session.place.store.watch(session.session_id) as changes:
+            while (await session.conversation(fresh=True)).turns[turn_id].ended is None:
+                await changes.changed()
 
     async def _tell_waiting(self, turn: TurnState, sink: Sink, told: list[str]) -> list[str]:
         """Say which queries wait for somebody outside, once each."""
@@ -156,58 +230,6 @@ class TurnBuilder:
         return [*told, *(query.id for query in new)]
 
 
-_followed: set[asyncio.Task[TurnResult]] = set()
-"""Turns of streams. The event loop forgets tasks that nobody holds, and a stream may be let go of before its turn."""
-
-
-class TurnStream:
-    """The events of a turn. When it is left before its end, the turn goes on."""
-
-    def __init__(self, turn: TurnBuilder) -> None:
-        self._turn = turn
-        self._task: asyncio.Task[TurnResult] | None = None
-        self._is_left = False
-
-    async def __aiter__(self) -> AsyncGenerator[LiveEvent, None]:
-        queue: asyncio.Queue[LiveEvent] = asyncio.Queue(STREAM_EVENTS)
-
-        async def take(event: LiveEvent) -> None:
-            if not self._is_left:
-                await queue.put(event)
-
-        task = self._task = asyncio.create_task(self._turn.stream_to(take))
-        _followed.add(task)
-        task.add_done_callback(_followed.discard)
-        getting = None
-        try:
-            while True:
-                getting = asyncio.ensure_future(queue.get())
-                await asyncio.wait({getting, task}, return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    while not queue.empty():
-                        yield queue.get_nowait()
-                    task.result()  # raises what went wrong
-                    return
-                event = getting.result()
-                yield event
-                if isinstance(event, TurnFinished):
-                    return
-        finally:
-            if getting is not None:
-                getting.cancel()
-            self._is_left = True
-            while not queue.empty():  # or the turn would wait for ever for a reader
-                queue.get_nowait()
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks for it
-
-    async def result(self) -> TurnResult:
-        """What the turn came to; to be asked after the events."""
-        if self._task is None:
-            return await self._turn.run()
-        return await self._task
-
-
 def _content(given: Input) -> list[ContentBlock]:
     if isinstance(given, str):
         return [TextBlock(given)] if given else []
@@ -216,3 +238,8 @@ def _content(given: Input) -> list[ContentBlock]:
         if not isinstance(block, TextBlock | ImageBlock):
             raise InvalidValueError("input", f"an input is text and images, got {type(block).__name__}")
     return content
+
+
+def _shown(content: list[ContentBlock], output: dict[str, Json] | None) -> Json:
+    shown = msgspec.to_builtins(content)
+    return shown if output is None else {"content": shown, "output": output}

@@ -3,10 +3,14 @@
 Nothing is ever rewritten. A node is a message, or the opening of a frame, which is a fresh window: what stands before
 it is not shown to the model. A conversation that begins anew has a new root; the nodes before stay, as a closed branch.
 Node ids follow from positions in the journal, so every process, and every retry, gives a node the same id.
+
+Any journal of an agent can be folded. What the program did not understand and passed over (an input, a reply in no
+known form) is passed over here as well.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -15,8 +19,20 @@ import msgspec
 from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.core.policy import Policy
 from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage
-from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, StartedRecord, TurnRecord
-from holdfast.core.turn import FinishedMessage, FrameSwitch, Outcome, Replied, Stopped, ToolDone
+from holdfast.core.records import (
+    AnsweredRecord,
+    AttemptedRecord,
+    CancelledRecord,
+    CompletedRecord,
+    Entry,
+    ExpiredRecord,
+    FailedRecord,
+    PausedRecord,
+    StartedRecord,
+    TurnRecord,
+    type_of,
+)
+from holdfast.core.turn import FinishedMessage, FrameSwitch, Outcome, Stopped, ToolDone, reply_of
 from holdfast.core.values import Json
 
 FrameReason: TypeAlias = Literal["initial", "continue_as", "compaction"] | str
@@ -58,6 +74,16 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """JSON schema of the value that the turn is to come to, where it is to come to one."""
 
 
+class CallState(msgspec.Struct):
+    """A call of a tool, and what came of it."""
+
+    call: ToolUseBlock
+    done: ToolDone | None = None
+    position: int = 0
+    """Of the answer."""
+    at: int = 0
+
+
 class TurnState(msgspec.Struct, kw_only=True):
     """A turn as far as the journal tells of it."""
 
@@ -69,6 +95,8 @@ class TurnState(msgspec.Struct, kw_only=True):
     query: str
     """The `InputQuery` that it answers."""
     output: dict[str, Json] | None = None
+    begins: bool = False
+    """Whether the conversation began anew with it."""
     ended: Outcome | None = None
     """What it came to; None while it is under way."""
     ended_position: int = 0
@@ -77,18 +105,24 @@ class TurnState(msgspec.Struct, kw_only=True):
     """What was said in it, the input first."""
     usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
     """For every call of a model: what for, which model, and its usage."""
-    calls: list[ToolUseBlock] = msgspec.field(default_factory=list)
-    results: dict[str, ToolDone] = msgspec.field(default_factory=dict)
-    """By the id of the call."""
+    asked: int = 0
+    """How often a model was begun to be asked, in the attempts of all processes."""
+    calls: list[CallState] = msgspec.field(default_factory=list)
+    is_whole: bool = True
+    """False if what was said in it was let go of."""
 
 
 class Conversation:
-    """What was said in a session."""
+    """What was said in a session; with `keep_all` False, what was said since it last began anew."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, *, keep_all: bool = True) -> None:
         self.session_id = session_id
         self.position = 0
         self.policy: Policy | None = None
+        self.parent: str | None = None
+        """The session on whose behalf this one is."""
+        self.ended: str | None = None
+        """How the session ended, if it did: it takes no more turns then."""
         self.nodes: dict[str, Node] = {}
         self.leaf: str | None = None
         self.generation = 0
@@ -101,14 +135,18 @@ class Conversation:
         """What the model is shown: the messages of the active frame, the oldest first."""
         self.asked: dict[str, Query] = {}
         """Queries without an answer, by id."""
-        self._batch: list[ToolUseBlock] = []
-        self._answered: dict[str, tuple[int, int, ToolDone]] = {}
+        self.keeps_all = keep_all
+        self._batch: list[CallState] = []
+        """The calls of the last reply, until their results are told."""
+        self._called: dict[str, CallState] = {}
+        """Those of them that were asked and have no answer, by query."""
 
     def apply(self, entry: Entry) -> None:
         """Fold one more entry."""
         match entry.record:
             case StartedRecord(ctx=dict() as ctx):
                 self.policy = msgspec.convert(ctx.get("policy"), Policy)
+                self.parent = ctx.get("parent")
                 self._open_frame(entry, FrameOpen("main", "initial"))
             case PausedRecord(queries=queries, withdrawn=withdrawn):
                 for gone in withdrawn:
@@ -118,10 +156,23 @@ class Conversation:
                     if isinstance(query, InputQuery):
                         self._on_end(entry, FinishedMessage())
                         self.input = query.id
+                calls = [query.id for query in queries if isinstance(query, ToolQuery)]
+                self._called = dict(zip(calls, self._batch, strict=False))
+            case AttemptedRecord(query_id=asked):
+                if self.running is not None and isinstance(self.asked.get(asked), LlmQuery):
+                    self.running.asked += 1
             case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
                 self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
             case TurnRecord(outcome=outcome):
                 self._on_end(entry, outcome)
+            case CancelledRecord(reason=reason):
+                self._on_session_end(entry, Stopped("cancelled", f"the session was cancelled: {reason}"))
+            case FailedRecord(error=error):
+                self._on_session_end(entry, Stopped("runtime_error", f"the session failed: {error}"))
+            case ExpiredRecord(reason=reason):
+                self._on_session_end(entry, Stopped("incomplete", f"the session expired: {reason}"))
+            case CompletedRecord():
+                self._on_session_end(entry, Stopped("incomplete", "the session ended"))
             case _:
                 pass
         self.position = entry.position
@@ -147,15 +198,15 @@ class Conversation:
 
     def _on_answer(self, entry: Entry, query: Query | None, answer: Answer, usage: Usage | None) -> None:
         match query:
-            case InputQuery() if not isinstance(answer, Failure):
-                self._on_input(entry, query.id, msgspec.convert(answer.value, TurnInput))
+            case InputQuery():
+                with contextlib.suppress(ValueError):
+                    self._on_input(entry, query.id, input_of(answer))
             case LlmQuery(iteration=int()) if self.running is not None:
                 self._on_reply(entry, answer, usage)
-            case ToolQuery(call_id=str() as call) if self.running is not None:
-                self._answered[call] = (entry.position, entry.at, tool_done(answer))
-                self.running.results[call] = self._answered[call][2]
-                if len(self._answered) == len(self._batch):
-                    self._append_results()
+            case ToolQuery() if (call := self._called.pop(query.id, None)) is not None:
+                call.done, call.position, call.at = tool_done(answer), entry.position, entry.at
+                if not self._called:
+                    self._append_results(entry)
             case _:
                 pass
 
@@ -166,6 +217,8 @@ class Conversation:
         if given.begin is not None:
             self.generation += 1
             self.leaf, self.window = None, []
+            if not self.keeps_all:
+                self._let_go()
             for number, message in enumerate(given.begin.messages):
                 self._append(f"n-{entry.position}.{number}", entry.at, message)
         turn = TurnState(
@@ -175,28 +228,36 @@ class Conversation:
             content=given.content,
             query=query,
             output=given.output,
+            begins=given.begin is not None,
         )
         self.turns[given.turn] = self.running = turn
         self._append(f"n-{entry.position}", entry.at, AgentMessage("user", given.content))
 
     def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None) -> None:
         assert self.running is not None
-        if isinstance(answer, Failure):
-            return
-        reply = msgspec.convert(answer.value, Replied)
+        try:
+            reply = None if isinstance(answer, Failure) else reply_of(answer.value)
+        except msgspec.ValidationError:
+            reply = None
         if usage is not None:
-            self.running.usage.append(("turn", reply.model, usage))
+            self.running.usage.append(("turn", reply.model if reply is not None else "", usage))
+        if reply is None:
+            return
         if reply.says_something:
             self._append(f"n-{entry.position}", entry.at, AgentMessage("assistant", reply.content))
-        self._batch, self._answered = reply.calls, {}
-        self.running.calls += reply.calls
+        self._batch = [CallState(call) for call in reply.calls]
+        self.running.calls += self._batch
 
-    def _append_results(self) -> None:
-        for call in self._batch:
-            position, at, done = self._answered[call.id]
-            block = ToolResultBlock(call.id, done.content, is_error=done.is_error)
-            self._append(f"n-{position}", at, AgentMessage("tool", [block]))
-        self._batch, self._answered = [], {}
+    def _append_results(self, entry: Entry) -> None:
+        """Tell what came of the calls, in their order. Providers want a result for each, also where there is none."""
+        for number, each in enumerate(self._batch):
+            if each.done is None:
+                node, at, done = f"n-{entry.position}.{number}", entry.at, _NOT_RUN
+            else:
+                node, at, done = f"n-{each.position}", each.at, each.done
+            block = ToolResultBlock(each.call.id, done.content, is_error=done.is_error)
+            self._append(node, at, AgentMessage("tool", [block]))
+        self._batch, self._called = [], {}
 
     def _on_end(self, entry: Entry, outcome: Outcome) -> None:
         """The running turn is over, if there is one that is not yet."""
@@ -204,6 +265,7 @@ class Conversation:
         if turn is None:
             return
         turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
+        self._append_results(entry)
         match outcome:
             case Stopped(reason="max_turns", detail=detail):
                 note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
@@ -213,7 +275,18 @@ class Conversation:
             case _:
                 pass
         self.running = None
-        self._batch, self._answered = [], {}
+
+    def _on_session_end(self, entry: Entry, outcome: Stopped) -> None:
+        """A turn that is under way ends with its session."""
+        self._on_end(entry, outcome)
+        self.ended = type_of(entry.record)
+        self.input, self.asked = None, {}
+
+    def _let_go(self) -> None:
+        """Forget the closed branch; the journal has it."""
+        self.nodes = {}
+        for turn in self.turns.values():
+            turn.messages, turn.calls, turn.is_whole = [], [], False
 
     def _open_frame(self, entry: Entry, frame: FrameOpen) -> None:
         node = Node(f"n-{entry.position}", self.leaf, entry.at, frame)
@@ -227,6 +300,13 @@ class Conversation:
         self.window.append(message)
         if self.running is not None:
             self.running.messages.append(message)
+
+
+def input_of(answer: Answer) -> TurnInput:
+    """The input that an answer brings. Raises `ValueError` if it brings none."""
+    if isinstance(answer, Failure):
+        raise ValueError(answer.message)
+    return msgspec.convert(answer.value, TurnInput)
 
 
 def tool_done(answer: Answer) -> ToolDone:
@@ -244,6 +324,8 @@ def tool_answer(done: ToolDone) -> Json:
     """The answer that says all this, and not only what the model is told."""
     return {TOOL_MARK: msgspec.to_builtins(done)}
 
+
+_NOT_RUN = ToolDone(content={"error": "not run: the turn was stopped", "code": "not_run"}, is_error=True)
 
 TOOL_MARK = "$tool"
 """The key of an answer that says more than its content."""

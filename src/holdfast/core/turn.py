@@ -4,7 +4,8 @@ Rules of this file
 ------------------
 - A turn is in one of three places: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
   and what exactly; asking again gives the same effect again.
-- The only ways on are `replied`, `failed` and `tools_done`. Each gives the next effect.
+- The only ways on are `replied` and `failed` from the model, `tools_done` and `cancelled` from the tools. Each gives
+  the next effect; one that the turn does not wait for is an error, and changes nothing.
 - Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which are in
   the journal, so a turn that is run again on the same answers takes the same way.
 
@@ -22,7 +23,7 @@ session goes on.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -56,26 +57,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- what goes out -------------------------------------------------------------------------------------
 
 
-class CallModel(msgspec.Struct, frozen=True):
+class CallModel(msgspec.Struct, frozen=True, tag="call_model"):
     """Ask the model, with the conversation as it is."""
 
     iteration: int
     """Counted from 1 in each turn."""
 
 
-class CallTools(msgspec.Struct, frozen=True):
+class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
     """Run these calls, at the same time; their results are told in this order."""
 
     calls: list[ToolUseBlock]
 
 
-class End(msgspec.Struct, frozen=True):
+class End(msgspec.Struct, frozen=True, tag="end"):
     """The turn is over."""
 
     outcome: Outcome
 
 
 Effect: TypeAlias = CallModel | CallTools | End
+
+T = TypeVar("T", CallModel, CallTools)
 
 
 # --- outcomes ------------------------------------------------------------------------------------------
@@ -157,6 +160,14 @@ class Replied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(not isinstance(block, ReasoningBlock) and block != TextBlock("") for block in self.content)
 
 
+def reply_of(value: Json) -> Replied:
+    """A reply from an answer; a bare text is one, too: whoever answers by hand need not know our format.
+
+    Raises `msgspec.ValidationError` for anything else.
+    """
+    return Replied(content=[TextBlock(value)]) if isinstance(value, str) else msgspec.convert(value, Replied)
+
+
 class ToolDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of one call."""
 
@@ -199,6 +210,7 @@ class Turn(msgspec.Struct, kw_only=True):
 
     def replied(self, reply: Replied, at: int, *, tokens: int = 0, cost: float = 0.0) -> Effect:
         """The model has answered; the turn has cost so much by now."""
+        self._expect(CallModel)
         self.spent.tokens, self.spent.cost = tokens, cost
         calls = reply.calls
         if calls:
@@ -216,14 +228,14 @@ class Turn(msgspec.Struct, kw_only=True):
 
     def failed(self, failure: Failure, at: int) -> Effect:
         """There is no reply: the call was cancelled, or failed for good."""
+        self._expect(CallModel)
         if failure.code == "cancelled":
             return self._end(Stopped("cancelled", failure.message))
         return self._end(Stopped("provider_error", failure.message))
 
     def tools_done(self, results: list[ToolDone], at: int) -> Effect:
         """All calls have come to something, in their order."""
-        assert isinstance(self.effect, CallTools)
-        for call, done in zip(self.effect.calls, results, strict=True):
+        for call, done in zip(self._expect(CallTools).calls, results, strict=True):
             if done.frame is not None:
                 return self._end(done.frame)
             if done.finish is not msgspec.UNSET:
@@ -235,9 +247,16 @@ class Turn(msgspec.Struct, kw_only=True):
 
     def cancelled(self, detail: str) -> Effect:
         """Somebody stopped the turn while tools ran."""
+        self._expect(CallTools)
         return self._end(Stopped("cancelled", detail))
 
     # --- choosing ----------------------------------------------------------------------------------
+
+    def _expect(self, effect: type[T]) -> T:
+        if not isinstance(self.effect, effect):
+            found, wanted = (kind.__struct_config__.tag for kind in (type(self.effect), effect))
+            raise ValueError(f"turn '{self.id}': it is at '{found}', and what it was told comes after '{wanted}'")
+        return self.effect
 
     def _again(self, at: int, *, executed: bool) -> Effect:
         """Ask the model once more, unless a limit is met."""

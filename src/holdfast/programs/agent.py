@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.conversation import TurnInput, tool_done
+from holdfast.core.conversation import input_of, tool_done
 from holdfast.core.ids import query_id
+from holdfast.core.messages import ToolUseBlock
 from holdfast.core.policy import Policy
-from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
+from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery
 from holdfast.core.records import LoggedRecord, Program, TurnRecord
 from holdfast.core.state import Session
-from holdfast.core.turn import CallModel, CallTools, Effect, End, FinishedMessage, Replied, Stopped, ToolDone, Turn
+from holdfast.core.turn import CallModel, CallTools, Effect, End, FinishedMessage, Stopped, ToolDone, Turn, reply_of
 from holdfast.programs.contract import Asked, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
@@ -54,31 +55,24 @@ class AgentInstance:
         except (msgspec.ValidationError, AttributeError) as error:
             raise ProgramNotFoundError(started.program.name, f"its policy cannot be read: {error}") from None
         self._turn: Turn | None = None
-        self._open: dict[str, str] = {}
-        """Queries that wait: for the input, for the model, or for the call of that id."""
-        self._done: dict[str, ToolDone] = {}
-        """What came of the calls so far."""
+        self._waits: list[str] = []
+        """The queries that were asked last: the one for the input or to the model, or those of calls in order."""
         self._before = (0, 0.0)
         """Tokens and cost of the session when the turn began."""
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
-        if not self._open:
-            return self._ask([InputQuery()], ["input"], [])
-        for asked, answer in answers:
-            waits = self._open.pop(asked, None)
-            if waits is None:
-                continue
-            if waits == "input":
-                return self._begin(answer, at)
-            assert self._turn is not None
-            if waits == "model":
-                return self._replied(answer, at)
-            self._done[waits] = tool_done(answer)
-        return self._tools(at)
+        if not self._waits:
+            return self._ask([InputQuery()])
+        given = dict(answers)
+        told = [given[asked] for asked in self._waits]
+        if self._turn is None:
+            return self._begin(told[0], at)
+        if isinstance(self._turn.effect, CallTools):
+            return self._tools(self._turn.effect.calls, told, at)
+        return self._replied(told[0], at)
 
     def refuse(self, at: int, failure: Failure) -> Step:
         """The budget of the session does not allow the call: the turn is stopped, and the session goes on."""
-        self._open.clear()
         return self._effect(End(Stopped("provider_error", failure.message, limit="budget")))
 
     def close(self) -> None:
@@ -88,12 +82,10 @@ class AgentInstance:
 
     def _begin(self, answer: Answer, at: int) -> Step:
         try:
-            if isinstance(answer, Failure):
-                raise ValueError(answer.message)
-            given = msgspec.convert(answer.value, TurnInput)
-        except (ValueError, TypeError) as error:
+            given = input_of(answer)
+        except ValueError as error:
             said = LoggedRecord(message=f"an input was not understood: {error}", level="error", source="holdfast")
-            return self._ask([InputQuery()], ["input"], [said])
+            return self._ask([InputQuery()], [said])
         if given.policy is not None:
             self._policy = given.policy
         self._before = (self.session.metrics.total_tokens, self.session.metrics.cost)
@@ -107,61 +99,56 @@ class AgentInstance:
         if isinstance(answer, Failure):
             return self._effect(self._turn.failed(answer, at))
         try:
-            reply = _reply(answer)
+            reply = reply_of(answer.value)
         except msgspec.ValidationError as error:
             return self._effect(self._turn.failed(Failure(f"the reply was not understood: {error}"), at))
         tokens, cost = self._before
         spent = self.session.metrics
         return self._effect(self._turn.replied(reply, at, tokens=spent.total_tokens - tokens, cost=spent.cost - cost))
 
-    def _tools(self, at: int) -> Step:
+    def _tools(self, calls: list[ToolUseBlock], answers: list[Answer], at: int) -> Step:
         assert self._turn is not None
-        effect = self._turn.effect
-        assert isinstance(effect, CallTools)
-        if self._open:  # not all of them; woken by a failure, or by an early answer
-            return Asked(queries=[], wake="all")
-        results = [self._done[call.id] for call in effect.calls]
-        self._done = {}
-        if any(_is_cancelled(result) for result in results):
-            return self._effect(self._turn.cancelled("it was stopped while tools ran"))
+        for answer in answers:
+            if isinstance(answer, Failure) and answer.code == "cancelled":
+                return self._effect(self._turn.cancelled(answer.message))
+        results = [self._result(call.name, answer) for call, answer in zip(calls, answers, strict=True)]
         return self._effect(self._turn.tools_done(results, at))
+
+    def _result(self, tool: str, answer: Answer) -> ToolDone:
+        done = tool_done(answer)
+        deadline = self._policy.deadlines.get(tool)
+        if deadline is None or not isinstance(answer, Failure) or answer.code != "timeout":
+            return done
+        return msgspec.structs.replace(done, stops=deadline.stops)
 
     # --- effects as queries ------------------------------------------------------------------------
 
     def _effect(self, effect: Effect) -> Step:
-        turn = self._turn
-        assert turn is not None
         match effect:
             case CallModel(iteration=iteration):
-                query = LlmQuery(prompt="", iteration=iteration)
-                return self._ask([query], ["model"], [])
+                return self._ask([LlmQuery(prompt="", iteration=iteration)])
             case CallTools(calls=calls):
-                queries: list[Query] = [
-                    ToolQuery(name=call.name, arguments=_arguments(call.input), call_id=call.id) for call in calls
-                ]
-                return self._ask(queries, [call.id for call in calls], [])
+                return self._ask([self._query(call) for call in calls])
             case End(outcome=outcome):
                 self._turn = None
                 is_told = not isinstance(outcome, FinishedMessage)
-                return self._ask([InputQuery()], ["input"], [TurnRecord(outcome=outcome)] if is_told else [])
+                return self._ask([InputQuery()], [TurnRecord(outcome=outcome)] if is_told else [])
 
-    def _ask(self, queries: list[Query], waits: list[str], notes: list[Note]) -> Step:
+    def _query(self, call: ToolUseBlock) -> Query:
+        deadline = self._policy.deadlines.get(call.name)
+        return ToolQuery(
+            name=call.name,
+            arguments=_arguments(call.input),
+            call_id=call.id,
+            timeout_ms=None if deadline is None else deadline.ms,
+        )
+
+    def _ask(self, queries: Sequence[Query], notes: Sequence[Note] = ()) -> Step:
         first = self.session.queries_asked
         asked = [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
-        self._open = {query.id: each for query, each in zip(asked, waits, strict=True)}
-        return Asked(queries=asked, wake="all", notes=notes)
-
-
-def _reply(answer: Value) -> Replied:
-    """A reply; a bare text is one, too: whoever answers by hand need not know our format."""
-    if isinstance(answer.value, str):
-        return msgspec.convert({"content": [{"type": "text", "text": answer.value}]}, Replied)
-    return msgspec.convert(answer.value, Replied)
+        self._waits = [query.id for query in asked]
+        return Asked(queries=asked, wake="all", notes=list(notes))
 
 
 def _arguments(given: object) -> dict[str, object]:
     return given if isinstance(given, dict) else {"_raw": given}
-
-
-def _is_cancelled(done: ToolDone) -> bool:
-    return done.is_error and isinstance(done.content, dict) and done.content.get("code") == "cancelled"

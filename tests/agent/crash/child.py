@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast import AgentSession, Minder, Runtime
 from holdfast.agent.live import LiveEvent, Waiting
 from holdfast.core.errors import HoldfastError
@@ -43,6 +45,8 @@ class Job:
     """Whether it waits until all leases have run out, and then does only what it is told."""
     retries: bool = False
     """Whether it asks again after it was told, and once more after a restart."""
+    then: str | None = None
+    """Another turn with the same input, taken by the same handle afterwards."""
     answers: Mapping[str, Any] = field(default_factory=dict)
     """What to answer to calls of tools that nothing runs, by tool."""
 
@@ -74,11 +78,11 @@ class Client:
         session_of.set(session)
         opening = runtime.session(session)
         opened = await (opening.open_fresh() if self._job.fresh else opening.open())
-        turn = opened.turn(self._job.inputs[session]).id(self._job.turn)
-        result = await turn.stream_to(self._answering(opened))
-        self._world.ledger.note(
-            "told", session, receipt=[result.receipt.turn, result.receipt.position], replayed=result.receipt.replayed
-        )
+        for turn in (self._job.turn, self._job.then):
+            if turn is not None:
+                taken = opened.turn(self._job.inputs[session]).id(turn)
+                result = await taken.stream_to(self._answering(opened))
+                self._world.ledger.note("told", session, result=msgspec.to_builtins(result))
         await self._world.points("told")
 
     def _answering(self, opened: AgentSession) -> Callable[[LiveEvent], Awaitable[None]]:

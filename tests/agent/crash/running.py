@@ -17,8 +17,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast.agent.results import report_of
-from holdfast.core.conversation import Conversation, TurnState
+import msgspec
+
+from holdfast.agent.results import TurnResult, result_of
+from holdfast.core.conversation import Conversation
 from holdfast.core.queries import InputQuery, LlmQuery
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord
 from holdfast.core.state import Session
@@ -29,7 +31,6 @@ from holdfast.store.contract import SessionRow
 from holdfast.testing.seams import Seam, read_trace
 from holdfast.testing.servers import fresh_database
 
-from . import child
 from .child import PATIENCE, TURN, Job, client_job
 from .world import USAGE, read_ledger
 
@@ -40,7 +41,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([child.__name__, "asyncpg"])
+# The server does not have the path of pytest, so it cannot know our own modules beforehand; these take the time.
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.agent.runtime", "holdfast.testing"])
 _one_at_a_time = Lock()
 """Whoever starts a process also looks which others have ended, and the exit code of one can be read only once."""
 
@@ -131,15 +133,16 @@ class Found:
     seen: list[dict[str, Any]] = field(repr=False)
 
     @property
-    def turn(self) -> TurnState:
-        return self.conversation.turns[TURN]
+    def result(self) -> TurnResult:
+        """What the journal says that the turn came to."""
+        return result_of(self.conversation, self.conversation.turns[TURN], replayed=True)
 
     def lines(self, what: str) -> list[dict[str, Any]]:
         return [line for line in self.seen if line["what"] == what]
 
     def executions(self, call: str = "call_1") -> dict[str, Any]:
         """How often the service behind a call was called, how often it did something, and what the model was told."""
-        content = self.turn.results[call].content
+        content = next(each.result for each in self.result.tool_calls if each.id == call)
         return {
             "calls": sum(line["call"] == call for line in self.lines("called")),
             "effects": sum(line["call"] == call for line in self.lines("done")),
@@ -212,26 +215,31 @@ def _broken_store(found: Found) -> Iterator[str]:
 
 
 def _broken_end(found: Found, calls: int) -> Iterator[str]:
-    conversation, turn = found.conversation, found.turn
+    conversation, result = found.conversation, found.result
     pending = [type(each.query) for each in found.session.pending.values()]
     if pending != [InputQuery]:
         yield f"it waits for {pending}"
     if list(conversation.turns) != [TURN] or conversation.running is not None:
         yield f"its turns are {list(conversation.turns)}, and {conversation.running} is under way"
-    if turn.ended != FinishedMessage():
-        yield f"the turn came to {turn.ended}"
+    if result.outcome != FinishedMessage():
+        yield f"the turn came to {result.outcome}"
     roles = [message.role for message in conversation.messages]
     if roles != ["user", "assistant", *["tool"] * calls, "assistant"]:
         yield f"the conversation is {roles}"
-    receipts = {(*line["receipt"],) for line in found.lines("told")}
-    if receipts != {(TURN, turn.ended_position)}:
-        yield f"clients were given the receipts {receipts}, and the turn ended at {turn.ended_position}"
+    for line in found.lines("told"):
+        told = msgspec.convert(line["result"], TurnResult)
+        if msgspec.structs.replace(told, receipt=result.receipt) != result:
+            yield f"a client was told {told}, and the journal says {result}"
+        if msgspec.structs.replace(told.receipt, replayed=True) != result.receipt:
+            yield f"a client was given {told.receipt}, and others {result.receipt}"
+    if not found.lines("told"):
+        yield "no client was told"
 
 
 def _broken_counts(found: Found) -> Iterator[str]:
     """Usage is that of the answers in the journal, once each; and there is an attempt before anything is done."""
     queries = len(found.llm_queries)
-    usage = report_of(found.turn.usage).total
+    usage = found.result.usage
     expected = (queries, queries * (USAGE.prompt_tokens or 0), queries * (USAGE.completion_tokens or 0))
     if (usage.calls, usage.input, usage.output) != expected:
         yield f"usage is {usage}, of {queries} calls of the model"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeAlias, Unpack, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, Unpack, runtime_checkable
 
 import msgspec
 
@@ -14,7 +14,7 @@ from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
 from holdfast.agent.tools.tool import RemoteTool, Settings, Tool, check_named
-from holdfast.core.policy import ALL_TOOLS
+from holdfast.core.policy import ALL_TOOLS, Deadline
 from holdfast.core.queries import Failure
 from holdfast.core.turn import FINISH_TOOL
 from holdfast.core.values import Json
@@ -56,6 +56,8 @@ class DeclaredTool(msgspec.Struct, frozen=True):
     description: str
     parameters: Schema
     owner: str = "a declaration"
+    deadline: Deadline | None = None
+    """How long its calls wait; None: for ever."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -104,6 +106,12 @@ class Catalog:
     def get(self, name: str) -> Entry | None:
         """A tool by its name."""
         return self._entries.get(name)
+
+    @property
+    def deadlines(self) -> dict[str, Deadline]:
+        """How long calls wait of tools that are only declared, by name."""
+        declared = [entry for entry in self._entries.values() if isinstance(entry, DeclaredTool)]
+        return {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
 
     @property
     def runnable(self) -> list[Tool]:
@@ -156,10 +164,24 @@ class Catalog:
             if self._known(provider, {}) is None:
                 self._provided[provider.id] = _Provided(provider, {}, None, self.names_of(provider.id), private)
 
-    def declare(self, name: str, description: str, parameters: Schema) -> None:
-        """Tell models of a tool that nothing here runs: its calls wait as queries for whoever answers them."""
+    def declare(
+        self,
+        name: str,
+        description: str,
+        parameters: Schema,
+        *,
+        timeout_s: float | None = None,
+        on_timeout: Literal["result", "stop"] = "result",
+    ) -> None:
+        """Tell models of a tool that nothing here runs: its calls wait as queries for whoever answers them.
+
+        If nobody has within `timeout_s` seconds, the model is told so, or the turn is stopped by it.
+        """
         check_named(name, parameters)
-        declared = DeclaredTool(name, description, parameters)
+        if timeout_s is not None and timeout_s <= 0:
+            raise ToolDefinitionError(name, f"its timeout must be more than 0 seconds, got {timeout_s:g}")
+        deadline = None if timeout_s is None else Deadline(round(timeout_s * 1000), on_timeout == "stop")
+        declared = DeclaredTool(name, description, parameters, deadline=deadline)
         if self._entries.get(name) != declared:
             self._change([declared])
 

@@ -49,7 +49,7 @@ class ToolDrivers:
                 return known[1]
 
     async def _about(self, attempt: Attempt) -> CallRef | None:
-        conversation = await self._place.conversations.get(attempt.session_id)
+        conversation = await self._place.conversations.with_query(attempt.session_id, attempt.query_id)
         query = conversation.asked.get(attempt.query_id)
         if not isinstance(query, ToolQuery) or query.call_id is None or conversation.running is None:
             return None
@@ -87,7 +87,7 @@ class _FinishDriver(Driver):
 
     async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         assert isinstance(query, ToolQuery)
-        conversation = await self._place.conversations.get(attempt.session_id)
+        conversation = await self._place.conversations.with_query(attempt.session_id, attempt.query_id)
         schema = conversation.running.output if conversation.running is not None else None
         if schema is None:
             return Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")

@@ -1,0 +1,335 @@
+"""Agent sessions without `await`: an event loop in a thread of its own, and every method waits for its answer.
+
+Names, arguments, results and errors are those of `Runtime`, `SessionBuilder`, `AgentSession` and `TurnBuilder`. It can
+be used from several threads. What is interrupted while it waits, as by Ctrl-C, is no longer waited for: a turn that has
+begun goes on, and `turn(…).id(…)` finds it again. `conversation()` is not here, as it changes while it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from concurrent import futures
+from typing import Any, Self, TypeVar
+
+from holdfast.agent.builder import AgentState, SessionBuilder
+from holdfast.agent.describing import Description
+from holdfast.agent.envelopes import export_envelope, import_envelope
+from holdfast.agent.errors import RuntimeClosedError
+from holdfast.agent.live import LiveEvent
+from holdfast.agent.phases import PhaseProbe
+from holdfast.agent.plugins import Plugin
+from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.results import ReadView, TurnResult, UsageReport
+from holdfast.agent.runtime import Runtime
+from holdfast.agent.session import AgentSession
+from holdfast.agent.tools.catalog import Catalog
+from holdfast.agent.turns import Input, TurnBuilder
+from holdfast.core.policy import Policy, Spec
+from holdfast.core.values import Json
+from holdfast.store.contract import Store
+from holdfast.store.envelopes import SessionEnvelope
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread, and the way to it from other threads."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._changing = threading.RLock()
+        """Held while work is handed over, so that none is handed to a loop that will not run it. Handing over may
+        collect a stream that was let go of, which hands over its own end: hence it is one that can be taken twice."""
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
+        self._thread.start()
+
+    def stop(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        """Take no more work, do a last piece of it, and end. Whoever still waits is told that it is over."""
+        with self._changing:
+            loop, self._loop = self._loop, None
+        assert loop is not None
+        assert self._thread is not None
+        try:
+            if last is not None:
+                asyncio.run_coroutine_threadsafe(last(), loop).result()
+        finally:
+            asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have work done in the loop, and wait for what comes of it."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("this is the event loop's own thread, and would wait for itself; use the API with await")
+        waiting = self.begin(work)
+        if waiting is None:
+            raise RuntimeClosedError
+        try:
+            return waiting.result()
+        except KeyboardInterrupt:
+            waiting.cancel()
+            raise
+        except futures.CancelledError:
+            if self._loop is None:
+                raise RuntimeClosedError from None
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> futures.Future[T] | None:
+        """Have work done in the loop, without waiting for it; None if there is no loop."""
+        with self._changing:
+            if self._loop is not None:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        return None
+
+
+async def _end_all() -> None:
+    loop = asyncio.get_running_loop()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await loop.shutdown_asyncgens()
+    await loop.shutdown_default_executor()
+
+
+class SyncRuntime:
+    """`Runtime` for programs that do not use asyncio: `with SyncRuntime("sqlite:///chat.db", model="…") as runtime: …`.
+
+    The options are those of `Runtime`. Tools, providers and store factories may be async, as there.
+    """
+
+    def __init__(self, store: str | Store = "sqlite:///holdfast.db", **options: Any) -> None:
+        self._inner = Runtime(store, **options)
+        self._loop = LoopThread()
+
+    def __enter__(self) -> Self:
+        self._loop.start()
+        try:
+            self._loop.wait(self._inner.__aenter__())
+        except BaseException:
+            self._loop.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.stop(lambda: self._inner.__aexit__(None, None, None))
+
+    def session(self, session_id: str) -> SyncSessionBuilder:
+        return SyncSessionBuilder(self, self._inner.session(session_id), self._loop)
+
+    def import_envelope(
+        self, session_id: str, envelope: SessionEnvelope, *, spec: Spec | None = None
+    ) -> SyncAgentSession:
+        opened = self._loop.wait(import_envelope(self._inner, session_id, envelope, spec=spec))
+        return SyncAgentSession(self, opened, self._loop)
+
+    def describe(self) -> Description:
+        return self._inner.describe()
+
+    def add_provider(self, provider: Provider) -> None:
+        self._inner.add_provider(provider)
+
+    def install(self, plugin: Plugin, config: Any = None) -> list[str]:
+        return self._loop.wait(self._inner.plugins.install(plugin, config))
+
+    @property
+    def policy(self) -> Policy:
+        return self._inner.policy
+
+    @property
+    def tools(self) -> Catalog:
+        return self._inner.tools
+
+
+class SyncSessionBuilder:
+    """`SessionBuilder` without `await`."""
+
+    def __init__(self, runtime: SyncRuntime, inner: SessionBuilder, loop: LoopThread) -> None:
+        self._runtime = runtime
+        self._inner = inner
+        self._loop = loop
+
+    def standard(self) -> Self:
+        self._inner.standard()
+        return self
+
+    def rlm(self) -> Self:
+        self._inner.rlm()
+        return self
+
+    def mode(self, mode: str) -> Self:
+        self._inner.mode(mode)
+        return self
+
+    def provider(self, provider: Provider, model: str | None = None) -> Self:
+        self._inner.provider(provider, model)
+        return self
+
+    def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
+        self._inner.spec(spec, **fields)
+        return self
+
+    def prompt(self, layer: str) -> Self:
+        self._inner.prompt(layer)
+        return self
+
+    def plugin(self, plugin: Plugin, config: Any = None) -> Self:
+        self._inner.plugin(plugin, config)
+        return self
+
+    def parent(self, session_id: str) -> Self:
+        self._inner.parent(session_id)
+        return self
+
+    def store(self, store: Store) -> Self:
+        self._inner.store(store)
+        return self
+
+    def open(self) -> SyncAgentSession:
+        return self._opened(self._inner.open())
+
+    def open_fresh(self) -> SyncAgentSession:
+        return self._opened(self._inner.open_fresh())
+
+    def open_with_state(self, state: AgentState) -> SyncAgentSession:
+        return self._opened(self._inner.open_with_state(state))
+
+    def _opened(self, opening: Coroutine[Any, Any, AgentSession]) -> SyncAgentSession:
+        return SyncAgentSession(self._runtime, self._loop.wait(opening), self._loop)
+
+
+class SyncAgentSession:
+    """`AgentSession` without `await`."""
+
+    def __init__(self, runtime: SyncRuntime, inner: AgentSession, loop: LoopThread) -> None:
+        self.runtime = runtime
+        self._inner = inner
+        self._loop = loop
+
+    def turn(self, given: Input) -> SyncTurnBuilder:
+        return SyncTurnBuilder(self._inner.turn(given), self._loop)
+
+    def answer(self, query_id: str, value: Any) -> None:
+        self._loop.wait(self._inner.answer(query_id, value))
+
+    def stop(self, reason: str = "stopped by the user") -> bool:
+        return self._loop.wait(self._inner.stop(reason))
+
+    def read_view(self) -> ReadView:
+        return self._loop.wait(self._inner.read_view())
+
+    def usage_report(self) -> UsageReport:
+        return self._loop.wait(self._inner.usage_report())
+
+    def export_envelope(self) -> SessionEnvelope:
+        return self._loop.wait(export_envelope(self._inner))
+
+    def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
+        return self._inner.configure(patch, **changes)
+
+    def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
+        """As with `await`: the probe is called in the thread of the event loop, and must not use the runtime."""
+        self._inner.set_turn_phase_probe(probe)
+
+    def close(self) -> None:
+        self._loop.wait(self._inner.close())
+
+    @property
+    def session_id(self) -> str:
+        return self._inner.session_id
+
+    @property
+    def parent_session_id(self) -> str | None:
+        return self._inner.parent_session_id
+
+    @property
+    def policy(self) -> Policy:
+        return self._inner.policy
+
+    @property
+    def mode(self) -> str:
+        return self._inner.mode
+
+
+class SyncTurnBuilder:
+    """`TurnBuilder` without `await`."""
+
+    def __init__(self, inner: TurnBuilder, loop: LoopThread) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def id(self, turn_id: str) -> Self:
+        self._inner.id(turn_id)
+        return self
+
+    def output(self, schema: dict[str, Json]) -> Self:
+        self._inner.output(schema)
+        return self
+
+    def plugin_input(self, plugin_id: str, value: Any) -> Self:
+        self._inner.plugin_input(plugin_id, value)
+        return self
+
+    def run(self, *, wait: float | None = None) -> TurnResult:
+        return self._loop.wait(self._inner.run(wait=wait))
+
+    def stream_to(self, sink: Callable[[LiveEvent], object], *, wait: float | None = None) -> TurnResult:
+        """As `run`; what happens meanwhile is given to a function, in the thread that waits.
+
+        What the function raises is raised here. The turn goes on then.
+        """
+        stream = self.stream()
+        until = None if wait is None else time.monotonic() + wait
+        with contextlib.closing(stream.events(until)) as events:
+            for event in events:
+                sink(event)
+        return stream.result()
+
+    def stream(self) -> SyncTurnStream:
+        """Work the turn, and give its events as they come: `for event in turn.stream(): …`."""
+        return SyncTurnStream(self._inner, self._loop)
+
+
+class SyncTurnStream:
+    """The events of a turn. It waits for whoever takes them; when they leave before its end, it goes on."""
+
+    def __init__(self, turn: TurnBuilder, loop: LoopThread) -> None:
+        self._inner = turn.stream()
+        self._loop = loop
+
+    def __iter__(self) -> Iterator[LiveEvent]:
+        return self.events()
+
+    def events(self, until: float | None = None) -> Generator[LiveEvent, None, None]:
+        """The events; `TimeoutError` when the monotonic clock has come to `until`."""
+        events = self._inner.__aiter__()
+        in_turn = asyncio.Lock()
+
+        async def next_event() -> LiveEvent | None:
+            async with in_turn, asyncio.timeout(None if until is None else until - time.monotonic()):
+                return await anext(events, None)
+
+        async def leave() -> None:
+            async with in_turn:  # after an interruption, what was waited for may still be on its way out
+                await events.aclose()
+
+        try:
+            while (event := self._loop.wait(next_event())) is not None:
+                yield event
+        finally:
+            self._loop.begin(leave())  # not waited for: this may be run by the loop's own thread, when it collects
+
+    def result(self) -> TurnResult:
+        """What the turn came to; to be asked after the events."""
+        return self._loop.wait(self._inner.result())

@@ -1,0 +1,76 @@
+"""What the tests of agents share: runtimes on one store, scripted models, and a limit on every wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from holdfast.agent.providers.calling import Retry
+from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.runtime import Runtime
+from holdfast.agent.session import AgentSession
+from holdfast.core.queries import Usage
+from holdfast.core.records import Entry
+from holdfast.store import Store, open_store
+from holdfast.testing.provider import ScriptedProvider, Step
+
+T = TypeVar("T")
+
+PATIENCE = 10.0
+"""Seconds after which a wait that should be short is a failure."""
+
+AT_ONCE = Retry(base_delay_s=0.0)
+"""Tries again without a wait."""
+
+USED = Usage(prompt_tokens=10, completion_tokens=5)
+
+OBJECT = {"type": "object"}
+
+
+async def soon(work: Awaitable[T]) -> T:
+    """The outcome of something that must not hang."""
+    return await asyncio.wait_for(work, PATIENCE)
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    """Wait until something has come true."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = is_so()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.005)
+
+
+class Home:
+    """Where sessions are stored. Each runtime on it is like a process of its own; they go, and the store stays."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._memory = open_store(url) if url == "memory:" else None
+
+    def store(self) -> Store:
+        """Not opened, unless it is the one in memory, which always is."""
+        return self._memory or open_store(self.url)
+
+    def runtime(self, *script: Step, provider: Provider | None = None, **options: Any) -> Runtime:
+        """A runtime whose model follows a script."""
+        options.setdefault("retry", AT_ONCE)
+        options.setdefault("model", "m-1")
+        return Runtime(self.store(), provider=provider or ScriptedProvider(script), **options)
+
+
+async def journal(session: AgentSession) -> list[Entry]:
+    """All that is stored of a session."""
+    return [entry async for entry in session.place.store.journal(session.session_id)]
+
+
+async def said(session: AgentSession) -> list[tuple[str, str]]:
+    """Who said what, in the session's view."""
+    return [(message.role, message.text) for message in (await session.read_view()).messages]
+
+
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b

@@ -249,6 +249,7 @@ async def test_what_models_write_is_read_with_the_functions_of_ctx(hf: Holdfast)
     async def reads(ctx: Context) -> list[Any]:
         return [
             ctx.json_extract("see [1]"),
+            ctx.list_items("1. a\n2. b", 1),
             ctx.match_enum("BLOKED", ["PASS", "BLOCKED"], threshold=0.8),
             ctx.match_bool("yes"),
             ctx.parse_score("none", 3),
@@ -261,6 +262,7 @@ async def test_what_models_write_is_read_with_the_functions_of_ctx(hf: Holdfast)
 
     assert await run(hf, reads, ctx={"mine": {"n": 2}}) == [
         [1],
+        ["a"],
         "BLOCKED",
         True,
         3,

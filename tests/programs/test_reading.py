@@ -326,7 +326,7 @@ def test_python_reads_as_lua_does(number: int, lua_results: list[Any]) -> None:
 
 
 WRITTEN = st.text(alphabet='{}[]",:1 ae\n`j\\-.', max_size=30) | st.sampled_from(
-    ['{"a": [1, {"b": 2}]}', "```json", "```", "yes", "no", "OK", "-3.5", "BLOKED", "blocked", "7/10"]
+    ['{"a": [1, {"b": 2}]}', "```json", "```", "yes", "no", "OK", "-3.5", "BLOKED", "blocked", "7/10", "\n1. ", "\n- a"]
 )
 PROSE = st.lists(WRITTEN, max_size=6).map("".join)
 WORDS = st.text(alphabet="abcdeABCé ,.", max_size=12)
@@ -339,7 +339,7 @@ TABLES = st.dictionaries(st.sampled_from("abp"), VALUES, max_size=3)
 ANY_CASE: st.SearchStrategy[Case] = st.one_of(
     st.builds(
         lambda name, text: (name, [text], {}),
-        st.sampled_from(["json_extract", "match_bool", "parse_score", "parse_number", "fingerprint"]),
+        st.sampled_from(["json_extract", "list_items", "match_bool", "parse_score", "parse_number", "fingerprint"]),
         PROSE,
     ),
     st.builds(

@@ -24,6 +24,9 @@ def calling(name: str, *args: Any, **options: Any) -> Callable[[], Any]:
     ("call", "told"),
     [
         (calling("json_extract", None), "json_extract: text must be str, got NoneType"),
+        (calling("list_items", None), "list_items: text must be str, got NoneType"),
+        (calling("list_items", "- a", "1"), "list_items: most must be int, got str"),
+        (calling("list_items", "- a", True), "list_items: most must be int, got bool"),
         (calling("match_enum", 5, []), "match_enum: text must be str, got int"),
         (calling("match_enum", "a", "b"), "match_enum: candidates must be a list of str, got str"),
         (calling("match_enum", "a", ["x", True]), "match_enum: candidate 2 must be str, got bool"),
@@ -54,6 +57,7 @@ def test_a_wrong_type_is_told_to_the_author(call: Callable[[], Any], told: str) 
 @pytest.mark.parametrize(
     ("call", "told"),
     [
+        (calling("list_items", "- a", -1), "list_items: most must be 0 or more, got -1"),
         (calling("chunk", "a", mode="words"), "chunk: mode must be 'lines' or 'chars', got 'words'"),
         (calling("chunk", "a", size=-1), "chunk: size must be 0 or more, got -1"),
         (calling("parse_number", "a", "("), "parse_number: pattern is not a regular expression: missing )"),
@@ -91,6 +95,9 @@ DICTS = laughs(lambda inner: {"a": inner, "b": inner}, {})
     [
         (lambda: reading.match_bool("x" * (reading.MAX_TEXT_CHARS + 1)), "text has 10000001 characters"),
         (lambda: reading.json_extract("{" * LONG), "more than 1000000 '{' and '}'"),
+        (lambda: reading.list_items("[" * LONG), "list_items: text has more than 1000000 '[' and ']'"),
+        (lambda: reading.list_items("".join(f"- {n}\n" for n in range(100_001))), "more than 100000 entries"),
+        (lambda: reading.list_items(str([f"{n}" for n in range(100_001)]).replace("'", '"')), "more than 100000"),
         (lambda: reading.match_enum("x" * LONG, ["a"] * 500), "too many to look for 500 candidates in"),
         (lambda: reading.match_enum("x", ["a"] * 1_001), "candidates must be at most 1000"),
         (lambda: reading.match_enum("x", ["a" * 20_000] * 3), "of 50000 characters in all"),
@@ -125,6 +132,13 @@ def test_what_would_take_too_long_is_refused_at_once(call: Callable[[], Any], to
         lambda: reading.json_extract("{x}" * 300_000),
         lambda: reading.json_extract("```json" + " \n" * LONG),
         lambda: reading.json_extract("[" + ("9" * 4_000 + ",") * 500 + "1]"),
+        lambda: reading.list_items(" " * LONG),
+        lambda: reading.list_items("9" * LONG),
+        lambda: reading.list_items(" \n" * LONG),
+        lambda: reading.list_items("- \n" * LONG),
+        lambda: reading.list_items("- a\n" * (LONG - 500_000)),
+        lambda: reading.list_items("- " + " " * LONG + "x"),
+        lambda: reading.list_items("".join(f"- {n}\n" for n in range(LONG // 4)), 10),
         lambda: reading.match_enum("a" * 29_000, ["a" * 24 + "b" + "a" * 24]),
         lambda: reading.match_enum("a" * LONG, ["a" * 20_000 + "b" + "a" * 20_000], threshold=2),
         lambda: reading.match_bool("no " * LONG),
@@ -145,6 +159,7 @@ def test_long_texts_are_read_in_time(call: Callable[[], Any]) -> None:
 def test_lone_surrogates_break_nothing() -> None:
     broken = "\ud800 yes 7 {} \udfff"
     assert reading.json_extract(broken) == {}
+    assert reading.list_items(f"- {broken}\n") == [broken]
     assert reading.match_bool(broken) is True
     assert reading.match_enum(broken, ["YES", "\ud800"]) == "YES"
     assert reading.chunk(broken, mode="chars", size=100) == [broken]

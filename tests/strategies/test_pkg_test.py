@@ -368,3 +368,26 @@ async def test_a_live_answer_is_what_came_through_the_engine(packages: Packages)
     report = await packages.run(live=True)
     assert counts(report) == (1, 0, 0)
     assert report.to_json()["live"] == {"pauses": 2, "llm_calls": 3}
+
+
+async def test_a_mock_of_llm_each_says_which_questions_fail_live_too(packages: Packages) -> None:
+    packages.write(
+        "demo/init.lua",
+        "return { run = function() return alc.llm_each({ { prompt = 'a' }, { prompt = 'b' } }) end }",
+    )
+    packages.write(
+        "demo/spec/demo_spec.lua",
+        """
+        lust.it('loses one', function()
+          with_alc({ llm_each = function(items) return { '<' .. items[1].prompt .. '>', false } end }, function()
+            lust.expect(require('demo').run()).to.equal({ '<a>', false })
+          end)
+        end)
+        lust.it('has no mock', function() require('demo').run() end)
+        """,
+    )
+    plain, live = await packages.run(), await packages.run(live=True)
+    for report in (plain, live):
+        assert counts(report) == (1, 1, 0)
+        assert "mock required: alc.llm_each" in only(report).failures[0].message
+    assert live.to_json()["live"] == {"pauses": 1, "llm_calls": 2}

@@ -53,16 +53,10 @@ class Conversations:
         if kept is None or not entries:
             return
         kept.written = entries[-1].position
-        probe = self._probes.get(session_id)
-        for entry in entries:
-            if entry.position == kept.conversation.position + 1:  # or somebody else has written before: it is read on
-                phase = phase_of(kept.conversation, entry) if probe is not None else None
-                kept.conversation.apply(entry)
-                if probe is not None and phase is not None:
-                    tell(probe, phase)
+        self._apply(kept, entries)
 
     def probe(self, session_id: str, probe: PhaseProbe | None) -> None:
-        """Tell a probe of the phases of a session's turns, as far as they are worked on here; None ends that."""
+        """Tell a probe of the phases of a session's turns when they become known here; None ends that."""
         self._probes.pop(session_id, None)
         if probe is not None:
             self._probes[session_id] = probe
@@ -102,12 +96,22 @@ class Conversations:
             while True:
                 conversation = kept.conversation
                 page = await self._store.read(conversation.session_id, conversation.position)
-                for entry in page:
-                    if entry.position == conversation.position + 1:  # commits made here may come in between
-                        conversation.apply(entry)
+                self._apply(kept, page)
                 if len(page) == READ_LIMIT or conversation.position < kept.written:
                     continue
                 kept.is_read = True
                 if conversation.keeps_all or conversation.leaf in conversation.nodes:
                     return
                 kept.conversation = Conversation(conversation.session_id)  # too much was let go of: all is read again
+
+    def _apply(self, kept: _Kept, entries: Sequence[Entry]) -> None:
+        """Fold what comes next. Commits made here and reading overtake each other; each entry is taken once."""
+        conversation = kept.conversation
+        probe = self._probes.get(conversation.session_id) if kept.is_read else None
+        for entry in entries:
+            if entry.position != conversation.position + 1:
+                continue
+            phase = phase_of(conversation, entry) if probe is not None else None
+            conversation.apply(entry)
+            if probe is not None and phase is not None:
+                tell(probe, phase)

@@ -1,4 +1,4 @@
-"""The phases of a turn, for whoever measures them: told by what is committed, at the moment in which it is."""
+"""The phases of a turn, for whoever measures them: told by what is committed, as soon as it is."""
 
 from __future__ import annotations
 

@@ -44,12 +44,12 @@ class AgentSession:
         self.parent_session_id = parent
         self._policy = policy
         self._begin = begin
-        self._begin_turn: str | None = None
-        """The turn that was to begin anew."""
+        self._begin_turns: set[str] = set()
+        """The turns that were to begin anew: one of them may have been taken, the others were not."""
         self.writer = asyncio.Lock()
         """Held while a turn is begun: one at a time."""
-        self.last_turn: str | None = None
-        """The turn that was begun last by this handle."""
+        self.own_turns: set[str] = set()
+        """The last turn that was begun by this handle, and those that were given up before they were."""
         self.plugins = dict(plugins)
         self._is_closed = False
 
@@ -155,14 +155,15 @@ class AgentSession:
 
     def begin_in(self, conversation: Conversation) -> Begin | None:
         """How the conversation begins anew with the next turn, if it does."""
-        if self._begin_turn in conversation.turns:
-            self._begin = self._begin_turn = None
+        if not self._begin_turns.isdisjoint(conversation.turns):
+            self._begin, self._begin_turns = None, set()
         return self._begin
 
     def begin_with(self, turn_id: str, conversation: Conversation) -> Begin | None:
         """The same, for the turn that does it. It may not be taken; then it is for the next one."""
         begin = self.begin_in(conversation)
-        self._begin_turn = None if begin is None else turn_id
+        if begin is not None:
+            self._begin_turns.add(turn_id)
         return begin
 
     def has_begun_with(self, turn_id: str) -> None:

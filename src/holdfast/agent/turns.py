@@ -127,7 +127,7 @@ class TurnBuilder:
                 try:
                     return await self._try(fresh=True)
                 except TurnInProgressError as error:
-                    if error.running != session.last_turn:
+                    if error.running not in session.own_turns:
                         raise
                     await self._over(error.running)
 
@@ -149,12 +149,13 @@ class TurnBuilder:
             output=self._output,
         )
         asked = conversation.input
+        session.own_turns.add(turn_id)
         try:
             await session.place.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
         begun = await self._taken(asked)
-        session.last_turn = turn_id
+        session.own_turns = {turn_id}
         return begun
 
     async def _taken(self, asked: str) -> _Begun:

@@ -16,6 +16,7 @@ from holdfast.cli.options import common
 
 _COMMANDS = {
     "run": ("running", "Start a strategy, or go on with a session."),
+    "chat": ("chat", "Talk with a model in a durable session."),
     "answer": ("running", "Answer what a session asks."),
     "cancel": ("running", "End a session."),
     "fork": ("running", "Make a new session from the first records of another."),

@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,12 +15,15 @@ from holdfast.cli.errors import INTERRUPTED, OK
 from holdfast.cli.finding import check_runs_here, opened
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
-from holdfast.cli.telling import show_query, tell
+from holdfast.cli.telling import is_of_chat, show_query, tell
 from holdfast.core.errors import AnswerConflictError, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
 from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast, open_sync
+
+if TYPE_CHECKING:
+    from holdfast.cli.driving import Driven
 
 LOOK_S = 0.2
 """Seconds between looks at a session that goes on by itself: short, so that Ctrl-C is heard, and nobody waits."""
@@ -28,48 +31,76 @@ LOOK_S = 0.2
 _BLOCK = '"""'
 
 
-def ask_all(begin: Callable[[SyncHoldfast], Event]) -> int:
-    """Begin, then ask the person whatever the session and its children ask, until it ends or they leave."""
+def ask_all(begin: Callable[[SyncHoldfast], Event], driven: Driven | None = None) -> int:
+    """Begin, then ask the person whatever the session and its children ask, until it ends or they leave.
+
+    What they ask a model is not asked, where there is one to drive them.
+    """
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
     session_id = ""
     try:
-        with open_sync(settings().url(create=True), minder=Minder()) as hf:
+        opened = driven.sync_engine() if driven else open_sync(settings().url(create=True), minder=Minder())
+        with opened as hf:
             event = begin(hf)
             session_id = event.session_id
-            click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
-            return _converse(hf, session_id, event)
+            with _held(driven):
+                click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
+            event = _converse(hf, session_id, event, driven)
+        return tell_driven(event, driven)
     except (EOFError, KeyboardInterrupt) as left:
+        if driven is not None and driven.calls.has_begun:
+            session_id = driven.session_id  # it has asked already, so it is in the store
         if not session_id:
             raise
+        by_model = " --model …" if driven else ""
         click.echo(
             f"\n\nLeft; session {session_id} waits, and nothing is lost. Go on with\n"
-            f"  holdfast run --resume {session_id}\n"
+            f"  holdfast run --resume {session_id}{by_model}\n"
             f"  holdfast answer {session_id} TEXT"
         )
         return OK if isinstance(left, EOFError) else INTERRUPTED
 
 
-def _converse(hf: SyncHoldfast, session_id: str, event: Event) -> int:
+def tell_driven(event: Event, driven: Driven | None) -> int:
+    """Print an event, and what to do if the model failed; the exit code."""
+    code = tell(event)
+    if driven is None or settings().json:
+        return code
+    if isinstance(event, PausedEvent):
+        click.echo(dim(f"The model goes on with: holdfast run --resume {event.session_id} --model …"))
+    elif code != OK and (hint := driven.calls.hint()):
+        click.echo(f"What to do: {hint}.", err=True)
+    return code
+
+
+def _held(driven: Driven | None) -> contextlib.AbstractContextManager[None]:
+    return driven.calls.held() if driven is not None else contextlib.nullcontext()
+
+
+def _converse(hf: SyncHoldfast, session_id: str, event: Event, driven: Driven | None) -> Event:
     told = ""
     while True:
         match event:
-            case PausedEvent(queries=[query, *others]):
+            case PausedEvent(queries=[query, *others]) if not is_of_chat(query):
                 told = ""
                 more = dim(f"  ({len(others)} more after this)") if others else ""
-                click.echo(show_query(query) + more)
-                _answer(hf, session_id, query)
+                with _held(driven):
+                    click.echo(show_query(query) + more)
+                    _answer(hf, session_id, query)
             case AcceptedEvent():
                 pass
             case RunningEvent(waits_for=kinds):
                 waits = f"Waiting for {', '.join(kinds) or 'the program'} …"
-                if waits != told:
+                if driven is not None and "llm" in kinds:
+                    pass  # what is asked is shown
+                elif waits != told:
                     click.echo(dim(waits))
                     told = waits
                     asyncio.run(_check(session_id))
                 time.sleep(LOOK_S)
             case _:
-                return tell(event)
+                return event
         event = hf.resume(session_id, wait=0)
 
 

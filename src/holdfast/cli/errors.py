@@ -45,10 +45,14 @@ _CODES = {
     "divergence": CONFLICT,
     "package_exists": CONFLICT,
     "strategy_exists": CONFLICT,
+    "session_ended": CONFLICT,
+    "turn_in_progress": CONFLICT,
+    "turn_contended": CONFLICT,
     "unmet_pin": CONFLICT,
     "store_unavailable": UNAVAILABLE,
     "schema_version": UNAVAILABLE,
     "git": UNAVAILABLE,
+    "provider_unavailable": UNAVAILABLE,
     "corrupt_session": ENDED_BADLY,
     "invalid_journal": ENDED_BADLY,
 }
@@ -62,6 +66,7 @@ _NEXT = {
     "no_pending_query": "`holdfast show` says how it stands",
     "invalid_transition": "`holdfast show` says how it ended",
     "query_id_required": "choose one with --query",
+    "not_an_agent": "`holdfast run --resume` goes on with it",
 }
 """What to do next, for kinds of error whose sentence does not say it."""
 

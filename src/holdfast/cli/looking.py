@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.contract import SessionPage, SessionRow
 
 _STATES = ["running", "paused", "completed", "failed", "cancelled", "expired"]
-_KINDS = ["llm", "tool", "human", "timer", "child"]
+_KINDS = ["llm", "tool", "human", "timer", "child", "input"]
 
 
 # --- sessions --------------------------------------------------------------------------------------
@@ -182,7 +182,9 @@ def _print_status(status: dict[str, Any]) -> None:
         offered = [query for query in pending if query.get("kind") not in ("timer", "child")]
         if offered:
             which = f" --query {offered[0]['query_id']}" if len(pending) > 1 else ""
-            click.echo(dim(f"\nAnswer with: holdfast answer {sid}{which} TEXT"))
+            is_chat = offered[0].get("kind") == "input"
+            told = f"Go on with: holdfast chat {sid}" if is_chat else f"Answer with: holdfast answer {sid}{which} TEXT"
+            click.echo(dim(f"\n{told}"))
     for exchange in metrics.get("conversation_history", []):
         click.echo(f"\n{heading(exchange['query_id'])} {dim('asked')}\n{plain(exchange['prompt'])}")
         told = exchange.get("error") or exchange["response"]

@@ -81,6 +81,11 @@ def dim(text: str) -> str:
     return click.style(text, dim=True)
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """A line from a thread that is not the command's own, where click does not know whether colours are wanted."""
+    click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
 def width() -> int:
     """Columns to print on."""
     return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH

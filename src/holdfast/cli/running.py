@@ -20,11 +20,13 @@ from holdfast.cli.finding import (
     find_session,
     opened,
 )
+from holdfast.cli.models import model_options
 from holdfast.cli.options import common, parse_json, project_option, read_stdin, settings
 from holdfast.cli.output import plain
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.cli.driving import Driven
     from holdfast.cli.starting import Language
     from holdfast.core.decide import Given
     from holdfast.core.events import Event
@@ -90,6 +92,7 @@ def is_terminal() -> bool:
 )
 @click.option("--dry-run", is_flag=True, help="Show what it would ask, with scripted answers. Nothing is stored.")
 @click.option("--full", is_flag=True, help="With --dry-run: prompts and answers in full.")
+@model_options("The model that answers what the strategy asks one, such as openai:gpt-5; or URL#MODEL.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Go on with a session instead of a new one.")
 @_wait
 @common()
@@ -109,6 +112,8 @@ def run_command(
     language: Language | None,
     dry_run: bool,
     full: bool,
+    model: str | None,
+    base_url: str | None,
     resume: str | None,
     wait: float | None,
 ) -> int:
@@ -123,14 +128,18 @@ def run_command(
     """
     from holdfast.cli.starting import budget_of_new, ctx_of_new, env_of_new, file_of_new, program_of_new
 
+    if base_url is not None and model is None:
+        raise click.UsageError("--base-url goes with --model", click.get_current_context())
     if (program is None) == (resume is None):
         raise click.UsageError("Give a program to start, or --resume SESSION.", click.get_current_context())
     if resume is not None:
         of_a_new_one = (task, ctx_json, session_id, project, deadline, memory, language)
         if any(each is not None for each in of_a_new_one) or any((budget, trusted, variables, fields, dry_run, full)):
-            why = "with --resume only --wait can be given; the other options belong to a new session"
+            why = "with --resume only --model, --base-url and --wait go; the other options belong to a new session"
             raise click.UsageError(why, click.get_current_context())
-        return _resume(resume, wait)
+        return _resume(resume, wait, model, base_url)
+    if dry_run and model is not None:
+        raise click.UsageError("a dry run asks nobody: leave --model out", click.get_current_context())
     if dry_run and (session_id is not None or wait is not None):
         raise click.UsageError("a dry run makes no session: leave --id and --wait out", click.get_current_context())
     if full and not dry_run:
@@ -152,7 +161,8 @@ def run_command(
             from holdfast.cli.dry_run import show_dry_run
 
             return show_dry_run(found, ctx, limits, is_full=full)
-        return _start(found, wait, ctx=ctx, budget=limits, id=session_id)
+        options: dict[str, Any] = {"ctx": ctx, "budget": limits, "id": session_id}
+        return _start(found, wait, options) if model is None else _start_driven(found, wait, options, model, base_url)
     except HoldfastError as error:
         if error.kind != "invalid_source" or settings().json:
             raise
@@ -161,41 +171,56 @@ def run_command(
         return tell_refused(error, found, file_of_new(program, project))
 
 
-def _start(found: Program, wait: float | None, **options: Any) -> int:
+def _start_driven(found: Program, wait: float | None, options: dict[str, Any], model: str, base_url: str | None) -> int:
+    """Start a session for which a model answers."""
+    from holdfast.cli.driving import Driven
+    from holdfast.core.ids import check_id, new_session_id
+
+    given = options["id"]
+    session_id = check_id(given, "session id") if given is not None else new_session_id()
+    return _start(found, wait, {**options, "id": session_id}, Driven(model, base_url, session_id))
+
+
+def _start(found: Program, wait: float | None, options: dict[str, Any], driven: Driven | None = None) -> int:
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
         find_modules_here()
-        return ask_all(lambda hf: hf.start(found, **options, wait=0))
+        return ask_all(lambda hf: hf.start(found, **options, wait=0), driven)
 
     async def start() -> Event:
-        async with engine(minding=True, create=True) as hf:
+        async with driven.engine() if driven else engine(minding=True, create=True) as hf:
             return await hf.start(found, **options, wait=wait)
 
-    from holdfast.cli.telling import tell
+    from holdfast.cli.asking import tell_driven
 
-    return tell(asyncio.run(start()))
+    return tell_driven(asyncio.run(start()), driven)
 
 
-def _resume(given: str, wait: float | None) -> int:
+def _resume(given: str, wait: float | None, model: str | None = None, base_url: str | None = None) -> int:
     async def find() -> str:
         async with opened() as store:
             return await find_session(store, given)
 
     session_id = asyncio.run(find())
+    driven: Driven | None = None
+    if model is not None:
+        from holdfast.cli.driving import Driven
+
+        driven = Driven(model, base_url, session_id)
     if is_terminal():
         from holdfast.cli.asking import ask_all
 
         find_modules_here()
-        return ask_all(lambda hf: hf.resume(session_id, wait=0))
+        return ask_all(lambda hf: hf.resume(session_id, wait=0), driven)
 
     async def resume() -> Event:
-        async with engine(minding=True) as hf:
+        async with driven.engine() if driven else engine(minding=True) as hf:
             return await _explained(hf, await hf.resume(session_id, wait=wait))
 
-    from holdfast.cli.telling import tell
+    from holdfast.cli.asking import tell_driven
 
-    return tell(asyncio.run(resume()))
+    return tell_driven(asyncio.run(resume()), driven)
 
 
 # --- answer ----------------------------------------------------------------------------------------

@@ -46,7 +46,9 @@ def _tell(event: Event) -> None:
             for query in queries:
                 click.echo(show_query(query) + "\n")
             which = f" --query {queries[0].id}" if len(queries) > 1 else ""
-            click.echo(dim(f"Answer with: holdfast answer {sid}{which} TEXT"))
+            is_chat = is_of_chat(queries[0])
+            told = f"Go on with: holdfast chat {sid}" if is_chat else f"Answer with: holdfast answer {sid}{which} TEXT"
+            click.echo(dim(told))
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
@@ -67,6 +69,11 @@ def _tell(event: Event) -> None:
             assert_never(event)
 
 
+def is_of_chat(query: Query) -> bool:
+    """Whether a query is that of an agent for its next input, or for its model's reply: `chat` knows how to answer."""
+    return isinstance(query, InputQuery) or (isinstance(query, LlmQuery) and query.iteration is not None)
+
+
 def show_error(error: str) -> str:
     """Why a strategy failed: what was wrong on the first line, and below it where, if that is told."""
     first, _, trace = plain(error).partition("\n")
@@ -78,6 +85,8 @@ def show_query(query: Query) -> str:
     """A query in full."""
     head = f"{heading(query.id)} {dim(kind_of(query))}"
     match query:
+        case LlmQuery(iteration=int() as number):
+            return f"{head} the model's reply, number {number} of the turn"
         case LlmQuery(prompt=prompt, system=system):
             lines = [f"{dim('system:')} {plain(system)}"] if system else []
             return "\n".join([head, *lines, plain(prompt)])

@@ -162,12 +162,26 @@ class Asking:
 
         `options` are for all of them; what an item says itself goes before.
         """
-        queries = [_question(item, options, number) for number, item in enumerate(items, 1)]
+        queries = _questions(items, options, "llm_batch")
         if not queries:
             done: asyncio.Future[list[Any]] = self._run.loop.create_future()
             done.set_result([])
             return done
         return asyncio.gather(*(self._run.ask(query) for query in queries))
+
+    async def llm_each(self, items: Sequence[Item], **options: Json) -> list[Any]:
+        """As `llm_batch`, but a question that failed has the answer None, and the log says why; the others go on.
+
+        If all of them failed, or could not be asked, the first failure is raised.
+        """
+        queries = _questions(items, options, "llm_each")
+        answers = await asyncio.gather(*map(self._run.ask, queries), return_exceptions=True)
+        failures = {number: each for number, each in enumerate(answers, 1) if isinstance(each, QueryFailedError)}
+        if failures and len(failures) == len(queries):
+            raise failures[1]
+        for number, failure in failures.items():
+            self._warn(f"llm_each: item {number} failed: {failure}")
+        return [None if isinstance(each, QueryFailedError) else each for each in answers]
 
     async def parallel(
         self,
@@ -286,12 +300,16 @@ class _Answers:
             del self.kept[next(iter(self.kept))]
 
 
-def _question(item: Item, shared: Mapping[str, Json], number: int) -> LlmQuery:
+def _questions(items: Sequence[Item], shared: Mapping[str, Json], what: str) -> list[LlmQuery]:
+    return [_question(item, shared, f"{what}: item {number}") for number, item in enumerate(items, 1)]
+
+
+def _question(item: Item, shared: Mapping[str, Json], what: str) -> LlmQuery:
     if not isinstance(item, str | Mapping):
-        raise TypeError(f"llm_batch: item {number} must be a prompt or a dict with one, got {type(item).__name__}")
+        raise TypeError(f"{what} must be a prompt or a dict with one, got {type(item).__name__}")
     given = {**shared, **({"prompt": item} if isinstance(item, str) else item)}
     if "prompt" not in given:
-        raise TypeError(f"llm_batch: item {number} has no 'prompt'")
+        raise TypeError(f"{what} has no 'prompt'")
     known = {name: given.pop(name) for name in LlmQuery.__struct_fields__ if name in given and name != "options"}
     return LlmQuery(**known, options={**given.pop("options", {}), **given})
 

@@ -87,6 +87,7 @@ class Context(Asking):
     # --- reading what models write -----------------------------------------------------------------
 
     json_extract = staticmethod(reading.json_extract)
+    list_items = staticmethod(reading.list_items)
     match_enum = staticmethod(reading.match_enum)
     match_bool = staticmethod(reading.match_bool)
     parse_score = staticmethod(reading.parse_score)

@@ -207,7 +207,9 @@ class NativeInstance:
         if len(waiting) == 1:
             return "all"
         joints = {_joint(target) for target in waiting}
-        return "all_or_failure" if len(joints) == 1 and None not in joints else "first"
+        if len(joints) != 1 or None in joints:
+            return "first"
+        return "all" if _takes_failures(joints.pop()) else "all_or_failure"
 
     # --- the strategy's side ---------------------------------------------------------------------
 
@@ -245,6 +247,13 @@ def _joint(target: QueryFuture | Timer) -> object | None:
     joints = {callback for callback, _ in callbacks}
     only = joints.pop() if len(joints) == 1 else None
     return only if getattr(only, "__qualname__", "") == "gather.<locals>._done_callback" else None
+
+
+def _takes_failures(joint: object) -> bool:
+    """Whether a `gather` gives failures as values, and so waits for all answers whatever they are."""
+    code, cells = getattr(joint, "__code__", None), getattr(joint, "__closure__", None)
+    held = dict(zip(code.co_freevars, cells, strict=True)) if code and cells else {}
+    return "return_exceptions" in held and bool(held["return_exceptions"].cell_contents)
 
 
 def _is_fixed(query: Query) -> bool:

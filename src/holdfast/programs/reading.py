@@ -1,4 +1,4 @@
-"""Reading what models write: JSON, names, verdicts and numbers in prose; counting votes, cutting texts, settings.
+"""Reading what models write: JSON, lists, names, verdicts and numbers in prose; votes, pieces of texts, settings.
 
 Pure functions, the same as the `alc.*` ones of Lua. They also run on the host, on texts and values of sandboxed
 programs: so each takes time in proportion to what it is given, or refuses what would take longer, and none recurses.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -27,6 +27,9 @@ text, or in a fence, may have more."""
 
 MAX_JSON_DEPTH: Final = 128
 """Levels of JSON inside each other, as in Lua: what is read can be kept and written again."""
+
+MAX_LISTED: Final = 100_000
+"""Entries of a list that are given: ten times as many as can be asked about in one pause."""
 
 MAX_SEARCHED_CHARS: Final = 100_000_000
 """Characters that `match_enum` looks through for candidates, the text once for each of them: half a second."""
@@ -55,6 +58,7 @@ MAX_SETTINGS: Final = 10_000
 """Keys that `tuning` merges, at all levels together: a table may be in another one many times over, or in itself."""
 
 _BLANKS: Final = " \t\n\r\v\f"
+_ENTRY: Final = re.compile(r"^[ \t]*(?:[0-9]+[.)]|[-*•])[ \t]([^\n]*)", re.MULTILINE)
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]*)?")
 _NUMERAL: Final = re.compile(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*")
 _DIGITS: Final = re.compile(r"[0-9]+")
@@ -76,11 +80,15 @@ def json_extract(text: str) -> Any:
     past 64 bits are read as floats.
     """
     _check_text(text, "json_extract")
+    return _extracted(text, "json_extract")
+
+
+def _extracted(text: str, function: str) -> dict[str, Any] | list[Any] | None:
     for whole in (text, _fenced(text, "```json"), _fenced(text, "```")):
         if whole is not None and (value := _table(whole)) is not None:
             return value
     for opening, closing in ("{}", "[]"):
-        for part in _balanced(text, opening, closing):
+        for part in _balanced(text, opening, closing, function):
             if (value := _table(part)) is not None:
                 return value
     return None
@@ -93,11 +101,11 @@ def _fenced(text: str, mark: str) -> str | None:
     return text[opened + len(mark) : closed] if closed >= 0 else None
 
 
-def _balanced(text: str, opening: str, closing: str) -> Iterator[str]:
+def _balanced(text: str, opening: str, closing: str, function: str) -> Iterator[str]:
     """The balanced parts of a text, from left to right, those inside others left out."""
     if text.count(opening) + text.count(closing) > MAX_BRACKETS:
         raise ValueError(
-            f"json_extract: text has more than {MAX_BRACKETS} '{opening}' and '{closing}'; cut it to where the JSON is"
+            f"{function}: text has more than {MAX_BRACKETS} '{opening}' and '{closing}'; cut it to where the JSON is"
         )
     waiting, begins, ends = array("q"), array("q"), array("q")
     for found in re.finditer(f"[{re.escape(opening + closing)}]", text):
@@ -138,6 +146,37 @@ def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
             return True
         level = inner
     return False
+
+
+# --- lists --------------------------------------------------------------------------------------------------------
+
+
+def list_items(text: str, most: int | None = None) -> list[str]:
+    """The entries of a list that a model wrote, without blanks at their ends, each once, at most `most` of them.
+
+    They are the lines with a number (`1.` or `1)`), a dash, a star or a bullet in front; if there are none, the texts
+    of the first JSON array. A text with neither has no entries.
+    """
+    _check_text(text, "list_items")
+    if most is not None:
+        _check_count(most, "list_items: most")
+    entries = _distinct((found[1] for found in _ENTRY.finditer(text)), most)
+    if entries or most == 0:
+        return entries
+    listed = _extracted(text, "list_items")
+    return _distinct((item for item in listed if isinstance(item, str)), most) if isinstance(listed, list) else []
+
+
+def _distinct(texts: Iterable[str], most: int | None) -> list[str]:
+    kept: dict[str, None] = {}
+    for text in texts:
+        if len(kept) == most:
+            break
+        if entry := text.strip(_BLANKS):
+            kept[entry] = None
+        if len(kept) > MAX_LISTED:
+            raise ValueError(f"list_items: text has more than {MAX_LISTED} entries; say how many you want at most")
+    return list(kept)
 
 
 # --- names, verdicts, numbers -------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,13 @@ from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.seams import Seam
 
-from .world import Points, World, session_of
+from .world import Points, World, read_ledger, session_of
 
 PATIENCE = 20.0
 """Seconds after which a process that has not got on says so, and fails."""
+
+EVERY_S = 0.05
+"""Seconds between the turns of a race."""
 
 TURN = "turn-1"
 
@@ -96,15 +98,21 @@ class Client:
 
         return sink
 
-    async def race(self, at: float, every: float) -> None:
-        """Take a turn in one session after the other, each at its time, whatever the others do."""
+    async def race(self, racers: Sequence[str]) -> None:
+        """When all are ready, take a turn in one session after the other, whatever the others do."""
         async with asyncio.timeout(PATIENCE), self._runtime() as runtime:
+            self._world.ledger.note("ready", "", name=self._job.name)
+            while True:
+                ready = {line["name"] for line in read_ledger(self._job.directory) if line["what"] == "ready"}
+                if ready.issuperset(racers):
+                    break
+                await asyncio.sleep(0.001)
             await asyncio.gather(
-                *(self._enter(runtime, session, at + every * n) for n, session in enumerate(self._job.inputs))
+                *(self._enter(runtime, session, number * EVERY_S) for number, session in enumerate(self._job.inputs))
             )
 
-    async def _enter(self, runtime: Runtime, session: str, at: float) -> None:
-        await asyncio.sleep(max(0.0, at - time.time()))
+    async def _enter(self, runtime: Runtime, session: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         try:
             await self._take(runtime, session)
         except HoldfastError as error:
@@ -124,8 +132,8 @@ def client_job(job: Job) -> None:
     _run(job, Client(job).run())
 
 
-def race_job(job: Job, at: float, every: float) -> None:
-    _run(job, Client(job).race(at, every))
+def race_job(job: Job, racers: Sequence[str]) -> None:
+    _run(job, Client(job).race(racers))
 
 
 def _run(job: Job, work: Coroutine[Any, Any, None]) -> None:

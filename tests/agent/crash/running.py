@@ -9,6 +9,7 @@ import asyncio
 import multiprocessing
 import multiprocessing.connection
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,7 @@ from holdfast.testing.servers import fresh_database
 from .child import PATIENCE, TURN, Job, client_job
 from .world import USAGE, read_ledger
 
-AT_ONCE = 6
+AT_ONCE = 8
 """Runs under way at the same time."""
 
 T = TypeVar("T")
@@ -62,9 +63,23 @@ def run_process(work: Callable[..., None], job: Job, *arguments: Any) -> int:
 
 
 def killed(job: Job) -> None:
-    """Run a job that dies where it should."""
+    """Run a job that dies where it is to."""
     code = run_process(client_job, job)
     assert code == -signal.SIGKILL, f"{job.name} ended with {code}, {list(job.deadly)} not reached {_errors(job)}"
+
+
+def killed_soon(job: Job, after_s: float) -> None:
+    """Run a job, and kill it so many seconds after it has begun; it may have ended by then."""
+    with _one_at_a_time:
+        process = _forks.Process(target=client_job, args=(job,))
+        process.start()
+    while process.exitcode is None and not job.trace.exists():
+        time.sleep(0.001)
+    time.sleep(after_s)
+    with _one_at_a_time:
+        process.kill()
+        process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), _errors(job)
 
 
 def finished(job: Job) -> None:
@@ -147,6 +162,17 @@ class Found:
             "calls": sum(line["call"] == call for line in self.lines("called")),
             "effects": sum(line["call"] == call for line in self.lines("done")),
             "told": content["code"] if isinstance(content, dict) else content,
+        }
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """How it ended: what the turn came to, what still waits beside the next input, and what is counted."""
+        pending = [each.query for each in self.session.pending.values()]
+        return {
+            "outcome": msgspec.to_builtins(self.result.outcome)["type"],
+            "pending": sum(not isinstance(query, InputQuery) for query in pending),
+            "turns": len(self.conversation.turns),
+            "counted": self.result.usage.calls,
         }
 
     @property

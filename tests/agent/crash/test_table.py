@@ -16,6 +16,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,29 +57,36 @@ class Row:
         count: int = self.rulings[recovery]["effects"]
         return count
 
-    def run(self, make: MakeJob, *, patient: bool) -> list[str]:
-        """Kill a process there, let another one go on, and compare."""
-        run = f"{self.name}-{'patient' if patient else 'eager'}"
-        first = make(run, INPUTS)
-        first = successor(first, "first", deadly=[Seam(session, self.seam, self.number) for session in INPUTS])
+    def run(self, make: MakeJob, *, patient: bool, beside: str | None = None) -> list[str]:
+        """Kill a process there, let another one go on, and compare.
+
+        With `beside`, it is killed at that seam, which is reached while the sessions stay at this one.
+        """
+        run = "-".join((self.name, "patient" if patient else "eager", *(beside or "").split()))
+        deadly = [Seam(session, self.seam, self.number) for session in INPUTS]
+        if beside is not None:
+            deadly += [Seam(session, beside, 1) for session in INPUTS]
+        first = replace(make(run, INPUTS), deadly=deadly)
         killed(first)
         finished(successor(first, patient=patient, retries=True))
         broken = []
         for recovery, found in find(first).items():
             broken += [f"{run}, {recovery}: {sentence}" for sentence in broken_laws(found, [recovery])]
-            came_to = {"model": found.model_calls, recovery: found.executions()}
+            came_to = {"model": found.model_calls, recovery: found.executions(), "end": found.end}
             ruled = {key: self.rulings[key] for key in came_to}
             if came_to != ruled:
-                broken.append(f"{run}, {recovery}: it came to {came_to}, and the table says {ruled}")
+                where = self.rulings["what"]
+                broken.append(f"{run} ({where}), {recovery}: it came to {came_to}, and the table says {ruled}")
         return broken
 
 
 def table() -> list[Row]:
     counts: Counter[str] = Counter()
     rows = []
-    for row in json.loads(TABLE.read_text())["rows"]:
+    data = json.loads(TABLE.read_text())
+    for row in data["rows"]:
         counts[row["seam"]] += 1
-        rows.append(Row(row["seam"], counts[row["seam"]], row))
+        rows.append(Row(row["seam"], counts[row["seam"]], {**row, "end": data["end"]}))
     return rows
 
 
@@ -143,6 +151,13 @@ def test_a_turn_killed_somewhere_on_postgresql_comes_to_what_the_table_says(on_p
     rows = [(row, chance.randrange(EAGER_SHARE) != 0) for row in chance.sample(table(), POSTGRES_ROWS)]
     broken = run_rows(rows, on_postgres)
     assert not broken, f"HOLDFAST_SEED={seed}\n" + "\n".join(broken)
+
+
+def test_a_turn_whose_owner_is_killed_while_it_holds_on_to_it_comes_to_the_same(make_job: MakeJob) -> None:
+    rulings = {row.seam: row for row in table() if row.seam.startswith("tool ")}
+    runs = [(rulings[held], renewal) for held in rulings for renewal in ("before renew", "after renew")]
+    broken = at_once(lambda run: run[0].run(make_job, patient=True, beside=run[1]), runs)
+    assert not any(broken), "\n".join(sentence for each in broken for sentence in each)
 
 
 @soak

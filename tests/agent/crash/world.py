@@ -23,8 +23,8 @@ from holdfast.testing import ScriptedProvider, reply, stream, tool_call
 from holdfast.testing.provider import Reply
 from holdfast.testing.seams import Seam, Seams
 
-LEASE_MS = 400
-"""Milliseconds an owner holds a session: long enough for a machine under load, short enough to wait for."""
+LEASE_MS = 1_000
+"""Milliseconds an owner holds a session: longer than a machine under load stalls, short enough to wait for."""
 
 RECOVERIES = ("never", "safe", "idempotent", "confirm")
 """What tools want done about a call whose outcome is unknown; also their names, and those of the sessions that call

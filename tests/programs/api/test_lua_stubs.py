@@ -9,7 +9,9 @@ from holdfast.programs.api.lua_stubs import lua_type, render_stubs
 from holdfast.programs.api.spelling import lua_name
 from holdfast.programs.lua.vm import new_runtime
 
-BUILT_IN = {"string", "number", "integer", "boolean", "any", "nil", "table", "function", "fun", "userdata", "null"}
+BUILT_IN = {
+    *("string", "number", "integer", "boolean", "false", "any", "nil", "table", "function", "fun", "userdata", "null")
+}
 
 
 def test_the_stubs_are_valid_lua() -> None:

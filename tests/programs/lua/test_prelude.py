@@ -304,7 +304,7 @@ def test_the_functions_are_all_there() -> None:
     names = """
         cache cache_info cache_clear ground specify llm_safe llm_json budget_check parallel pipe
         match_enum match_bool chunk parse_score parse_number json_extract json_encode json_decode
-        vote fingerprint map reduce filter tuning hash fmt log_fmt
+        list_items vote fingerprint map reduce filter tuning hash fmt log_fmt
     """
     missing = call(
         "alc.filter(ctx.names, function(name) return type(alc[name]) ~= 'function' end)", names=names.split()

@@ -259,13 +259,13 @@ async def test_what_models_write_is_read() -> None:
             json_extract("so: [1, 2]"), match_enum("a wish", ["Bug", "Wish"]), match_bool("lgtm"), parse_score("8/10"),
             parse_number("tax: 12.5"), parse_number("n=7", r"n=(\\d+)"), parse_number("none"),
             vote(["a ", "b", "a"]), chunk("abcde", mode="chars", size=2), fingerprint("A b") == fingerprint("a  B"),
-            tuning({"n": 1, "m": {"x": 1, "y": 2}}, {"n": 2, "m": {"y": 3}, "z": 1}),
+            tuning({"n": 1, "m": {"x": 1, "y": 2}}, {"n": 2, "m": {"y": 3}, "z": 1}), list_items("- a\\n- b", most=1),
         ]
     """
     assert await run(source) == [
         *([1, 2], "Wish", True, 8, 12.5, 7, None),
         {"winner": "a", "count": 2, "total": 3},
-        *(["ab", "cd", "e"], True, {"n": 2, "m": {"x": 1, "y": 3}}),
+        *(["ab", "cd", "e"], True, {"n": 2, "m": {"x": 1, "y": 3}}, ["a"]),
     ]
 
 

@@ -96,10 +96,7 @@ def test_candidates_that_fail_or_are_empty_are_left_out() -> None:
     run = rehearse("best_of_n", {"task": TASK}, said)
     assert [each["answer"] for each in run.result["scored"]] == ["twelve"]
     assert len(run.calls) == 5
-    assert run.logs == [
-        "best_of_n: a question of the role 'candidate' failed: overloaded",
-        "best_of_n: a question of the role 'candidate' failed: late",
-    ]
+    assert run.logs == ["llm_each: item 1 failed: overloaded", "llm_each: item 4 failed: late"]
 
 
 def test_without_any_text_nothing_is_verified() -> None:
@@ -111,13 +108,14 @@ def test_without_any_text_nothing_is_verified() -> None:
 def test_without_any_score_the_candidate_written_most_often_wins() -> None:
     run = rehearse("best_of_n", {"task": TASK}, by_role(candidate=["a", "b", "b", "c"], verify=FAILED))
     assert (run.result["score"], run.result["result"]) == (None, "b")
+    assert run.logs == ["best_of_n: no candidate could be verified: overloaded"]
 
 
 def test_if_all_candidates_fail_that_is_the_end() -> None:
     run = rehearse("best_of_n", {"task": TASK}, by_role(candidate=FAILED))
     assert len(run.calls) == 4
     assert run.error is not None
-    assert run.error.startswith("RuntimeError: best_of_n: all 4 candidates failed: overloaded")
+    assert run.error.startswith("RuntimeError: overloaded (best_of_n.py:")
 
 
 async def test_the_best_score_and_the_number_of_candidates_are_recorded() -> None:

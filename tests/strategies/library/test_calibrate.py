@@ -108,7 +108,7 @@ def test_samples_that_fail_or_are_empty_do_not_vote() -> None:
     run = rehearse("calibrate", {"task": TASK}, by_role(answer=UNSURE, sample=said))
     assert run.result["votes"] == {"winner": "12", "count": 2, "total": 2}
     assert run.result["result"] == "12"
-    assert run.logs == ["calibrate: a sample failed: overloaded", "calibrate: a sample failed: late"]
+    assert run.logs == ["llm_each: item 1 failed: overloaded", "llm_each: item 4 failed: late"]
 
 
 def test_an_empty_panel_leaves_the_first_answer() -> None:
@@ -120,7 +120,7 @@ def test_an_empty_panel_leaves_the_first_answer() -> None:
 def test_a_panel_that_fails_leaves_the_first_answer_and_says_so() -> None:
     run = rehearse("calibrate", {"task": TASK, "samples": 2}, by_role(answer=UNSURE, sample=FAILED))
     assert run.result["result"] == "7"
-    assert run.result["escalation_failed"] == "all 2 samples failed: overloaded"
+    assert run.result["escalation_failed"] == "overloaded"
 
 
 async def test_a_budget_too_small_for_the_panel_leaves_the_first_answer() -> None:

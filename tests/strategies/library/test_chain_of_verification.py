@@ -93,7 +93,7 @@ def test_lost_and_empty_answers_are_left_out() -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(draft=DRAFT, plan=plan(4), verify=answers, answer=FINAL))
     assert [check["answer"] for check in run.result["checks"]] == ["London.", "In 1815."]
     assert "Question number 2?" not in run.prompts[-1]
-    assert run.logs == ["chain_of_verification: 2 of 4 have no answer"]
+    assert run.logs == ["llm_each: item 2 failed: away", "chain_of_verification: 2 of 4 have no answer"]
     assert run.result["result"] == FINAL
 
 

@@ -97,13 +97,13 @@ def test_a_judgement_that_fails_is_left_out_of_the_score() -> None:
     run = rehearse("fact_score", {"task": TEXT}, by_role(split=FACTS, judge=["Yes", FAILED, "No"]))
     assert [each["supported"] for each in run.result["judged"]] == [True, None, False]
     assert run.result["result"] == {"score": 0.5, "supported": 1, "total": 2}
-    assert run.logs == ["fact_score: a judgement failed: overloaded"]
+    assert run.logs == ["llm_each: item 2 failed: overloaded"]
 
 
 def test_if_all_judgements_fail_that_is_the_end() -> None:
     run = rehearse("fact_score", {"task": TEXT}, by_role(split=FACTS, judge=FAILED))
     assert run.error is not None
-    assert run.error.startswith("RuntimeError: fact_score: all 3 judgements failed: overloaded")
+    assert run.error.startswith("RuntimeError: overloaded (fact_score.py:")
 
 
 def test_an_empty_text_has_no_score() -> None:

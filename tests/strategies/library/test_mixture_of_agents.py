@@ -65,19 +65,20 @@ def test_proposers_that_fail_or_say_nothing_are_left_out_of_their_layer() -> Non
     run = rehearse("mixture_of_agents", {"task": TASK}, by_role(propose=said, aggregate="a"))
     assert run.result["proposals"] == [["south"], ["east", "west"]]
     assert "Proposal 1:\nsouth\n\nImprove on them" in run.prompts[3]
-    assert run.logs == [
-        "mixture_of_agents: a proposer failed: overloaded",
-        "mixture_of_agents: a proposer failed: late",
-    ]
+    assert run.logs == ["llm_each: item 1 failed: overloaded", "llm_each: item 2 failed: late"]
 
 
-@pytest.mark.parametrize("nothing", ["", FAILED])
-def test_a_layer_that_comes_to_nothing_leaves_the_one_before(nothing: str | Failure) -> None:
+@pytest.mark.parametrize(
+    ("nothing", "logs"),
+    [("", []), (FAILED, ["mixture_of_agents: the layer failed, the one before it stands: overloaded"])],
+)
+def test_a_layer_that_comes_to_nothing_leaves_the_one_before(nothing: str | Failure, logs: list[str]) -> None:
     said = ["north", "south", nothing, nothing]
     run = rehearse("mixture_of_agents", {"task": TASK, "proposers": 2}, by_role(propose=said, aggregate="a"))
     assert run.result["proposals"] == [["north", "south"], []]
     assert "Proposal 1:\nnorth\n\nProposal 2:\nsouth\n\nMake one answer" in run.prompts[4]
     assert run.result["result"] == "a"
+    assert run.logs == logs
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", FAILED, Failure("late", "timeout")])
@@ -97,7 +98,7 @@ def test_if_the_whole_first_layer_fails_that_is_the_end() -> None:
     run = rehearse("mixture_of_agents", {"task": TASK}, by_role(propose=FAILED))
     assert len(run.calls) == 3
     assert run.error is not None
-    assert run.error.startswith("RuntimeError: mixture_of_agents: all 3 proposers failed: overloaded")
+    assert run.error.startswith("RuntimeError: overloaded (mixture_of_agents.py:")
 
 
 async def test_the_number_of_proposals_is_recorded() -> None:

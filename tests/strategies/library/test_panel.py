@@ -71,7 +71,7 @@ def test_roles_that_cannot_be_read_are_replaced_by_stock_ones(plan: object) -> N
 
 @pytest.mark.parametrize(
     ("nothing", "logs"),
-    [(Failure("away"), ["panel: 1 of 2 did not speak in round 2"]), ("", []), (" \n", [])],
+    [(Failure("away"), ["llm_each: item 1 failed: away"]), ("", []), (" \n", [])],
 )
 def test_a_voice_that_falls_silent_is_heard_with_what_it_said_before(nothing: object, logs: list[str]) -> None:
     said = by_role(debate=["cook one", "guest one", nothing, "guest two"], answer="We move.")
@@ -94,6 +94,7 @@ def test_a_later_round_that_fails_ends_the_debate_and_keeps_the_positions() -> N
     run = rehearse(NAME, {"task": TASK, "roles": ROLES, "rounds": 4}, said)
     assert asked(run) == [["debate"] * 2, ["debate"] * 2, ["answer"]]
     assert [each["position"] for each in run.result["positions"]] == ["cook one", "guest one"]
+    assert run.logs == ["panel: nobody spoke in round 2, which ends the debate: away"]
 
 
 def test_fails_when_nobody_speaks_in_the_first_round() -> None:

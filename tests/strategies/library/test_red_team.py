@@ -89,7 +89,7 @@ def test_attacks_that_fail_or_say_nothing_are_left_out() -> None:
     run = rehearse("red_team", ctx, by_role(attack=said, revise="Twelve."))
     assert [each["angle"] for each in run.result["attacks"]] == ["c"]
     assert run.result["result"] == "Twelve."
-    assert run.logs == ["red_team: the attack on a failed: overloaded", "red_team: the attack on d failed: late"]
+    assert run.logs == ["llm_each: item 1 failed: overloaded", "llm_each: item 4 failed: late"]
 
 
 def test_attacks_that_all_say_nothing_leave_the_draft() -> None:
@@ -108,7 +108,7 @@ def test_a_rewrite_that_comes_to_nothing_leaves_the_draft(nothing: str | Failure
 def test_if_all_attacks_fail_that_is_the_end() -> None:
     run = rehearse("red_team", {"task": TASK, "target": "Seven."}, by_role(attack=FAILED))
     assert run.error is not None
-    assert run.error.startswith("RuntimeError: red_team: all 4 attacks failed: overloaded")
+    assert run.error.startswith("RuntimeError: overloaded (red_team.py:")
 
 
 def test_a_draft_that_fails_ends_it() -> None:

@@ -88,7 +88,7 @@ def test_lost_samples_do_not_lose_the_others() -> None:
     run = rehearse(NAME, {"task": TASK}, said)
     assert run.result["result"] == "12"
     assert len(run.result["paths"]) == 3
-    assert run.logs == ["self_consistency: 2 of 5 samples failed"]
+    assert run.logs == ["llm_each: item 1 failed: away", "llm_each: item 3 failed: late"]
 
 
 def test_fails_when_every_sample_does() -> None:

@@ -81,7 +81,7 @@ def test_without_a_skeleton_the_task_is_asked_directly(planned: str) -> None:
 def test_a_point_that_is_lost_keeps_its_title(nothing: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=skeleton(3), write=["One.", nothing, "Three."]))
     assert run.result["result"] == "1. Point 1\nOne.\n\n2. Point 2\n\n3. Point 3\nThree."
-    assert run.logs == ["skeleton_of_thought: 1 of 3 points were not written out"]
+    assert run.logs[-1] == "skeleton_of_thought: 1 of 3 points were not written out"
 
 
 def test_fails_when_every_point_does() -> None:

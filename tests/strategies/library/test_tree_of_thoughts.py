@@ -161,6 +161,10 @@ def test_a_later_level_whose_ratings_all_fail_ends_the_search() -> None:
     run = rehearse(NAME, {"task": TASK, "branching": 1}, said)
     assert asked(run) == [["propose"], ["judge"], ["propose"], ["judge"], ["answer"]]
     assert run.result["steps_taken"] == ["a"]
+    assert run.logs == [
+        "tree_of_thoughts: all questions of a level failed: away",
+        "tree_of_thoughts: there are no steps at level 2; the search ends before it",
+    ]
 
 
 def test_lost_proposals_and_ratings_do_not_lose_the_others() -> None:

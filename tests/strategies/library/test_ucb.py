@@ -137,6 +137,14 @@ def test_a_later_attempt_that_fails_counts_against_its_approach() -> None:
     assert run.result["result"] == "Cake!"
 
 
+def test_attempts_that_could_not_be_judged_are_worth_little() -> None:
+    said = by_role(plan=PLAN, attempt=["a", "b", "c", "d", "e"], judge=[Failure("away")] * 4 + ["SCORE: 2"])
+    run = rehearse(NAME, {"task": TASK, "pulls": 5}, said)
+    assert [each["mean"] for each in run.result["approaches"]] == [1.5, 1, 1, 1]
+    assert run.result["result"] == "e"
+    assert run.logs == ["ucb: nothing could be judged: away"]
+
+
 def test_of_equal_attempts_the_first_is_the_result() -> None:
     said = by_role(plan=PLAN, attempt=["a", "b", "c", "d"], judge="SCORE: 7")
     assert rehearse(NAME, {"task": TASK, "pulls": 4}, said).result["result"] == "a"

@@ -9,6 +9,7 @@ _OPTS = may("opts", "LlmOptions", "How to ask.", python="options")
 _OPTIONS_PASSED_ON = may(
     "opts", "LlmOptions", "How to ask. What is not known here is passed on to the host.", python="options"
 )
+_FOR_EVERY = may("options", "LlmOptions", "For every question; what an item says itself goes before.")
 _TIMEOUT = may(
     "timeout_ms", "integer", "How long to wait, in milliseconds; then it is a failure with the code `timeout`."
 )
@@ -54,8 +55,32 @@ QUESTIONS = (
         ),
         waits="host",
         python="llm_batch(items: Sequence[str | dict[str, Any]], **options: Any) -> list[str]",
-        python_parameters=(may("options", "LlmOptions", "For every question; what an item says itself goes before."),),
+        python_parameters=(_FOR_EVERY,),
         notes={"python": "An item may be the prompt alone."},
+    ),
+    Function(
+        "llm_each",
+        "As `{llm_batch}`, but one failure does not lose the others: a question that failed has the answer"
+        " {`false`|`None`}, and the log says why. It waits for all of them. If all failed, or did not fit into the"
+        " budget, the first error is raised.",
+        (need("items", "LlmItem[]", "The questions; none are no answers."),),
+        (
+            Result(
+                "(string|false)[]",
+                "The answers, in the order of the questions; {`false`|`None`} for one that failed.",
+            ),
+        ),
+        Example(
+            'alc.llm_each({{prompt = "One."}, {prompt = "Two.", system = "Be brief."}})',
+            python='llm_each(["One.", {"prompt": "Two.", "system": "Be brief."}], max_tokens=50)',
+        ),
+        waits="host",
+        python="llm_each(items: Sequence[str | dict[str, Any]], **options: Any) -> list[str | None]",
+        python_parameters=(_FOR_EVERY,),
+        notes={
+            "lua": "It is `false` and not nil, so that the array has no holes.",
+            "python": "An item may be the prompt alone.",
+        },
     ),
     Function(
         "ask",

@@ -42,6 +42,19 @@ READING = (
         python="json_extract(text: str) -> Any",
     ),
     Function(
+        "list_items",
+        "The entries of a list in what a model wrote: the lines with a number, a dash, a star or a bullet in front; if"
+        " there are none, the texts of the array that `{json_extract}` finds. Without blanks at their ends, each once.",
+        (_TEXT, may("most", "integer", "How many to give at most; all if absent.")),
+        (Result("string[]", "Empty if there is no list."),),
+        Example(
+            r'alc.list_items("Buy:\n1. tea\n2. milk\n3. bread", 2)',
+            '["tea", "milk"]',
+            r'list_items("Buy:\n1. tea\n2. milk\n3. bread", 2)',
+        ),
+        python="list_items(text: str, most: int | None = None) -> list[str]",
+    ),
+    Function(
         "match_enum",
         "Which of some words is meant. Of those that occur in the text, in any case, the one that occurs last; if none"
         " does, the one that a word of the text is most like.",

@@ -165,7 +165,7 @@ LAYER0 = Group(
     ),
     notes={
         "python": "A plain call asks one thing and waits for the answer. To ask several things at once there are"
-        " `{llm_batch}` and `{parallel}`; and the names with `_async`, which give awaitables:"
+        " `{llm_batch}`, `{llm_each}` and `{parallel}`; and the names with `_async`, which give awaitables:"
         ' `await asyncio.gather(llm_async("a"), ask_async("b"))` is one pause with two questions.',
         "native": "Every question is an awaitable, which `asyncio.gather` takes as well.",
     },

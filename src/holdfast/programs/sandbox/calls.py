@@ -133,13 +133,19 @@ class Host:
         return Wait([_typed(query, "llm")])
 
     def llm_batch(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> Give | Wait:
+        return self._several(items, options, "llm_batch")
+
+    def llm_each(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> Give | Wait:
+        return self._several(items, options, "llm_each")
+
+    def _several(self, items: object, options: Mapping[str, Json], what: str) -> Give | Wait:
         if not isinstance(items, list | tuple):
-            raise TypeError(f"llm_batch: items must be a list of prompts or dicts, got {type(items).__name__}")
+            raise TypeError(f"{what}: items must be a list of prompts or dicts, got {type(items).__name__}")
         queries: list[Query] = []
         for number, item in enumerate(items, 1):
             given = {"prompt": item} if isinstance(item, str) else item
             if not isinstance(given, dict) or not isinstance(given.get("prompt"), str):
-                raise TypeError(f"llm_batch: item {number} must be a prompt, or a dict with the key 'prompt'")
+                raise TypeError(f"{what}: item {number} must be a prompt, or a dict with the key 'prompt'")
             queries += self.llm(**{**options, **given}).queries
         return Wait(queries) if queries else Give([])
 
@@ -278,21 +284,27 @@ def _with_host(function: Callable[..., Any]) -> inspect.Signature:
     return own.replace(parameters=[host, *parameters])
 
 
-OF_MODELS = frozenset(["llm", "llm_batch", "ground", "specify"])
+OF_MODELS = frozenset(["llm", "llm_batch", "llm_each", "ground", "specify"])
 """Functions whose answers are texts."""
+
+TO_THE_LAST = frozenset(["llm_each", "fork"])
+"""Functions that go on waiting after a failure."""
 
 AWAITABLE = "_async"
 """What the names of functions end with whose calls are awaited."""
 
 _WAITING = ("llm", "ask", "tool", "sleep", "child")
 
-READERS = ("json_extract", "match_enum", "match_bool", "parse_score", "vote", "chunk", "fingerprint", "tuning")
+READERS = (
+    *("json_extract", "list_items", "match_enum", "match_bool", "parse_score", "vote", "chunk", "fingerprint"),
+    "tuning",
+)
 
 PRIVATE = "_holdfast_"
 """What the names of functions begin with that only our own prelude calls."""
 
 FUNCTIONS: dict[str, Callable[..., Give | Wait]] = {
-    **{name: getattr(Host, name) for name in (*_WAITING, "llm_batch", "ground", "specify", "fork")},
+    **{name: getattr(Host, name) for name in (*_WAITING, "llm_batch", "llm_each", "ground", "specify", "fork")},
     **{name: getattr(Host, name) for name in ("now", "uuid", "budget_remaining", "budget_check", "log", "progress")},
     **{name: _reader(getattr(reading, name)) for name in READERS},
     "parameters": _reader(parameters.filled),
@@ -308,11 +320,13 @@ _SIGNATURES = {name: inspect.signature(function) for name, function in FUNCTIONS
 # --- what answers come to ------------------------------------------------------------------------------
 
 
-def joined(joint: Joint) -> Payload:
+def joined(joint: Joint, host: Host) -> Payload:
     """What a plain call gives, once it need not wait any more."""
     match joint.function:
         case "llm_batch":
             return _batch(joint)
+        case "llm_each":
+            return _each(joint, host)
         case "fork":
             return _fork(joint)
         case _:
@@ -331,7 +345,8 @@ def is_over(joint: Joint) -> bool:
     """Whether a plain call need not wait any more."""
     if len(joint.arrived) == len(joint.queries):
         return True
-    return joint.function != "fork" and any(isinstance(answer, Failure) for answer in joint.arrived.values())
+    is_failed = any(isinstance(answer, Failure) for answer in joint.arrived.values())
+    return is_failed and joint.function not in TO_THE_LAST
 
 
 def _batch(joint: Joint) -> Payload:
@@ -343,6 +358,16 @@ def _batch(joint: Joint) -> Payload:
             kind, message = failure_of(answer)
             return raised(kind, f"llm_batch: item {number}: {message}")
     return returned([_given(joint.arrived[asked]) for asked in joint.queries])
+
+
+def _each(joint: Joint, host: Host) -> Payload:
+    answers = [joint.arrived[asked] for asked in joint.queries]
+    failures = {number: failure_of(each) for number, each in enumerate(answers, 1) if isinstance(each, Failure)}
+    if len(failures) == len(answers):
+        return raised(*failures[1])
+    for number, (_, message) in failures.items():
+        host.log(f"llm_each: item {number} failed: {message}", "warn")
+    return returned([None if isinstance(each, Failure) else each.value for each in answers])
 
 
 def _fork(joint: Joint) -> Payload:

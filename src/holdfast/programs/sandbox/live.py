@@ -30,6 +30,7 @@ from holdfast.programs.sandbox.calls import (
     MODULE_CALLS,
     OF_MODELS,
     PRIVATE,
+    TO_THE_LAST,
     Give,
     Host,
     Known,
@@ -111,7 +112,7 @@ class Live:
                         return self._asked([], host)
                     frame.unwanted += [asked for asked in frame.joint.queries if asked not in frame.joint.arrived]
                     joint, frame.joint = frame.joint, None
-                    self._resume(joined(joint))
+                    self._resume(joined(joint, host))
                 elif frame.arrived:
                     self._settle()
             return self._run(brief, host)
@@ -267,7 +268,7 @@ class Live:
         if joint is not None:
             if futures:
                 return "first"
-            return "all" if len(joint.queries) == 1 or joint.function == "fork" else "all_or_failure"
+            return "all" if len(joint.queries) == 1 or joint.function in TO_THE_LAST else "all_or_failure"
         return "all_or_failure" if all(future.is_llm for future in futures.values()) else "first"
 
     def _is_prelude(self, call: FunctionSnapshot) -> bool:

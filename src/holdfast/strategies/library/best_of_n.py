@@ -8,7 +8,6 @@ It costs `n` calls in one pause and one more for each different candidate in a s
 score can be had, the candidate that was written most often wins.
 """
 
-import asyncio
 import re
 
 META = {
@@ -48,16 +47,12 @@ META = {
 def run(ctx):
     p = parameters(META, ctx)
     progress(1, 2, f"{p['n']} candidates")
-    written, failures = asyncio.run(gathered([to_write(p, number + 1) for number in range(p["n"])], "candidate"))
-    if len(failures) == p["n"]:
-        raise RuntimeError(f"best_of_n: all {p['n']} candidates failed: {failures[0]}")
-    candidates = distinct([text for text in written if text])
+    written = llm_each([to_write(p, number + 1) for number in range(p["n"])], role="candidate")
+    candidates = distinct([text.strip() for text in written if text and text.strip()])
     progress(2, 2, f"{len(candidates)} different ones to verify")
-    if candidates:
-        verdicts, failures = asyncio.run(gathered([to_verify(p, each["answer"]) for each in candidates], "verify"))
-        for candidate, verdict in zip(candidates, verdicts, strict=True):
-            candidate["score"] = score_in(verdict)
-            candidate["verdict"] = verdict
+    for candidate, verdict in zip(candidates, verdicts_on(p, candidates), strict=True):
+        candidate["score"] = score_in(verdict)
+        candidate["verdict"] = verdict
     ctx["scored"] = candidates
     best = best_of(candidates)
     ctx["score"] = best["score"] if best else None
@@ -71,12 +66,19 @@ def to_write(p, number):
     return f"Task:\n{p['task']}\n\nCandidate {number} of {p['n']}: solve the task on your own and show how."
 
 
-def to_verify(p, candidate):
-    return (
-        f"Task:\n{p['task']}\n\nProposed solution:\n{candidate}\n\n"
+def verdicts_on(p, candidates):
+    """What the verifier says about each candidate, empty where it failed."""
+    prompts = [
+        f"Task:\n{p['task']}\n\nProposed solution:\n{each['answer']}\n\n"
         f"Check the proposed solution step by step; do not trust it. {p['criteria']}\n"
         "End with a line of its own, 0 for certainly wrong to 100 for certainly right:\nScore: …"
-    )
+        for each in candidates
+    ]
+    try:
+        return [(verdict or "").strip() for verdict in llm_each(prompts, role="verify")]
+    except (RuntimeError, TimeoutError) as error:
+        log(f"best_of_n: no candidate could be verified: {error}", "warn")
+        return ["" for _ in candidates]
 
 
 def distinct(texts):
@@ -108,19 +110,3 @@ def best_of(candidates):
 
 def rank(candidate):
     return (-1 if candidate["score"] is None else candidate["score"], candidate["count"])
-
-
-async def gathered(prompts, role):
-    """The answers to questions asked together, empty where one failed; and why those did that failed."""
-    failures = []
-    answers = await asyncio.gather(*[attempt(prompt, role, failures) for prompt in prompts])
-    return list(answers), failures
-
-
-async def attempt(prompt, role, failures):
-    try:
-        return (await llm_async(prompt, role=role)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        log(f"best_of_n: a question of the role '{role}' failed: {error}", "warn")
-        failures.append(str(error))
-        return ""

@@ -9,7 +9,6 @@ It costs one call, and `samples` more where it escalates; with a `strategy`, wha
 that cannot be read counts as none. If the escalation fails, the first answer stands, and `escalation_failed` says why.
 """
 
-import asyncio
 import re
 
 META = {
@@ -101,7 +100,13 @@ def from_strategy(p):
 
 
 def from_panel(p, ctx):
-    answers = asyncio.run(panel(p["task"], p["samples"]))
+    prompts = [
+        f"Task:\n{p['task']}\n\nSample {number + 1} of {p['samples']}: work it out afresh, step by step. "
+        "End with a line of its own:\nAnswer: …"
+        for number in range(p["samples"])
+    ]
+    said = [answer_in(text) for text in llm_each(prompts, role="sample") if text]
+    answers = [answer for answer in said if answer]
     # Answers that differ only in case, blanks or a full stop are one.
     tally = vote([fingerprint(answer.rstrip(".")) for answer in answers])
     winners = [answer for answer in answers if fingerprint(answer.rstrip(".")) == tally["winner"]]
@@ -109,26 +114,3 @@ def from_panel(p, ctx):
     ctx["votes"] = {"winner": winner, "count": tally["count"], "total": tally["total"]}
     stats.record("agreement", tally["count"] / tally["total"] if answers else 0.0)
     return winner
-
-
-async def panel(task, count):
-    """The answers of the panel, without those that failed or are empty; if all failed, that is raised."""
-    failures = []
-    prompts = [
-        f"Task:\n{task}\n\nSample {number + 1} of {count}: work it out afresh, step by step. "
-        "End with a line of its own:\nAnswer: …"
-        for number in range(count)
-    ]
-    answers = await asyncio.gather(*[attempt(prompt, failures) for prompt in prompts])
-    if len(failures) == count:
-        raise RuntimeError(f"all {count} samples failed: {failures[0]}")
-    return [answer for answer in answers if answer]
-
-
-async def attempt(prompt, failures):
-    try:
-        return answer_in(await llm_async(prompt, role="sample"))
-    except (RuntimeError, TimeoutError) as error:
-        log(f"calibrate: a sample failed: {error}", "warn")
-        failures.append(str(error))
-        return ""

@@ -8,9 +8,6 @@ the host is told to look the answers up.
 It costs three calls and one a question (`questions`, 4 by default: 7 calls at most); the questions are one pause.
 """
 
-import asyncio
-import re
-
 META = {
     "name": "chain_of_verification",
     "category": "verification",
@@ -40,23 +37,7 @@ META = {
 }
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     task = f"Task:\n{p['task']}"
     draft = llm(f"{task}\n\nAnswer it.", role="draft").strip()
@@ -66,7 +47,7 @@ async def run(ctx):
         "seen the draft, and must not say what the draft claims. One question a line, numbered.",
         role="plan",
     )
-    questions = entries(plan, p["questions"])
+    questions = list_items(plan, p["questions"])
     ctx["draft"] = draft
     ctx["checks"] = []
     ctx["result"] = draft
@@ -76,18 +57,12 @@ async def run(ctx):
         return ctx
 
     # Without the draft: whoever answers shall not be led by its mistakes.
-    ask_all = [
-        tried(
-            f"Question:\n{question}\n\nAnswer the question in one or two sentences. Say so if you do not know.",
-            role="verify",
-            grounded=p["grounded"],
-        )
+    prompts = [
+        f"Question:\n{question}\n\nAnswer the question in one or two sentences. Say so if you do not know."
         for question in questions
     ]
-    came = await asyncio.gather(*ask_all)
-    pairs = [(question, answer) for question, answer in zip(questions, came, strict=True) if isinstance(answer, str)]
-    if not pairs:
-        raise came[0]
+    answers = [(answer or "").strip() for answer in llm_each(prompts, role="verify", grounded=p["grounded"])]
+    pairs = zip(questions, answers, strict=True)
     checks = [{"question": question, "answer": answer} for question, answer in pairs if answer]
     ctx["checks"] = checks
     if len(checks) < len(questions):

@@ -8,7 +8,6 @@ It costs one call to split the text, and one for each fact (at most `facts`), al
 neither yes nor no counts as not supported; a fact whose question failed is left out of the score.
 """
 
-import asyncio
 import re
 
 META = {
@@ -46,11 +45,18 @@ def run(ctx):
         "can be understood alone, with names instead of pronouns. Leave opinions out. One a line, each after '- '.",
         role="split",
     )
-    found = facts_in(split) or sentences_of(p["task"])
+    found = distinct(list_items(split) or re.split(r"(?<=[.!?])\s+", p["task"]))
     if len(found) > p["facts"]:
         log(f"fact_score: {len(found)} facts, of which the first {p['facts']} are judged", "warn")
     facts = found[: p["facts"]]
-    answers = asyncio.run(judgements(p, about, facts)) if facts else []
+    source = f"Source:\n{p['source']}\n\n" if p["source"] else ""
+    question = "Does the source support this fact?" if source else "Is this fact true?"
+    prompts = [
+        f"{source}{about}Fact:\n{fact}\n\n{question} Say why in one sentence. Then, in a line of its own, only Yes or "
+        "No; No, if it cannot be known."
+        for fact in facts
+    ]
+    answers = [answer and answer.strip() for answer in llm_each(prompts, grounded=p["grounded"], role="judge")]
     judged = [
         {"fact": fact, "supported": None if answer is None else match_bool(answer) is True, "why": answer}
         for fact, answer in zip(facts, answers, strict=True)
@@ -65,45 +71,10 @@ def run(ctx):
     return ctx
 
 
-def facts_in(text):
-    """The lines of a list, each once."""
-    lines = re.findall(r"(?m)^\s*(?:[-*•]|\d+[.)])\s+(.+)$", text)
-    return distinct(lines)
-
-
-def sentences_of(text):
-    """The facts of a text that was not split: its sentences, as they are."""
-    return distinct(re.split(r"(?<=[.!?])\s+", text))
-
-
 def distinct(lines):
+    """The facts, each once, however it is written."""
     found = {}
     for line in lines:
         if line.strip():
             found.setdefault(fingerprint(line), line.strip())
     return list(found.values())
-
-
-async def judgements(p, about, facts):
-    """What is said about each fact, asked together; None where that failed. If all failed, that is raised."""
-    failures = []
-    source = f"Source:\n{p['source']}\n\n" if p["source"] else ""
-    question = "Does the source support this fact?" if source else "Is this fact true?"
-    asked = [
-        f"{source}{about}Fact:\n{fact}\n\n{question} Say why in one sentence. Then, in a line of its own, only Yes or "
-        "No; No, if it cannot be known."
-        for fact in facts
-    ]
-    answers = await asyncio.gather(*[attempt(prompt, p["grounded"], failures) for prompt in asked])
-    if len(failures) == len(facts):
-        raise RuntimeError(f"fact_score: all {len(facts)} judgements failed: {failures[0]}")
-    return list(answers)
-
-
-async def attempt(prompt, grounded, failures):
-    try:
-        return (await llm_async(prompt, grounded=grounded, role="judge")).strip()
-    except (RuntimeError, TimeoutError) as error:
-        log(f"fact_score: a judgement failed: {error}", "warn")
-        failures.append(str(error))
-        return None

@@ -8,8 +8,6 @@ It costs one call to decompose, one a problem (`subproblems`, 5 by default) and 
 most, one pause each, as every problem builds on those before.
 """
 
-import re
-
 META = {
     "name": "least_to_most",
     "category": "reasoning",
@@ -40,14 +38,6 @@ META = {
 }
 
 
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
 def told(solved):
     """What is known so far, as part of a prompt."""
     lines = [f"Problem: {each['problem']}\nSolution: {each['solution']}" for each in solved]
@@ -63,7 +53,7 @@ def run(ctx):
         "One problem a line, numbered.",
         role="plan",
     )
-    problems = entries(plan, p["subproblems"])
+    problems = list_items(plan, p["subproblems"])
     if not problems:
         log("least_to_most: no problems could be read; the task is solved as it is", "warn")
 

@@ -9,8 +9,6 @@ m parts at most m - 1 of those, in few pauses, for all merges of a round are ask
 are left out, named in `missing`, and mentioned to whoever writes the result.
 """
 
-import asyncio
-
 META = {
     "name": "map_reduce",
     "category": "long-text",
@@ -53,9 +51,10 @@ def run(ctx):
         ctx["result"] = llm(f"Text:\n{p['text']}\n\nTask:\n{p['task']}\n\nDo the task.", role="reduce").strip()
         return ctx
     progress(1, 3, f"notes on {len(parts)} parts")
-    notes = asyncio.run(gathered([to_note(p, part, number, len(parts)) for number, part in enumerate(parts)], "map"))
-    missing = [number + 1 for number, note in enumerate(notes) if note is None]
-    notes = [note for note in notes if note and note.lower().strip(" .*") not in ("nothing", "none")]
+    came = llm_each([to_note(p, part, number, len(parts)) for number, part in enumerate(parts)], role="map")
+    missing = [number + 1 for number, note in enumerate(came) if note is None]
+    notes = [note.strip() for note in came if note and note.strip()]
+    notes = [note for note in notes if note.lower().strip(" .*") not in ("nothing", "none")]
     ctx["notes"] = notes
     ctx["missing"] = missing
     rounds = 0
@@ -118,7 +117,7 @@ def merged(p, groups):
         "shorter than all of them together. Keep all that the task needs, leave out repeats."
         for group in wanted
     ]
-    answers = asyncio.run(gathered(prompts, "merge"))
+    answers = [(answer or "").strip() for answer in llm_each(prompts, role="merge")]
     made = [answer or shortened(group, p["size"] // 2) for answer, group in zip(answers, wanted, strict=True)]
     return [made.pop(0) if len(group) > 1 else group[0] for group in groups]
 
@@ -137,21 +136,3 @@ def joined(notes):
 
 def shortened(notes, size):
     return joined([note[: size // len(notes)] for note in notes])
-
-
-async def gathered(prompts, role):
-    """The answers to questions asked together, None where one failed; if all failed, that is raised."""
-    failures = []
-    answers = await asyncio.gather(*[attempt(prompt, role, failures) for prompt in prompts])
-    if len(failures) == len(prompts):
-        raise RuntimeError(f"map_reduce: every question of the role '{role}' failed: {failures[0]}")
-    return list(answers)
-
-
-async def attempt(prompt, role, failures):
-    try:
-        return (await llm_async(prompt, role=role)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        log(f"map_reduce: a question of the role '{role}' failed: {error}", "warn")
-        failures.append(str(error))
-        return None

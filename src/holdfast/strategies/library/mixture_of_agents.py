@@ -8,8 +8,6 @@ It costs `proposers * layers + 1` calls in `layers + 1` pauses. A proposer that 
 whole layer fails, the one before it stands.
 """
 
-import asyncio
-
 META = {
     "name": "mixture_of_agents",
     "category": "sampling",
@@ -51,7 +49,7 @@ def run(ctx):
     every_layer = []
     for layer in range(p["layers"]):
         progress(layer + 1, p["layers"] + 1, f"layer {layer + 1} of proposers")
-        answers = asyncio.run(propose(p, proposals))
+        answers = propose(p, proposals)
         every_layer.append(answers)
         proposals = answers or proposals
     progress(p["layers"] + 1, p["layers"] + 1, "aggregator")
@@ -77,27 +75,19 @@ def quoted(proposals):
     return "".join(parts)
 
 
-async def propose(p, before):
+def propose(p, before):
     """The answers of a layer, without empty ones; if all failed and there were none before, that is raised."""
-    failures = []
     wanted = "Improve on them: answer the task better than any of the proposals." if before else "Answer the task."
     asked = []
     for number in range(p["proposers"]):
-        options = {"role": "propose"}
-        if p["models"]:
-            options["model"] = str(p["models"][number % len(p["models"])])
+        model = {"model": str(p["models"][number % len(p["models"])])} if p["models"] else {}
         prompt = f"Task:\n{p['task']}{quoted(before)}\n\n{wanted} {WAYS[number % len(WAYS)]}"
-        asked.append(attempt(prompt, options, failures))
-    answers = await asyncio.gather(*asked)
-    if len(failures) == len(asked) and not before:
-        raise RuntimeError(f"mixture_of_agents: all {len(asked)} proposers failed: {failures[0]}")
-    return [answer for answer in answers if answer]
-
-
-async def attempt(prompt, options, failures):
+        asked.append({"prompt": prompt, **model})
     try:
-        return (await llm_async(prompt, **options)).strip()
+        answers = llm_each(asked, role="propose")
     except (RuntimeError, TimeoutError) as error:
-        log(f"mixture_of_agents: a proposer failed: {error}", "warn")
-        failures.append(str(error))
-        return ""
+        if not before:
+            raise
+        log(f"mixture_of_agents: the layer failed, the one before it stands: {error}", "warn")
+        return []
+    return [answer.strip() for answer in answers if answer and answer.strip()]

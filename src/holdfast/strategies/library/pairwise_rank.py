@@ -9,7 +9,6 @@ It costs n * (n - 1) calls for n items, all of them in one pause, and one more t
 default: 13 calls).
 """
 
-import asyncio
 import json
 import re
 
@@ -50,22 +49,6 @@ MOST_ITEMS = 30
 """Above that the comparisons would be more than 870."""
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
 def candidates(p):
     """Items for the task. An answer that is no list is one item."""
     answer = llm(
@@ -73,7 +56,7 @@ def candidates(p):
         "numbered, without remarks.",
         role="propose",
     )
-    made = entries(answer, p["candidates"])
+    made = list_items(answer, p["candidates"])
     if len(made) < 2:
         log(f"pairwise_rank: {len(made)} candidates could be read; there is nothing to compare", "warn")
     return made or [answer.strip()]
@@ -83,16 +66,14 @@ def shown(item):
     return item if isinstance(item, str) else json.dumps(item)
 
 
-def verdict(answer):
+def verdict_in(answer):
     """`A` or `B`, as the last VERDICT mark says, or because the answer is nothing else; else nothing."""
-    if not isinstance(answer, str):
-        return ""
     marked = re.findall(r"verdict\W*([ab])\b", answer, re.IGNORECASE)
     alone = re.fullmatch(r"\W*(?:option|answer|item)?\W*([ab])\W*", answer, re.IGNORECASE)
     return (marked[-1] if marked else alone.group(1) if alone else "").upper()
 
 
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     if len(p["items"]) > MOST_ITEMS:
         raise ValueError(
@@ -108,14 +89,12 @@ async def run(ctx):
         for i, j in pairs
         for first, second in ((i, j), (j, i))
     ]
-    came = await asyncio.gather(*[tried(prompt, role="compare") for prompt in prompts])
-    if came and not [answer for answer in came if isinstance(answer, str)]:
-        raise came[0]
+    verdicts = [verdict_in(answer or "") for answer in llm_each(prompts, role="compare")]
 
     points = [0.0 for _ in items]
     decided = 0
     for number, (i, j) in enumerate(pairs):
-        said = verdict(came[2 * number]) + verdict(came[2 * number + 1])
+        said = verdicts[2 * number] + verdicts[2 * number + 1]
         # In the second question the items stand the other way round.
         won = {"AB": 1.0, "BA": 0.0}.get(said, 0.5)
         decided += 1 if won != 0.5 else 0

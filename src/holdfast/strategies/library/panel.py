@@ -8,9 +8,6 @@ It costs one call a role and round (`rounds`, 2 by default; 3 roles), one for th
 roles if none are given: 8 calls by default. All the roles of a round are one pause.
 """
 
-import asyncio
-import re
-
 META = {
     "name": "panel",
     "category": "debate",
@@ -44,22 +41,6 @@ STOCK = ["a practitioner who would have to do it", "a sceptic who looks for what
 """Who debates if the roles that were made up cannot be read."""
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
 def seats(p):
     """Who debates."""
     given = p["roles"]
@@ -72,7 +53,7 @@ def seats(p):
         "sides, and disagree. One role a line, numbered, each a short phrase.",
         role="plan",
     )
-    roles = entries(answer, p["panelists"])
+    roles = list_items(answer, p["panelists"])
     if len(roles) < 2:
         log("panel: no roles could be read; stock ones debate", "warn")
         return STOCK[: p["panelists"]]
@@ -83,7 +64,7 @@ def others(roles, positions, own):
     return "\n\n".join([f"{roles[i]}:\n{positions[i]}" for i in range(len(roles)) if i != own and positions[i]])
 
 
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     task = f"Task:\n{p['task']}"
     roles = seats(p)
@@ -100,15 +81,14 @@ async def run(ctx):
             else:
                 prompt += "State your position from the point of view of your role, with your reasons. "
             prompts.append(f"{prompt}At most 200 words.")
-        came = await asyncio.gather(*[tried(prompt, role="debate") for prompt in prompts])
-        spoken = [position for position in came if isinstance(position, str)]
-        if not spoken and number == 1:
-            raise came[0]
-        if len(spoken) < len(roles):
-            log(f"panel: {len(roles) - len(spoken)} of {len(roles)} did not speak in round {number}", "warn")
-        positions = [new if isinstance(new, str) and new else old for new, old in zip(came, positions, strict=True)]
-        if not spoken:
+        try:
+            came = llm_each(prompts, role="debate")
+        except (RuntimeError, TimeoutError) as error:
+            if number == 1:
+                raise
+            log(f"panel: nobody spoke in round {number}, which ends the debate: {error}", "warn")
             break
+        positions = [(new or "").strip() or old for new, old in zip(came, positions, strict=True)]
 
     heard = [{"role": role, "position": position} for role, position in zip(roles, positions, strict=True) if position]
     told = "\n\n".join([f"{each['role']}:\n{each['position']}" for each in heard]) or "(nobody took a position)"

@@ -8,7 +8,6 @@ It costs a call for the draft unless you give one, and in each round a call an a
 It stops as soon as no attack reaches `floor`. A rewrite that fails leaves the draft as it was.
 """
 
-import asyncio
 import re
 
 META = {
@@ -63,7 +62,7 @@ def run(ctx):
     for number in range(p["rounds"]):
         rounds = number + 1
         progress(rounds, p["rounds"], f"{len(angles)} attacks")
-        found = asyncio.run(attacked(p["task"], text, angles))
+        found = attacked(p["task"], text, angles)
         attacks += [{"round": rounds, **attack} for attack in found]
         serious = [attack for attack in found if attack["severity"] >= p["floor"]]
         if not serious:
@@ -90,28 +89,17 @@ def hardened(task, draft, serious):
     ).strip()
 
 
-async def attacked(task, draft, angles):
+def attacked(task, draft, angles):
     """What was found, angle by angle, without those that failed or said nothing. If all failed, that is raised."""
-    failures = []
-    texts = await asyncio.gather(*[attempt(task, draft, angle, failures) for angle in angles])
-    if len(failures) == len(angles):
-        raise RuntimeError(f"red_team: all {len(angles)} attacks failed: {failures[0]}")
-    pairs = zip(angles, texts, strict=True)
-    return [{"angle": angle, "severity": severity_in(text), "text": flaws_in(text)} for angle, text in pairs if text]
-
-
-async def attempt(task, draft, angle, failures):
-    prompt = (
+    prompts = [
         f"Task:\n{task}\n\nDraft:\n{draft}\n\nAttack the draft from one angle only, {angle}. Name its most serious "
         "flaws from there, each with the place it is at. Begin with a line of its own, 0 for no flaw to 10 for a flaw "
         "that makes it useless or dangerous:\nSeverity: …"
-    )
-    try:
-        return (await llm_async(prompt, role="attack")).strip()
-    except (RuntimeError, TimeoutError) as error:
-        log(f"red_team: the attack on {angle} failed: {error}", "warn")
-        failures.append(str(error))
-        return ""
+        for angle in angles
+    ]
+    texts = [(text or "").strip() for text in llm_each(prompts, role="attack")]
+    pairs = zip(angles, texts, strict=True)
+    return [{"angle": angle, "severity": severity_in(text), "text": flaws_in(text)} for angle, text in pairs if text]
 
 
 def severity_in(text):

@@ -7,7 +7,6 @@ use it for texts, of which no two are the same: `best_of_n` and `panel` are for 
 It costs one call a sample (`samples`, 5 by default), all of them in one pause.
 """
 
-import asyncio
 import re
 
 META = {
@@ -39,14 +38,6 @@ META = {
 }
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
 def conclusion(path):
     """What a path of reasoning comes to: what its last ANSWER mark says, else its last line."""
     marked = re.findall(r"answer[ \t*_]*:[ \t*_]*([^\n]*)", path, re.IGNORECASE)
@@ -60,19 +51,14 @@ def plain(answer):
     return " ".join(answer.casefold().strip(" .!\"'$`*_()").split())
 
 
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     prompt = (
         f"Task:\n{p['task']}\n\nReason step by step. Then state the final answer, as short as possible, "
         'on a last line of its own that begins with "ANSWER:".'
     )
-    ask_one = [tried(prompt, role="reason", temperature=p["temperature"]) for _ in range(p["samples"])]
-    came = await asyncio.gather(*ask_one)
-    paths = [path for path in came if isinstance(path, str)]
-    if not paths:
-        raise came[0]
-    if len(paths) < len(came):
-        log(f"self_consistency: {len(came) - len(paths)} of {len(came)} samples failed", "warn")
+    came = llm_each([prompt for _ in range(p["samples"])], role="reason", temperature=p["temperature"])
+    paths = [path.strip() for path in came if path is not None]
 
     votes = {}
     for answer in [conclusion(path) for path in paths]:

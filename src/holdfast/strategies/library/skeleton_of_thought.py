@@ -8,9 +8,6 @@ It costs one call and one a point (`points`, 6 by default: 7 calls at most); the
 can be read, the task is asked directly: 2 calls.
 """
 
-import asyncio
-import re
-
 META = {
     "name": "skeleton_of_thought",
     "category": "writing",
@@ -38,23 +35,7 @@ META = {
 }
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     task = f"Task:\n{p['task']}"
     answer = llm(
@@ -62,7 +43,7 @@ async def run(ctx):
         "independently of each other. One point a line, numbered, each of three to eight words.",
         role="plan",
     )
-    points = entries(answer, p["points"])
+    points = list_items(answer, p["points"])
     ctx["skeleton"] = points
     stats.record("points", len(points))
     if not points:
@@ -76,10 +57,7 @@ async def run(ctx):
         f"{p['sentences']} sentences: {point}"
         for number, point in enumerate(points, 1)
     ]
-    came = await asyncio.gather(*[tried(prompt, role="write") for prompt in prompts])
-    written = [each if isinstance(each, str) else "" for each in came]
-    if not [each for each in came if isinstance(each, str)]:
-        raise came[0]
+    written = [(each or "").strip() for each in llm_each(prompts, role="write")]
     if not all(written):
         log(f"skeleton_of_thought: {written.count('')} of {len(points)} points were not written out", "warn")
     # A point that nobody wrote out still says something by itself.

@@ -8,7 +8,6 @@ It costs 2 + branching + (depth - 1) * beam * (1 + branching) calls at most: 21 
 and beam 2. The proposals of a level are one pause, and its ratings another.
 """
 
-import asyncio
 import re
 
 META = {
@@ -40,26 +39,8 @@ META = {
 }
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
 def score_of(rating):
     """From 1 to 10: what the last SCORE mark says, else the first number; the middle if there is none."""
-    if not isinstance(rating, str):
-        return 1.0
     marked = re.findall(r"score\W*(\d{1,6}(?:\.\d+)?)", rating, re.IGNORECASE)
     return min(10.0, max(1.0, float(marked[-1]))) if marked else float(parse_score(rating))
 
@@ -68,23 +49,18 @@ def numbered(steps):
     return "\n".join([f"{number}. {step}" for number, step in enumerate(steps, 1)]) or "(none yet)"
 
 
-def first_error(came):
-    """Why a level came to nothing: the first error, if all questions failed."""
-    return came[0] if came and not [answer for answer in came if isinstance(answer, str)] else None
-
-
-async def grown(p, kept, level):
-    """The beginnings that are one step longer, the best first; the error if all questions about them failed."""
+def grown(p, kept, level):
+    """The beginnings that are one step longer, the best first. Raises if all questions about them failed."""
     prompts = [
         f"Task:\n{p['task']}\n\nSteps so far:\n{numbered(state['steps'])}\n\nThis is step {level} of {p['depth']}. "
         f"Propose {p['branching']} different next steps. One step a line, numbered, each complete in itself."
         for state in kept
     ]
-    proposed = await asyncio.gather(*[tried(prompt, role="propose") for prompt in prompts])
+    proposed = llm_each(prompts, role="propose")
     longer = [
         state["steps"] + [step]
         for state, answer in zip(kept, proposed, strict=True)
-        for step in (entries(answer, p["branching"]) if isinstance(answer, str) else [])
+        for step in list_items(answer or "", p["branching"])
     ]
     questions = [
         f"Task:\n{p['task']}\n\nSteps so far:\n{numbered(steps)}\n\nRate how promising these steps are: are they "
@@ -92,22 +68,26 @@ async def grown(p, kept, level):
         "to 10 (certain)."
         for steps in longer
     ]
-    rated = await asyncio.gather(*[tried(question, role="judge") for question in questions])
-    failed = first_error(proposed) or first_error(rated)
+    # Steps whose rating failed are not given up, but come last.
+    rated = ["1" if rating is None else rating for rating in llm_each(questions, role="judge")]
     states = [{"steps": steps, "score": score_of(rating)} for steps, rating in zip(longer, rated, strict=True)]
-    return failed or sorted(states, key=lambda state: -state["score"])
+    return sorted(states, key=lambda state: -state["score"])
 
 
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     kept = [{"steps": [], "score": 0.0}]
     levels = []
     for level in range(1, p["depth"] + 1):
         progress(level, p["depth"], f"level {level}")
-        states = await grown(p, kept, level)
-        if not isinstance(states, list) and level == 1:
-            raise states
-        if not isinstance(states, list) or not states:
+        try:
+            states = grown(p, kept, level)
+        except (RuntimeError, TimeoutError) as error:
+            if level == 1:
+                raise
+            log(f"tree_of_thoughts: all questions of a level failed: {error}", "warn")
+            states = []
+        if not states:
             log(f"tree_of_thoughts: there are no steps at level {level}; the search ends before it", "warn")
             break
         levels.append(states)

@@ -10,7 +10,6 @@ It costs one call for the proposals and two an attempt, one to make it and one t
 calls at most). The first attempts of all approaches are one pause, and their judgements another.
 """
 
-import asyncio
 import math
 import re
 
@@ -60,28 +59,6 @@ META = {
 }
 
 
-async def tried(prompt, **options):
-    """The answer, or the error: so that one lost question does not lose the others."""
-    try:
-        return (await llm_async(prompt, **options)).strip()
-    except (RuntimeError, TimeoutError) as error:
-        return error
-
-
-def entries(answer, most):
-    """The entries of a list: lines with a number or a dash in front, else the texts of a JSON array."""
-    found = re.findall(r"^[ \t]*(?:\d+[.)]|[-*•])[ \t]+(\S.*)$", answer, re.MULTILINE)
-    listed = found or json_extract(answer)
-    texts = [each.strip() for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
-    return list(dict.fromkeys([each for each in texts if each]))[:most]
-
-
-def score_of(judgement):
-    """From 1 to 10: what the last SCORE mark says, else the first number; the middle if the judge says none."""
-    marked = re.findall(r"score\W*(\d{1,6}(?:\.\d+)?)", judgement, re.IGNORECASE)
-    return min(10.0, max(1.0, float(marked[-1]))) if marked else float(parse_score(judgement))
-
-
 def mean(arm):
     return sum(arm["scores"]) / len(arm["scores"])
 
@@ -91,52 +68,64 @@ def bound(arm, attempts, exploration):
     return mean(arm) / 10 + exploration * math.sqrt(math.log(attempts) / len(arm["scores"]))
 
 
-async def pull(p, arms):
-    """An attempt along each of these approaches, and its score; 0 for one that failed or is empty."""
-    prompts = [
+def to_attempt(p, arm):
+    return (
         f"Task:\n{p['task']}\n\nFollow this approach:\n{arm['approach']}\n\nThis is attempt {len(arm['scores']) + 1} "
         "along it; begin afresh. Answer with the work itself, without remarks on it."
-        for arm in arms
-    ]
-    made = await asyncio.gather(*[tried(prompt, role="attempt") for prompt in prompts])
-    judged = [i for i in range(len(arms)) if isinstance(made[i], str) and made[i]]
+    )
+
+
+def score_of(judgement):
+    """From 1 to 10: what the last SCORE mark says, else the first number; the middle if the judge says none."""
+    marked = re.findall(r"score\W*(\d{1,6}(?:\.\d+)?)", judgement, re.IGNORECASE)
+    return min(10.0, max(1.0, float(marked[-1]))) if marked else float(parse_score(judgement))
+
+
+def judged(p, arms, made):
+    """What was made along each of these approaches, and its score: 0 for what is empty or failed, 1 for what could not
+    be judged."""
+    texts = [(text or "").strip() for text in made]
     questions = [
-        f"Task:\n{p['task']}\n\nAttempt:\n{made[i]}\n\nCriteria:\n{p['criteria']}\n\nJudge the attempt by the criteria "
+        f"Task:\n{p['task']}\n\nAttempt:\n{text}\n\nCriteria:\n{p['criteria']}\n\nJudge the attempt by the criteria "
         'in one sentence. End with a line "SCORE: n", n from 1 (useless) to 10 (could not be better).'
-        for i in judged
+        for text in texts
+        if text
     ]
-    said = await asyncio.gather(*[tried(question, role="judge") for question in questions])
-    scores = {
-        i: score_of(judgement) if isinstance(judgement, str) else 1.0 for i, judgement in zip(judged, said, strict=True)
-    }
-    for i, arm in enumerate(arms):
-        arm["scores"].append(scores.get(i, 0.0))
-    return [
-        {"attempt": made[i], "score": scores.get(i, 0.0), "approach": arm["approach"]} for i, arm in enumerate(arms)
-    ]
+    try:
+        said = llm_each(questions, role="judge")
+    except (RuntimeError, TimeoutError) as error:
+        log(f"ucb: nothing could be judged: {error}", "warn")
+        said = [None for _ in questions]
+    scores = [1.0 if judgement is None else score_of(judgement) for judgement in said]
+    attempts = []
+    for arm, text in zip(arms, texts, strict=True):
+        score = scores.pop(0) if text else 0.0
+        arm["scores"].append(score)
+        attempts.append({"attempt": text, "score": score, "approach": arm["approach"]})
+    return attempts
 
 
-async def run(ctx):
+def run(ctx):
     p = parameters(META, ctx)
     answer = llm(
         f"Task:\n{p['task']}\n\nPropose {p['arms']} approaches to this task that differ as much as possible. Do not "
         "carry them out. One approach a line, numbered, each a short phrase.",
         role="plan",
     )
-    approaches = entries(answer, p["arms"])
+    approaches = list_items(answer, p["arms"])
     if not approaches:
         log("ucb: no approach could be read; the task is attempted directly", "warn")
     arms = [{"approach": each, "scores": []} for each in approaches or ["Do it in the most direct way."]]
 
-    attempts = await pull(p, arms[: p["pulls"]])
-    if not [each for each in attempts if isinstance(each["attempt"], str)]:
-        raise attempts[0]["attempt"]
+    first = arms[: p["pulls"]]
+    attempts = judged(p, first, llm_each([to_attempt(p, arm) for arm in first], role="attempt"))
     while len(attempts) < p["pulls"] and budget_check():
         progress(len(attempts), p["pulls"], "exploring")
         bounds = [bound(arm, len(attempts), p["exploration"]) for arm in arms]
-        attempts += await pull(p, [arms[bounds.index(max(bounds))]])
+        arm = arms[bounds.index(max(bounds))]
+        attempts += judged(p, [arm], [llm_safe(to_attempt(p, arm), role="attempt")])
 
-    best = max([each for each in attempts if isinstance(each["attempt"], str)], key=lambda each: each["score"])
+    best = max(attempts, key=lambda each: each["score"])
     ctx["approaches"] = [
         {"approach": arm["approach"], "pulls": len(arm["scores"]), "mean": mean(arm)} for arm in arms if arm["scores"]
     ]

@@ -9,10 +9,10 @@ local DEFAULT_MAX_TOKENS = 1024
 local MAX_U32 = 4294967295
 local KNOWN = { prompt = true, system = true, max_tokens = true, grounded = true, underspecified = true }
 
-local function text_of(value, what)
+local function text_of(value, what, level)
 	if type(value) == "string" then return value end
 	if type(value) == "number" then return host.load("order").tostring(value) end
-	error(format("%s must be a string, got %s", what, value == nil and "nil" or type(value)), 3)
+	error(format("%s must be a string, got %s", what, value == nil and "nil" or type(value)), level or 3)
 end
 
 local function whole(value, default, least, most)
@@ -60,6 +60,20 @@ local function query_of(prompt, options, what)
 	return query
 end
 
+-- The queries of several questions. Raised at the caller of the function named `what`, two levels up.
+local function queries_of(items, what)
+	if type(items) ~= "table" then error(format("%s: items must be an array, got %s", what, type(items)), 3) end
+	local queries = {}
+	for i = 1, #items do
+		local item = items[i]
+		if type(item) ~= "table" then
+			error(format("%s: item %d must be a table with a prompt, got %s", what, i, type(item)), 3)
+		end
+		queries[i] = query_of(text_of(item.prompt, format("%s: prompt of item %d", what, i), 4), item, what)
+	end
+	return queries
+end
+
 local function answer_of(value)
 	if type(value) == "string" then return value end
 	return host.encode(value)
@@ -79,29 +93,33 @@ return function(alc, task)
 	end
 
 	function alc.llm_batch(items)
-		if type(items) ~= "table" then
-			error(format("alc.llm_batch: items must be an array, got %s", type(items)), 2)
-		end
-		local count = #items
-		if count == 0 then error("alc.llm_batch: empty items array", 2) end
-		local queries = {}
-		for i = 1, count do
-			local item = items[i]
-			if type(item) ~= "table" then
-				error(format("alc.llm_batch: item %d must be a table with a prompt, got %s", i, type(item)), 2)
-			end
-			queries[i] = query_of(text_of(item.prompt, format("alc.llm_batch: prompt of item %d", i)), item, "alc.llm_batch")
-		end
+		local queries = queries_of(items, "alc.llm_batch")
+		if #queries == 0 then error("alc.llm_batch: empty items array", 2) end
 		local results = host.ask(queries, "alc.llm_batch")
 		local answers = host.array({})
-		for i = 1, count do
+		for i = 1, #queries do
 			local result = results[i]
 			if not result.ok then
-				if results.refused or count == 1 then error(result.message, 0) end
+				if results.refused or #queries == 1 then error(result.message, 0) end
 				error(format("alc.llm_batch: item %d failed: %s", i, result.message), 0)
 			end
 			answers[i] = answer_of(result.value)
 		end
+		return answers
+	end
+
+	-- The answers, false for a question that failed; if all did, the first failure is raised.
+	function alc.llm_each(items)
+		local queries = queries_of(items, "alc.llm_each")
+		local answers, failed = host.array({}), {}
+		local results = #queries > 0 and host.ask(queries, "alc.llm_each") or {}
+		for i = 1, #queries do
+			local result = results[i]
+			answers[i] = result.ok and answer_of(result.value)
+			if not result.ok then failed[#failed + 1] = format("alc.llm_each: item %d failed: %s", i, result.message) end
+		end
+		if #failed > 0 and #failed == #queries then error(results[1].message, 0) end
+		for i = 1, #failed do alc.log("warn", failed[i]) end
 		return answers
 	end
 

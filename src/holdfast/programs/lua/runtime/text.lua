@@ -192,6 +192,30 @@ return function(alc)
 		return nil
 	end
 
+	-- The entries of a list that a model wrote: numbered lines or those with a dash, a star or a bullet, else the texts
+	-- of the first JSON array; each once, at most `most`.
+	function alc.list_items(text, most)
+		text = text_of(text, "alc.list_items: text")
+		most = count_of(most, huge)
+		local entries, seen = host.array({}), {}
+		local function add(entry)
+			entry = trim(entry)
+			if entry == "" or seen[entry] or #entries >= most then return end
+			seen[entry] = true
+			entries[#entries + 1] = entry
+		end
+		for line in gmatch(text, "[^\n]+") do
+			local mark = match(line, "^[ \t]*[0-9]+[.)][ \t]()") or match(line, "^[ \t]*[-*][ \t]()")
+				or match(line, "^[ \t]*•[ \t]()")
+			if mark then add(sub(line, mark)) end
+		end
+		local listed = #entries == 0 and alc.json_extract(text) or {}
+		for i = 1, #listed do
+			if type(listed[i]) == "string" then add(listed[i]) end
+		end
+		return entries
+	end
+
 	-- Reading what models write ---------------------------------------------------------------------------------------
 
 	function alc.match_enum(text, candidates, opts)

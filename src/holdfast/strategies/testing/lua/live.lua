@@ -1,5 +1,5 @@
--- Live tests: a package's `alc.llm` and `alc.llm_batch` ask the spec's mock for the answer, and then really pause the
--- session until that answer has come back through the engine. Everything else is as in a plain run.
+-- Live tests: a package's `alc.llm`, `alc.llm_batch` and `alc.llm_each` ask the spec's mock for the answer, and then
+-- really pause the session until that answer has come back through the engine. Everything else is as in a plain run.
 --
 -- Modules get globals of their own, in which `alc` is a view of whatever `_G.alc` is at that moment. Through it a mock
 -- reads as its wrapper, always the same one, and a wrapper that is written back arrives as the mock: the spec, whose
@@ -11,7 +11,7 @@ local pack, pairs, pcall, rawequal, rawget, rawset = table.pack, pairs, pcall, r
 local searchpath, setmetatable, tostring, type, unpack = package.searchpath, setmetatable, tostring, type, table.unpack
 local package, sub, utf8_len = package, string.sub, utf8.len
 -- The real ones, before the spec or the runner puts something in their place.
-local ask_one, ask_many = alc.llm, alc.llm_batch
+local ask_one, ask_many, ask_each = alc.llm, alc.llm_batch, alc.llm_each
 
 local pauses = 0
 
@@ -84,26 +84,38 @@ local function are_questions(items)
 	return true
 end
 
-local function call_many(mock, items, ...)
-	if not are_questions(items) then return mock(items, ...) end
-	local count = #items
-	return through_engine(mock, function(answers, failure)
-		local questions = {}
-		for i = 1, count do questions[i] = options_with(items[i], answers and answers[i], failure) end
-		return asked(ask_many, questions)
-	end, function(answers)
-		if type(answers) ~= "table" or #answers ~= count then return false end
-		for i = 1, count do
-			if not is_text(answers[i]) then return false end
-		end
-		return true
-	end, items, ...)
+-- Questions that `ask` asks together; `fits(answer)` says whether an answer to one of them can travel.
+local function caller_of_many(ask, fits)
+	return function(mock, items, ...)
+		if not are_questions(items) then return mock(items, ...) end
+		local count = #items
+		return through_engine(mock, function(answers, failure)
+			local questions = {}
+			for i = 1, count do
+				local answer = answers and answers[i]
+				local lacking = answer == false and "the mock has no answer" or nil
+				questions[i] = options_with(items[i], answer or nil, failure or lacking)
+			end
+			return asked(ask, questions)
+		end, function(answers)
+			if type(answers) ~= "table" or #answers ~= count then return false end
+			for i = 1, count do
+				if not fits(answers[i]) then return false end
+			end
+			return true
+		end, items, ...)
+	end
 end
 
 -- Wrappers ------------------------------------------------------------------------------------------------------------
 
-local CALLS = { llm = call_one, llm_batch = call_many }
-local wrappers = { llm = setmetatable({}, { __mode = "k" }), llm_batch = setmetatable({}, { __mode = "k" }) }
+local CALLS = {
+	llm = call_one,
+	llm_batch = caller_of_many(ask_many, is_text),
+	llm_each = caller_of_many(ask_each, function(answer) return answer == false or is_text(answer) end),
+}
+local wrappers = {}
+for name in next, CALLS do wrappers[name] = setmetatable({}, { __mode = "k" }) end
 local mocks = setmetatable({}, { __mode = "k" })
 
 local function wrap(name, value)

@@ -36,7 +36,7 @@ local lust = source("lust")(kit)
 local live = job.live and source("live")(alc, env, job.root) or nil
 
 -- A test brings its own answers. Without them a call has nobody to ask.
-for _, name in ipairs({ "llm", "llm_batch", "fork" }) do
+for _, name in ipairs({ "llm", "llm_batch", "llm_each", "fork" }) do
 	alc[name] = function()
 		error("mock required: alc." .. name .. " was called in a test that has no answer for it; give one with"
 			.. " with_alc({ " .. name .. " = … }, function() … end), or assign a table to _G.alc", 2)

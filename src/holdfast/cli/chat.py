@@ -1,0 +1,265 @@
+"""`chat`: talk with a model in a durable session. Here: who says what when, at a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Coroutine, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.errors import ENDED_BADLY, INTERRUPTED, OK, InputError
+from holdfast.cli.finding import SessionType
+from holdfast.cli.models import MODEL_VARIABLE, find_tools, model_options
+from holdfast.cli.options import common, read_stdin, settings
+from holdfast.cli.output import dim, plain
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.agent.results import TurnResult
+    from holdfast.agent.sync import LoopThread
+    from holdfast.cli.chat_opening import Asked
+    from holdfast.cli.chatting import Chat
+
+_COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
+_BLOCK = '"""'
+
+
+@click.command("chat")
+@click.argument("session", type=SessionType(), required=False)
+@model_options(
+    "The model, such as openai:gpt-5, anthropic:claude-… or ollama:qwen3; or URL#MODEL."
+    f"  [default: the session's; for a new one env {MODEL_VARIABLE}]"
+)
+@click.option("--system", metavar="TEXT|@FILE", help="Instructions for the model.  [default: the session's]")
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A function that the model can call; FILE.py:NAME, too. Repeatable.",
+)
+@click.option("-m", "--message", metavar="TEXT", help="Take one turn and leave; - reads the text from standard input.")
+@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@common()
+def chat_command(
+    *,
+    session: str | None,
+    model: str | None,
+    base_url: str | None,
+    system: str | None,
+    tools: tuple[str, ...],
+    message: str | None,
+    session_id: str | None,
+) -> int:
+    """Talk with a model. Every turn is kept: leave at any time, and go on with `holdfast chat SESSION`.
+
+    Ctrl-C stops a turn and keeps the session; Ctrl-D leaves. A line that ends with \\ goes on in the next one, and
+    \"\"\" begins and ends a text of several lines. /help lists the commands.
+
+    Where standard input is no terminal, every line of it is a turn. Where standard output is none, what the model says
+    goes there, and everything else to standard error. With --json, one event a line goes to standard output.
+    """
+    if session is not None and session_id is not None:
+        raise click.UsageError("--id names a new session; leave it out, or SESSION", click.get_current_context())
+    if message is not None and not message.strip():
+        raise InputError("--message is empty; say something")
+    from holdfast.cli.chat_opening import Asked, find_chat
+    from holdfast.core.ids import new_session_id
+
+    found = asyncio.run(find_chat(session)) if session is not None else None
+    asked = Asked(
+        session_id=found.session_id if found is not None else session_id or new_session_id(),
+        found=found,
+        tools=find_tools(tools),
+        instructions=_text(system) if system is not None else None,
+        model=model,
+        base_url=base_url,
+    )
+    return _talk(asked, read_stdin("the message") if message == "-" else message, _command_to_go_on(asked, tools))
+
+
+def _text(given: str) -> str:
+    """A text, or what is in `@file`."""
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise InputError(f"--system {given}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"--system {given}: not a text file in UTF-8") from None
+
+
+def _command_to_go_on(asked: Asked, tools: Iterable[str]) -> str:
+    """What to type to go on with the session: its id, and what is not recorded with it."""
+    words = ["holdfast", "chat", asked.session_id]
+    if asked.base_url is not None:
+        words += ["--base-url", asked.base_url]
+    elif asked.model is not None and asked.model.startswith("http"):
+        words += ["--model", asked.model]
+    for tool in tools:
+        words += ["--tool", tool]
+    if (store := settings().store) is not None and store != os.environ.get("HOLDFAST_STORE"):
+        words += ["--store", store]
+    return shlex.join(words)
+
+
+def _talk(asked: Asked, message: str | None, again: str) -> int:
+    from holdfast.agent.sync import LoopThread
+    from holdfast.cli.chat_opening import close_chat, open_chat, runtime_for
+    from holdfast.cli.chat_screen import screen_for
+
+    as_json = settings().json
+    is_person = message is None and sys.stdin.isatty() and not as_json
+    runtime = runtime_for(asked)
+    screen = screen_for(as_json=as_json, echoes=not is_person)
+    loop = LoopThread()
+    loop.start()
+    try:
+        loop.wait(runtime.__aenter__())
+        chat = loop.wait(open_chat(runtime, asked, screen))
+        if is_person:
+            return _converse(chat, loop, again, is_new=asked.found is None)
+        return _feed(chat, loop, _lines() if message is None else [message])
+    finally:
+        loop.stop(lambda: close_chat(runtime))
+
+
+# --- programs ----------------------------------------------------------------------------------------
+
+
+def _feed(chat: Chat, loop: LoopThread, texts: Iterable[str]) -> int:
+    """A turn for each text; the first that comes to nothing is the last."""
+    _taken(chat, loop, chat.left_turn(leaves_waiting=True))
+    if chat.waiting:
+        return ENDED_BADLY
+    for text in texts:
+        result = _taken(chat, loop, chat.turn(text, leaves_waiting=True))
+        if chat.is_cut_off:
+            raise BrokenPipeError
+        if result is None or not result.is_success:
+            is_stopped = result is not None and result.stopped is not None and result.stopped.reason == "cancelled"
+            return INTERRUPTED if is_stopped else ENDED_BADLY
+    return OK
+
+
+def _lines() -> Iterator[str]:
+    """The lines of standard input that say something."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            text = line.decode().strip()
+        except UnicodeDecodeError:
+            raise InputError(f"line {number} of standard input is not text in UTF-8") from None
+        if text:
+            yield text
+
+
+# --- a person ----------------------------------------------------------------------------------------
+
+
+def _converse(chat: Chat, loop: LoopThread, again: str, *, is_new: bool) -> int:
+    """Talk with a person at a terminal, until they leave."""
+    _remember(loop.wait(chat.inputs()))
+    if not is_new:
+        for line in ["", *loop.wait(chat.earlier())]:
+            click.echo(line)
+    code = OK
+    try:
+        _take(chat, loop, chat.left_turn(leaves_waiting=False))
+        while _once(chat, loop):
+            pass
+    except EOFError:
+        click.echo()
+    except KeyboardInterrupt:
+        click.echo()
+        code = INTERRUPTED
+    click.echo(f"{dim('Left; all of it is kept. Go on with')}\n  {again}")
+    return code
+
+
+def _once(chat: Chat, loop: LoopThread) -> bool:
+    """Read something, and do it; whether to go on."""
+    click.echo()
+    text, is_block = _read()
+    command = None if is_block else _COMMAND.fullmatch(text.rstrip())
+    if command is None:
+        if text.strip():
+            _take(chat, loop, chat.turn(text.strip(), leaves_waiting=False))
+        return True
+    if command[1] == "/quit":
+        return False
+    for line in loop.wait(chat.command(command[1], (command[2] or "").strip())):
+        click.echo(line)
+    return True
+
+
+def _take(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> None:
+    try:
+        _taken(chat, loop, turn)
+    except HoldfastError as error:
+        click.echo(click.style(plain(str(error)), fg="red"))
+
+
+def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> TurnResult | None:
+    """Wait for a turn. Ctrl-C stops it; once more leaves it as it is."""
+    from holdfast.cli.tail import unechoed
+
+    working = loop.begin(turn)
+    assert working is not None
+    with unechoed():
+        try:
+            return working.result()
+        except KeyboardInterrupt:
+            loop.begin(chat.stop(working))
+            return working.result()
+
+
+def _read() -> tuple[str, bool]:
+    """What a person types, and whether it was a block: several lines between marks."""
+    line = _ask("> ")
+    if line.lstrip().startswith(_BLOCK):
+        return _read_block(line.lstrip().removeprefix(_BLOCK)), True
+    lines = []
+    while line.endswith("\\"):
+        lines.append(line[:-1])
+        line = _ask("… ")
+    return "\n".join([*lines, line]), bool(lines)
+
+
+def _read_block(line: str) -> str:
+    lines = []
+    while not line.rstrip().endswith(_BLOCK):
+        lines.append(line)
+        line = _ask("… ")
+    return "\n".join([*lines, line.rstrip().removesuffix(_BLOCK)]).strip("\n")
+
+
+def _ask(prompt: str) -> str:
+    if sys.stdout.isatty():
+        while True:
+            try:
+                return input(prompt)
+            except UnicodeDecodeError:
+                click.echo(dim("That was no text in UTF-8; once more, please."))
+    click.echo(prompt, nl=False, err=True)  # standard output is for what the model says
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")
+
+
+def _remember(inputs: Iterable[str]) -> None:
+    """Let keys bring back what was said before."""
+    with contextlib.suppress(ImportError):
+        import readline  # which also gives `input` its line editing
+
+        for text in inputs:
+            if text and "\n" not in text:
+                readline.add_history(text)

@@ -126,6 +126,16 @@ def test_a_service_without_its_key_is_told_with_the_variable(home: Home) -> None
     assert "set GROQ_API_KEY" in done.stderr
 
 
+def test_a_key_goes_to_another_url_only_for_the_service_that_it_is_of(home: Home) -> None:
+    with serving("Hi.", api_key="k") as server:
+        at = ["--base-url", server.url, "-m", "Hi"]
+        environment = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": ""}
+        assert home.process("chat", "--model", "openai:m", *at, env=environment).stdout == "Hi.\n"
+        done = home.process("chat", "--model", "m", *at, env=environment)
+    assert done.returncode == 1
+    assert "Incorrect API key" in done.stderr
+
+
 def test_a_missing_extra_is_told_with_the_command_that_installs_it(home: Home) -> None:
     (home.folder / "httpx2.py").write_text("raise ModuleNotFoundError(\"No module named 'httpx2'\", name='httpx2')\n")
     done = home.process("chat", "--model", "http://127.0.0.1:9/v1#m", "-m", "Hi")

@@ -341,6 +341,19 @@ async def test_a_tool_that_waits_is_taken_up_by_an_engine_that_drives_it(tmp_pat
         assert await soon(hf.result(event.session_id)) == "driven"
 
 
+async def test_a_minder_of_one_session_leaves_all_but_it_and_its_children_alone(tmp_path: Path, store: Store) -> None:
+    asleep = [PausedRecord(queries=[TimerQuery(id="q-0", delay_ms=300)])]
+    for session_id in ("mine", "mine2", "yours"):
+        await write(store, session_id, naps.program, asleep, at=1)
+    for session_id in ("mine.q-1", "mine3", "theirs"):
+        await write(store, session_id, asks.program, ANSWERED)
+    async with open_holdfast(sqlite(tmp_path), minder=Minder(only="mine")) as hf:
+        assert await soon(hf.result("mine")) == "rested"
+        assert await soon(hf.result("mine.q-1")) == "!"
+        states = [(await store.session(each)).summary.state for each in ("mine2", "yours", "mine3", "theirs")]
+    assert states == [State.PAUSED, State.PAUSED, State.RUNNING, State.RUNNING]
+
+
 async def test_a_session_that_expired_is_in_its_state_for_every_listing(tmp_path: Path) -> None:
     async with open_holdfast(sqlite(tmp_path), minder=Minder(idle_ttl_ms=0)) as hf:
         event = await hf.start(asks)

@@ -168,4 +168,4 @@ class AgentSession:
 
     def has_begun_with(self, turn_id: str) -> None:
         """A turn that began anew was joined: the one that this session was opened for, by a client that tries again."""
-        self._begin_turn = turn_id
+        self._begin_turns.add(turn_id)

@@ -169,24 +169,24 @@ def _converse(chat: Chat, loop: LoopThread, again: str, *, is_new: bool) -> int:
     _remember(loop.wait(chat.inputs()))
     if not is_new:
         for line in ["", *loop.wait(chat.earlier())]:
-            click.echo(line)
+            _echo(line)
     code = OK
     try:
         _take(chat, loop, chat.left_turn(leaves_waiting=False))
         while _once(chat, loop):
             pass
     except EOFError:
-        click.echo()
+        _echo()
     except KeyboardInterrupt:
-        click.echo()
+        _echo()
         code = INTERRUPTED
-    click.echo(f"{dim('Left; all of it is kept. Go on with')}\n  {again}")
+    _echo(f"{dim('Left; all of it is kept. Go on with')}\n  {again}")
     return code
 
 
 def _once(chat: Chat, loop: LoopThread) -> bool:
     """Read something, and do it; whether to go on."""
-    click.echo()
+    _echo()
     text, is_block = _read()
     command = None if is_block else _COMMAND.fullmatch(text.rstrip())
     if command is None:
@@ -196,7 +196,7 @@ def _once(chat: Chat, loop: LoopThread) -> bool:
     if command[1] == "/quit":
         return False
     for line in loop.wait(chat.command(command[1], (command[2] or "").strip())):
-        click.echo(line)
+        _echo(line)
     return True
 
 
@@ -204,7 +204,7 @@ def _take(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | N
     try:
         _taken(chat, loop, turn)
     except HoldfastError as error:
-        click.echo(click.style(plain(str(error)), fg="red"))
+        _echo(click.style(plain(str(error)), fg="red"))
 
 
 def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> TurnResult | None:
@@ -218,7 +218,11 @@ def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | 
             return working.result()
         except KeyboardInterrupt:
             loop.begin(chat.stop(working))
+        try:
             return working.result()
+        except KeyboardInterrupt:
+            working.cancel()  # it is not to be shown any more
+            raise
 
 
 def _read() -> tuple[str, bool]:
@@ -241,6 +245,11 @@ def _read_block(line: str) -> str:
     return "\n".join([*lines, line.rstrip().removesuffix(_BLOCK)]).strip("\n")
 
 
+def _echo(line: str = "") -> None:
+    """Something that the model did not say: standard output is for that alone, where it leads elsewhere."""
+    click.echo(line, err=not sys.stdout.isatty())
+
+
 def _ask(prompt: str) -> str:
     if sys.stdout.isatty():
         while True:
@@ -248,7 +257,7 @@ def _ask(prompt: str) -> str:
                 return input(prompt)
             except UnicodeDecodeError:
                 click.echo(dim("That was no text in UTF-8; once more, please."))
-    click.echo(prompt, nl=False, err=True)  # standard output is for what the model says
+    click.echo(prompt, nl=False, err=True)
     line = sys.stdin.readline()
     if not line:
         raise EOFError

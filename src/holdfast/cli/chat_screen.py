@@ -29,6 +29,11 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
     messages: int
 
+    @property
+    def extent(self) -> str:
+        """How much there is of it."""
+        return "new" if self.is_new else f"{self.messages} message{'' if self.messages == 1 else 's'}"
+
 
 class Screen(Protocol):
     """Where a chat is shown."""
@@ -121,7 +126,7 @@ class PlainScreen:
         """Whether the attempt has said something, which may have to be taken back."""
 
     def opened(self, chat: Opened) -> None:
-        self.note(f"session {chat.session_id} ({'new' if chat.is_new else f'{chat.messages} messages'}, {chat.model})")
+        self.note(f"session {chat.session_id} ({chat.extent}, {chat.model})")
 
     def given(self, turn: str, text: str) -> None:
         self._has_spoken = False

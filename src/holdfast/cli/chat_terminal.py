@@ -62,8 +62,7 @@ class TerminalScreen:
 
     def opened(self, chat: Opened) -> None:
         tools = f" · {len(chat.tools)} tool{'s' if len(chat.tools) > 1 else ''}" if chat.tools else ""
-        state = "new" if chat.is_new else f"{chat.messages} messages"
-        say(f"{click.style('Session', bold=True)} {chat.session_id}  {dim(f'{state} · {chat.model}{tools}')}")
+        say(f"{click.style('Session', bold=True)} {chat.session_id}  {dim(f'{chat.extent} · {chat.model}{tools}')}")
         say(dim('/help lists commands · Ctrl-C stops a turn · Ctrl-D leaves · """ for several lines'))
 
     def given(self, turn: str, text: str) -> None:

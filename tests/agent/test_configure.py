@@ -1,0 +1,255 @@
+"""How turns are run: what a spec comes to, what configuring changes and when, and which provider a session has."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.agent.builder import AgentState
+from holdfast.agent.errors import ProviderMismatchError, ProviderUnavailableError, ProviderUnconfiguredError
+from holdfast.agent.runtime import Runtime
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.messages import AgentMessage, TextBlock
+from holdfast.core.policy import Policy, Spec, limits_from, resolve
+from holdfast.core.turn import Limits
+from holdfast.testing.provider import ScriptedProvider, tool_call
+
+from .helpers import Home, add, journal, said, soon, until
+
+
+def requests(runtime: Runtime, provider: str = "scripted") -> Any:
+    return runtime.providers[provider].requests  # type: ignore[attr-defined]
+
+
+BASE = Policy(
+    provider="p",
+    model="m",
+    instructions="Be kind.",
+    limits=Limits(iterations=5, tokens=100),
+    generation={"temperature": 0.5, "seed": 1},
+)
+
+# --- specs ----------------------------------------------------------------------------------------------
+
+
+def test_what_a_spec_does_not_say_is_inherited() -> None:
+    assert resolve(Spec(), BASE) == BASE
+
+
+def test_a_spec_overrides_what_it_says() -> None:
+    policy = resolve(Spec(model="big", provider="q", instructions="", tools=["add"]), BASE)
+    assert (policy.model, policy.provider, policy.instructions, policy.tools) == ("big", "q", "", ["add"])
+    assert (policy.limits, policy.generation) == (BASE.limits, BASE.generation)
+
+
+def test_generation_options_merge_one_by_one_and_none_clears_one() -> None:
+    policy = resolve(Spec(generation={"temperature": 1.0, "seed": None, "top_p": 0.9}), BASE)
+    assert policy.generation == {"temperature": 1.0, "top_p": 0.9}
+
+
+def test_limits_merge_one_by_one_and_none_lifts_one() -> None:
+    assert resolve(Spec(limits={"tokens": None, "cost": 2.5}), BASE).limits == Limits(iterations=5, cost=2.5)
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"iteratons": 3}, "iteratons"),
+        ({"iterations": "three"}, "int"),
+        ({"iterations": 0}, "at least 1"),
+        ({"no_progress": None}, "int"),
+        ({"cost": -1}, "at least 0"),
+    ],
+)
+def test_limits_that_are_none_are_refused(limits: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidValueError, match=why):
+        limits_from(limits)
+    with pytest.raises(InvalidValueError, match=why):
+        Runtime("memory:", provider=ScriptedProvider([]), limits=limits)
+
+
+async def test_a_field_that_no_spec_has_is_refused_where_it_is_given(home: Home) -> None:
+    async with home.runtime() as runtime:
+        with pytest.raises(InvalidValueError, match=r"temperature.*generation"):
+            runtime.session("s").spec(temperature=1)
+        session = await runtime.session("s").open()
+        with pytest.raises(InvalidValueError, match="temperature"):
+            session.configure(temperature=1)
+        with pytest.raises(InvalidValueError, match="model"):
+            session.configure(model=7)
+
+
+async def test_a_session_is_run_by_its_spec_on_top_of_the_runtimes_policy(home: Home) -> None:
+    async with home.runtime(
+        "Hello", instructions="Be kind.", generation={"temperature": 0.5, "seed": 1}, tools=[add]
+    ) as runtime:
+        builder = runtime.session("s").spec(model="big", generation={"seed": None}, limits={"iterations": 2}, tools=[])
+        session = await builder.prompt("Be brief.").prompt("In verse.").open()
+        await soon(session.turn("Hi").run())
+        (request,) = requests(runtime)
+        assert (request.model, request.params, request.tools) == ("big", {"temperature": 0.5}, [])
+        assert request.system == "Be kind.\n\nBe brief.\n\nIn verse."
+        assert session.policy.limits == Limits(iterations=2)
+        assert runtime.policy.model == "m-1"
+
+
+# --- configuring ----------------------------------------------------------------------------------------
+
+
+async def test_configuring_takes_effect_with_the_next_turn_and_is_recorded_with_it(home: Home) -> None:
+    async with home.runtime("1", "2", "3") as runtime:
+        session = await runtime.session("s").open()
+        await soon(session.turn("one").run())
+        before = await journal(session)
+        session.configure(model="big", generation={"temperature": 0.0})
+        assert await journal(session) == before
+        assert (await session.read_view()).policy.model == "m-1"
+        await soon(session.turn("two").run())
+        assert (await session.read_view()).policy == session.policy
+        await soon(session.turn("three").run())
+        assert [request.model for request in requests(runtime)] == ["m-1", "big", "big"]
+        assert requests(runtime)[1].params == {"temperature": 0.0}
+    async with home.runtime() as other:
+        assert (await (await other.session("s").open()).read_view()).policy.model == "big"
+
+
+async def test_a_policy_is_recorded_when_it_changes_and_not_with_every_turn(home: Home) -> None:
+    async with home.runtime(*"123", instructions="x" * 1_000) as runtime:
+        session = await runtime.session("s").open()
+        for text in "123":
+            await soon(session.turn(text).run())
+        assert sum("x" * 1_000 in str(entry.record) for entry in await journal(session)) == 1
+
+
+async def test_configuring_in_the_midst_of_a_turn_leaves_that_turn_as_it_is(home: Home) -> None:
+    gate = asyncio.Event()
+
+    async def waits() -> None:
+        """Wait."""
+        await gate.wait()
+
+    async with home.runtime(tool_call("waits"), "1", "2", tools=[waits]) as runtime:
+        session = await runtime.session("s").open()
+        work = asyncio.create_task(session.turn("one").run())
+        await until(lambda: requests(runtime))
+        session.configure(model="big")
+        gate.set()
+        await soon(work)
+        await soon(session.turn("two").run())
+        assert [request.model for request in requests(runtime)] == ["m-1", "m-1", "big"]
+
+
+async def test_what_cannot_be_configured_changes_nothing(home: Home) -> None:
+    async with home.runtime() as runtime:
+        session = await runtime.session("s").open()
+        before = session.policy
+        with pytest.raises(ProviderUnavailableError) as caught:
+            session.configure(provider="elsewhere", model="big")
+        assert caught.value.provider == "elsewhere"
+        assert session.policy == before
+
+
+async def test_handles_have_policies_of_their_own_and_each_turn_is_run_by_that_of_its_handle(home: Home) -> None:
+    async with home.runtime(*"123") as runtime:
+        one, two = await runtime.session("s").open(), await runtime.session("s").spec(model="big").open()
+        for handle in (one, two, one):
+            await soon(handle.turn("Hi").run())
+        assert [request.model for request in requests(runtime)] == ["m-1", "big", "m-1"]
+
+
+# --- providers ------------------------------------------------------------------------------------------
+
+
+async def test_without_any_provider_a_session_cannot_be_opened(home: Home) -> None:
+    async with Runtime(home.store()) as runtime:
+        for opening in (runtime.session("s").open, runtime.session("s").open_fresh):
+            with pytest.raises(ProviderUnconfiguredError) as caught:
+                await opening()
+            assert caught.value.session_id == "s"
+
+
+async def test_a_provider_that_the_runtime_does_not_have_is_unavailable(home: Home) -> None:
+    async with home.runtime() as runtime:
+        with pytest.raises(ProviderUnavailableError, match=r"'elsewhere'.*scripted"):
+            await runtime.session("s").spec(provider="elsewhere").open()
+
+
+async def test_the_provider_that_a_session_began_with_is_kept_when_it_is_opened_again(home: Home) -> None:
+    """What else the host says now is in force."""
+    async with home.runtime("1", provider=ScriptedProvider(["1"], id="first"), model="old") as runtime:
+        await soon((await runtime.session("s").open()).turn("one").run())
+    second = ScriptedProvider(["2"], id="second")
+    async with home.runtime(provider=second, model="new", instructions="Be kind.") as runtime:
+        runtime.add_provider(ScriptedProvider(["2"], id="first"))
+        session = await runtime.session("s").open()
+        assert (session.policy.provider, session.policy.model) == ("first", "old")
+        assert session.policy.instructions == "Be kind."
+        assert (await soon(session.turn("two").run())).text == "2"
+        assert second.requests == []
+        assert [request.model for request in requests(runtime, "first")] == ["old"]
+        explicit = await runtime.session("s").spec(model="newer").open()
+        assert (explicit.policy.provider, explicit.policy.model) == ("first", "newer")
+
+
+async def test_a_provider_mismatch_is_an_error_with_three_fields(home: Home) -> None:
+    async with home.runtime(provider=ScriptedProvider(["1"], id="first")) as runtime:
+        await soon((await runtime.session("s").open()).turn("one").run())
+    async with home.runtime(provider=ScriptedProvider([], id="second")) as runtime:
+        state = AgentState(session_id="s", messages=[], policy=Policy(provider="first"))
+        for opening in (runtime.session("s").open(), runtime.session("s").open_with_state(state)):
+            with pytest.raises(ProviderMismatchError) as caught:
+                await opening
+            found = caught.value
+            assert (found.expected, found.actual, found.session_id) == ("first", "second", "s")
+
+
+async def test_naming_another_provider_for_a_session_is_a_mismatch_also_where_both_are_there(home: Home) -> None:
+    first, second = ScriptedProvider(["1"], id="first"), ScriptedProvider(["2"], id="second")
+    async with home.runtime(provider=first) as runtime:
+        await soon((await runtime.session("s").open()).turn("one").run())
+        with pytest.raises(ProviderMismatchError):
+            await runtime.session("s").provider(second).open()
+        session = await runtime.session("s").open()
+        session.configure(provider="second")
+        assert (await soon(session.turn("two").run())).text == "2"
+        again = await runtime.session("s").provider(second).open()
+        assert again.policy.provider == "second"
+
+
+async def test_a_session_that_begins_anew_may_have_another_provider(home: Home) -> None:
+    async with home.runtime(provider=ScriptedProvider(["1"], id="first")) as runtime:
+        await soon((await runtime.session("s").open()).turn("one").run())
+    async with home.runtime(provider=ScriptedProvider(["2", "3"], id="second")) as runtime:
+        fresh = await runtime.session("s").open_fresh()
+        assert (await soon(fresh.turn("two").run())).text == "2"
+        assert (await runtime.session("s").open()).policy.provider == "second"
+
+
+async def test_a_state_that_is_brought_along_keeps_its_provider(home: Home) -> None:
+    first, second = ScriptedProvider(["1"], id="first"), ScriptedProvider([], id="second")
+    messages = [AgentMessage("user", [TextBlock("before")])]
+    async with home.runtime(provider=second) as runtime:
+        runtime.add_provider(first)
+        state = AgentState(session_id="s", messages=messages, policy=Policy(provider="first", model="old"))
+        session = await runtime.session("s").open_with_state(state)
+        await soon(session.turn("go on").run())
+        assert [request.model for request in first.requests] == ["old"]
+        assert [text for _, text in await said(session)] == ["before", "go on", "1"]
+
+
+async def test_a_builder_can_bring_a_provider_of_its_own(home: Home) -> None:
+    own = ScriptedProvider(["mine"], id="own")
+    async with home.runtime("theirs") as runtime:
+        session = await runtime.session("s").provider(own, "small").open()
+        assert (await soon(session.turn("Hi").run())).text == "mine"
+        assert [request.model for request in own.requests] == ["small"]
+
+
+async def test_a_description_tells_what_is_in_force_and_where_it_comes_from(home: Home) -> None:
+    async with home.runtime(limits={"iterations": 3}, residency="active_path_only") as runtime:
+        told = runtime.describe().to_json()
+        assert told["limits.iterations"] == {"value": "3", "source": "given"}
+        assert told["limits.no_progress"]["source"] == "default"
+        assert told["residency"] == {"value": "active_path_only", "source": "given"}

@@ -107,8 +107,7 @@ class SessionBuilder:
         stored = await self._stored(place)
         if stored is None:
             return await self._start(place, policy, None)
-        assert stored.policy is not None
-        return self._handle(place, self._kept(stored.policy, policy), stored)
+        return self._handle(place, self._kept(stored.policy or Policy(), policy), stored)
 
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""

@@ -169,7 +169,6 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
 
 def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
     """What can be read of a conversation now; of one that is to begin anew, what it will begin with."""
-    assert conversation.policy is not None
     if begin is not None:
         messages = [ViewMessage("", message.role, message.content, 0) for message in begin.messages]
     else:
@@ -184,7 +183,7 @@ def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
         messages=messages,
         leaf=None if begin is not None else conversation.leaf,
         generation=conversation.generation + (begin is not None),
-        policy=conversation.policy,
+        policy=conversation.policy or Policy(),
         running=conversation.running.id if conversation.running else None,
     )
 

@@ -4,8 +4,8 @@ Nothing is ever rewritten. A node is a message, or the opening of a frame, which
 it is not shown to the model. A conversation that begins anew has a new root; the nodes before stay, as a closed branch.
 Node ids follow from positions in the journal, so every process, and every retry, gives a node the same id.
 
-Any journal of an agent can be folded. What the program did not understand and passed over (an input, a reply in no
-known form) is passed over here as well.
+Any journal can be folded; one that is no agent's comes to nothing. What an agent did not understand and passed over (an
+input, a reply in no known form) is passed over here as well.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
     PausedRecord,
+    Program,
     StartedRecord,
     TurnRecord,
     type_of,
@@ -144,8 +145,8 @@ class Conversation:
     def apply(self, entry: Entry) -> None:
         """Fold one more entry."""
         match entry.record:
-            case StartedRecord(ctx=dict() as ctx):
-                self.policy = msgspec.convert(ctx.get("policy"), Policy)
+            case StartedRecord(program=Program(kind="agent"), ctx=dict() as ctx):
+                self.policy = policy_of(ctx)
                 self.parent = ctx.get("parent")
                 self._open_frame(entry, FrameOpen("main", "initial"))
             case PausedRecord(queries=queries, withdrawn=withdrawn):
@@ -300,6 +301,14 @@ class Conversation:
         self.window.append(message)
         if self.running is not None:
             self.running.messages.append(message)
+
+
+def policy_of(ctx: Json) -> Policy | None:
+    """The policy that an agent was started with; None if it cannot be read."""
+    try:
+        return msgspec.convert(ctx["policy"], Policy)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return None
 
 
 def input_of(answer: Answer) -> TurnInput:

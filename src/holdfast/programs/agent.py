@@ -10,10 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.conversation import input_of, tool_done
+from holdfast.core.conversation import input_of, policy_of, tool_done
 from holdfast.core.ids import query_id
 from holdfast.core.messages import ToolUseBlock
-from holdfast.core.policy import Policy
 from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery
 from holdfast.core.records import LoggedRecord, Program, TurnRecord
 from holdfast.core.state import Session
@@ -50,10 +49,10 @@ class AgentInstance:
         started = session.started
         if started is None:
             raise ValueError(f"session '{session.id}' has not started")
-        try:
-            self._policy = msgspec.convert((started.ctx or {}).get("policy"), Policy)
-        except (msgspec.ValidationError, AttributeError) as error:
-            raise ProgramNotFoundError(started.program.name, f"its policy cannot be read: {error}") from None
+        policy = policy_of(started.ctx)
+        if policy is None:
+            raise ProgramNotFoundError(started.program.name, "it was started without a policy that can be read")
+        self._policy = policy
         self._turn: Turn | None = None
         self._waits: list[str] = []
         """The queries that were asked last: the one for the input or to the model, or those of calls in order."""

@@ -45,6 +45,15 @@ def asks() -> Program:
     return python_code(CODE, name="bench-asks-python")
 
 
+BUSY = CODE.replace("answer = llm(", "sum([n * n for n in range(4_000)])\n        answer = llm(")
+"""The same, with some computing before each question."""
+
+
+def computes() -> Program:
+    """A program that has something to compute between its questions."""
+    return python_code(BUSY, name="bench-computes-python")
+
+
 def bare() -> tuple[Rate, Callable[[], int], Callable[[], None]]:
     """The interpreter alone, in one thread: dump, release, checkout, load, resume; and the size of its dump."""
     from pydantic_monty import FunctionSnapshot, Monty
@@ -90,22 +99,31 @@ async def sandbox_1(plan: Plan) -> list[Figure]:
 
 async def sandbox_200(plan: Plan) -> list[Figure]:
     """Many sessions in one process: how fast, and how many cores it and its workers keep busy."""
-    path = plan.directory / "sandbox-200.db"
+    name = f"sandbox-200: {SESSIONS} sessions × {PAUSES} pauses"
+    rates, cores = await _many(plan, "sandbox-200", asks())
+    busy_rates, busy_cores = await _many(plan, "sandbox-200, computing", computes())
+    of_all = f"of {os.cpu_count()}"
+    return [
+        Figure(name, "round trips/s", rates),
+        Figure("sandbox-200: cores in use", of_all, cores),
+        Figure(f"{name}, computing", "round trips/s", busy_rates),
+        Figure("sandbox-200: cores in use, computing", of_all, busy_cores, targets=[Target("value", ">=", 1.5)]),
+    ]
+
+
+async def _many(plan: Plan, name: str, program: Program) -> tuple[list[Round], list[Round]]:
+    path = plan.directory / f"{program.name}.db"
     rates, cores = [], []
     async with open_holdfast(f"sqlite:///{path}") as holdfast:
-        rate = many_sessions(holdfast, asks())
+        rate = many_sessions(holdfast, program)
         await warm_up(path, rate)
         for number in range(1, plan.repeat + 1):
             began, spent = time.perf_counter(), _cpu_seconds()
             rates.append(Round(await rate(plan.seconds)))
             cores.append(Round((_cpu_seconds() - spent) / (time.perf_counter() - began)))
             told = f"{rates[-1].value:,.0f}/s on {cores[-1].value:.2f} cores"
-            plan.say(f"sandbox-200: round {number}/{plan.repeat}: {told}")
-    name = f"sandbox-200: {SESSIONS} sessions × {PAUSES} pauses"
-    return [
-        Figure(name, "round trips/s", rates),
-        Figure("sandbox-200: cores in use", f"of {os.cpu_count()}", cores, targets=[Target("value", ">=", 1.5)]),
-    ]
+            plan.say(f"{name}: round {number}/{plan.repeat}: {told}")
+    return rates, cores
 
 
 async def sandbox_bytes(plan: Plan) -> list[Figure]:

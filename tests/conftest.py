@@ -1,10 +1,16 @@
 """For all tests: a home of their own, and assertions of the shipped kit shown in full."""
 
+import contextlib
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 pytest.register_assert_rewrite("holdfast.testing")
+
+# Whoever runs the tests in the background may ignore Ctrl-C, and that is inherited: tests that press it need it back.
+with contextlib.suppress(ValueError):  # not in the main thread
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

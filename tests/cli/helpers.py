@@ -159,7 +159,9 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=env,
+            env={
+                name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")
+            },  # it asks the terminal
             cwd=cwd,
             start_new_session=True,
             preexec_fn=take_terminal,  # noqa: PLW1509 - between fork and exec there is no other way to do this

@@ -234,7 +234,7 @@ async def test_a_message_that_comes_too_late_is_refused_and_does_not_stay_in_the
     async with another() as owner:
         await owner.do("drive", what="work", concurrency=len(sessions))
         for session in sessions:
-            await owner.do("start", program=called.program.source, id=session, ctx={"ms": 300}, wait=0)
+            await owner.do("start", program=called.program.source, id=session, ctx={"ms": 1000}, wait=0)
 
         async def cancel(session: str, after: float) -> None:
             await asyncio.sleep(after)
@@ -300,7 +300,7 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
 ) -> None:
     async with another() as owner, another() as heir:
         await owner.do("drive", what="work", recovery="safe")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 300}, wait=0)
+        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 1000}, wait=0)
         owner.stop()
         await heir.do("drive", what="work", recovery="safe")
         assert await soon(hf.result("s"), 15) == f"done by {heir.pid}"

@@ -6,8 +6,9 @@ answers in the same order, it takes the same steps. It does no I/O and never wai
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -16,6 +17,8 @@ from holdfast.core.records import LoggedRecord, Program, ProgressedRecord, StatR
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
+
+T = TypeVar("T")
 
 Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | TurnRecord
 """What a program says beside its questions; appended before the outcome of the step that said it."""
@@ -51,6 +54,12 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Step: TypeAlias = Asked | Returned | Raised
+
+
+class QueuedStep(asyncio.Future[T]):
+    """A step that waits for its turn before it is taken: until then, it does not take long."""
+
+    has_begun = False
 
 
 class Instance(Protocol):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.programs.contract import QueuedStep
 from holdfast.programs.errors import InstanceLostError
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class Threads:
         if self._is_closed:
             raise InstanceLostError("the workers were closed")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
+        future: QueuedStep[R] = QueuedStep(loop=loop)
 
         def settle(result: T | None, error: BaseException | None) -> None:
             if future.done():
@@ -57,6 +58,7 @@ class Threads:
                 future.set_exception(failure)
 
         def run() -> None:
+            future.has_begun = True
             try:
                 done: tuple[T | None, BaseException | None] = (work(*args), None)
             except BaseException as error:

@@ -22,6 +22,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from holdfast.cli import cli
+from holdfast.programs import registry
 
 STRATEGIES = """
 import asyncio
@@ -83,8 +84,13 @@ class Home:
         self.file.write_text(STRATEGIES)
 
     def call(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
-        """Run the command in this process."""
-        return CliRunner().invoke(cli, list(args), input=stdin, env={**self._own, **(env or {})})
+        """Run the command in this process. What it registers by name is gone afterwards, as with its own process."""
+        before = registry.registered()
+        try:
+            return CliRunner().invoke(cli, list(args), input=stdin, env={**self._own, **(env or {})})
+        finally:
+            registry._registered.clear()
+            registry._registered.update(before)
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
         """What a command prints that has to succeed."""

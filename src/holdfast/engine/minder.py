@@ -151,10 +151,10 @@ class Minder:
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:
         """Expire sessions that were idle for too long, delete ended ones that were kept for long enough."""
         now = engine.now()
-        idle = SessionFilter(states=[State.PAUSED], updated_before=now - self._idle_ttl_ms + 1)
+        idle = SessionFilter(states=[State.PAUSED], updated_before=now - self._idle_ttl_ms + 1, id_prefix=self._only)
         expired = [row.session_id for row in await self._all(engine, idle) if await self._expire(engine, row, now)]
         pruned: list[str] = []
-        if self._keep_ended_ms is not None:
+        if self._keep_ended_ms is not None and self._only is None:
             pruned = await engine.store.prune(now - self._keep_ended_ms)
         return expired, pruned
 
@@ -167,7 +167,7 @@ class Minder:
         return rows
 
     async def _expire(self, engine: Engine, row: SessionRow, now: int) -> bool:
-        if row.owner is not None:
+        if row.owner is not None or not self._minds(row.session_id):
             return False
         with contextlib.suppress(HoldfastError):
             return await engine.end_idle(row.session_id, lambda session: decide_expire(session, now, self._idle_ttl_ms))

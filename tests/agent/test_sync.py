@@ -19,7 +19,6 @@ from holdfast.agent.errors import (
     MissingPluginInputError,
     ModeNotInstalledError,
     ProviderUnconfiguredError,
-    RuntimeClosedError,
     TurnConflictError,
 )
 from holdfast.agent.live import LiveEvent, TextDelta, TurnFinished
@@ -30,6 +29,7 @@ from holdfast.agent.streaming import STREAM_EVENTS
 from holdfast.agent.sync import SyncAgentSession, SyncRuntime, SyncSessionBuilder, SyncTurnBuilder
 from holdfast.agent.turns import TurnBuilder
 from holdfast.core.messages import AgentMessage, TextBlock
+from holdfast.engine.errors import RuntimeClosedError
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
 

@@ -105,7 +105,6 @@ def test_it_says_how_it_is_used_when_it_is_used_otherwise() -> None:
     hf = open_sync("memory:")
     with pytest.raises(RuntimeError, match="context manager"):
         hf.status("s")
-    hf._loop.close()
 
 
 def test_a_store_that_cannot_be_opened_says_so_and_leaves_no_thread(tmp_path: Path) -> None:

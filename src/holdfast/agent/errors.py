@@ -8,16 +8,6 @@ from holdfast.core.errors import HoldfastError
 
 
 @dataclass(eq=False)
-class RuntimeClosedError(HoldfastError):
-    """A runtime was used before it was opened or after it was closed, or was closed while it was waited for."""
-
-    kind = "runtime_closed"
-
-    def __str__(self) -> str:
-        return "the runtime is not open: use it, and all that comes from it, inside `with SyncRuntime(…) as runtime:`"
-
-
-@dataclass(eq=False)
 class ModeNotInstalledError(HoldfastError):
     """A session was asked for in a mode that the runtime does not have."""
 

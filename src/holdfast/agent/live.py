@@ -133,10 +133,6 @@ class Hub:
 
         return stop
 
-    def is_heard(self, session_id: str) -> bool:
-        """Whether anybody listens."""
-        return session_id in self._sinks
-
     async def emit(self, session_id: str, event: LiveEvent) -> None:
         """Give an event to all sinks, and wait until they have taken it."""
         for sink in list(self._sinks.get(session_id, ())):

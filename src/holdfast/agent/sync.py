@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from concurrent import futures
 from typing import Any, Self, TypeVar
 
 from holdfast.agent.builder import AgentState, SessionBuilder
 from holdfast.agent.describing import Description
 from holdfast.agent.envelopes import export_envelope, import_envelope
-from holdfast.agent.errors import RuntimeClosedError
 from holdfast.agent.live import LiveEvent
 from holdfast.agent.phases import PhaseProbe
 from holdfast.agent.plugins import Plugin
@@ -30,77 +27,11 @@ from holdfast.agent.tools.catalog import Catalog
 from holdfast.agent.turns import Input, TurnBuilder
 from holdfast.core.policy import Policy, Spec
 from holdfast.core.values import Json
+from holdfast.engine.loop_thread import LoopThread
 from holdfast.store.contract import Store
 from holdfast.store.envelopes import SessionEnvelope
 
 T = TypeVar("T")
-
-
-class LoopThread:
-    """An event loop in a thread, and the way to it from other threads."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._changing = threading.RLock()
-        """Held while work is handed over, so that none is handed to a loop that will not run it. Handing over may
-        collect a stream that was let go of, which hands over its own end: hence it is one that can be taken twice."""
-
-    def start(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
-        self._thread.start()
-
-    def stop(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
-        """Take no more work, do a last piece of it, and end. Whoever still waits is told that it is over."""
-        with self._changing:
-            loop, self._loop = self._loop, None
-        assert loop is not None
-        assert self._thread is not None
-        try:
-            if last is not None:
-                asyncio.run_coroutine_threadsafe(last(), loop).result()
-        finally:
-            asyncio.run_coroutine_threadsafe(_end_all(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join()
-            loop.close()
-
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have work done in the loop, and wait for what comes of it."""
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("this is the event loop's own thread, and would wait for itself; use the API with await")
-        waiting = self.begin(work)
-        if waiting is None:
-            raise RuntimeClosedError
-        try:
-            return waiting.result()
-        except KeyboardInterrupt:
-            waiting.cancel()
-            raise
-        except futures.CancelledError:
-            if self._loop is None:
-                raise RuntimeClosedError from None
-            raise
-
-    def begin(self, work: Coroutine[Any, Any, T]) -> futures.Future[T] | None:
-        """Have work done in the loop, without waiting for it; None if there is no loop."""
-        with self._changing:
-            if self._loop is not None:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-        work.close()
-        return None
-
-
-async def _end_all() -> None:
-    loop = asyncio.get_running_loop()
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await loop.shutdown_asyncgens()
-    await loop.shutdown_default_executor()
 
 
 class SyncRuntime:

@@ -23,9 +23,9 @@ from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.agent.results import TurnResult
-    from holdfast.agent.sync import LoopThread
     from holdfast.cli.chat_opening import Asked
     from holdfast.cli.chatting import Chat
+    from holdfast.engine.loop_thread import LoopThread
 
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
 _BLOCK = '"""'
@@ -112,9 +112,9 @@ def _command_to_go_on(asked: Asked, tools: Iterable[str]) -> str:
 
 
 def _talk(asked: Asked, message: str | None, again: str) -> int:
-    from holdfast.agent.sync import LoopThread
     from holdfast.cli.chat_opening import close_chat, open_chat, runtime_for
     from holdfast.cli.chat_screen import screen_for
+    from holdfast.engine.loop_thread import LoopThread
 
     as_json = settings().json
     is_person = message is None and sys.stdin.isatty() and not as_json

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -35,8 +34,6 @@ from holdfast.core.records import (
 )
 from holdfast.core.turn import FinishedMessage, FrameSwitch, Outcome, Stopped, ToolDone, reply_of
 from holdfast.core.values import Json
-
-FrameReason: TypeAlias = Literal["initial", "continue_as", "compaction"] | str
 
 
 class FrameOpen(msgspec.Struct, frozen=True):

@@ -134,7 +134,6 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
     value: Json = None
 
 
-Finished: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue
 Outcome: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue | FrameSwitch | Stopped
 
 

@@ -29,8 +29,9 @@ from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import Revival, fold, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
+from holdfast.engine.steps import comes_soon
 from holdfast.programs.context import STATE_TOOL
-from holdfast.programs.contract import Asked, Instance, QueuedStep, Step
+from holdfast.programs.contract import Asked, Instance, Step
 from holdfast.programs.errors import (
     DivergenceError,
     InstanceLostError,
@@ -359,11 +360,10 @@ class Actor:
                 step = resume(instance, waking)
                 if isinstance(step, Awaitable):
                     thought = asyncio.ensure_future(step)
-                    thought.add_done_callback(_heard)  # also if nobody waits for it any more
                     self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
-                    done = await _prompt(thought)
+                    is_there = await comes_soon(thought)
                     self._instance = instance
-                    if not done:
+                    if not is_there:
                         self._thinking = asyncio.create_task(self._think(thought, waking))
                         return
                     step = thought.result()
@@ -493,24 +493,3 @@ class Actor:
         """A keeper has ended; there may be another by now."""
         if self._keeper is asyncio.current_task():
             self._keeper = None
-
-
-async def _prompt(thought: asyncio.Future[Step]) -> bool:
-    """Wait for a step that comes soon; False if it does not. The time in which others are before it is not its own."""
-    for _ in range(1 + QUEUED_MS // PROMPT_MS):
-        done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
-        if done:
-            return True
-        if not isinstance(thought, QueuedStep) or thought.has_begun:
-            return False
-    return False
-
-
-QUEUED_MS = 1_000
-"""Milliseconds that a step may wait for its turn, before what led to it is committed without it."""
-
-
-def _heard(thought: asyncio.Future[Step]) -> None:
-    """Look at how a step ended, so that asyncio does not complain that nobody did."""
-    if not thought.cancelled():
-        thought.exception()

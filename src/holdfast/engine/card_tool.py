@@ -12,7 +12,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Effect
-from holdfast.programs.lua.packages import home
+from holdfast.programs.places import home
 
 if TYPE_CHECKING:
     from holdfast.cards import CardBox

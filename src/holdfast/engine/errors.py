@@ -81,3 +81,15 @@ class StaleError(Exception):
         super().__init__()
         self.is_lost = is_lost
         """Whether it was the session that was written to. A state item is another matter: the session is still ours."""
+
+
+class RuntimeClosedError(HoldfastError):
+    """Something was used before it was opened or after it was closed, or was closed while it was waited for."""
+
+    kind = "runtime_closed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the runtime is not open: use it, and all that comes from it, inside `with SyncRuntime(…) as runtime:`"
+            " or `with holdfast.open_sync(…) as hf:`"
+        )

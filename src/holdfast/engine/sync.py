@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
@@ -11,6 +9,7 @@ from holdfast.core.events import Event
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Effect
+from holdfast.engine.loop_thread import LoopThread
 from holdfast.engine.runtime import Answers, Holdfast, open_holdfast
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store.contract import SessionFilter, SessionPage, Store
@@ -24,40 +23,27 @@ class SyncHoldfast:
     def __init__(self, url: str | Store, **options: Any) -> None:
         self._url = url
         self._options = options
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="holdfast", daemon=True)
+        self._loop = LoopThread()
         self._inner: Holdfast | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.start()
         try:
             self._inner = self._wait(self._open())
         except BaseException:
-            self._stop()
+            self._loop.stop()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._inner is not None:
-            self._wait(self._inner.__aexit__(None, None, None))
-        self._stop()
+        inner = self._hf
+        self._loop.stop(lambda: inner.__aexit__(None, None, None))
 
     async def _open(self) -> Holdfast:
         return await open_holdfast(self._url, **self._options).__aenter__()
 
-    def _stop(self) -> None:
-        self._wait(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return waiting.result()
-        except KeyboardInterrupt:
-            waiting.cancel()
-            raise
+        return self._loop.wait(work)
 
     @property
     def _hf(self) -> Holdfast:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME, render_python_stubs
-from holdfast.programs.lua.project import find_project
+from holdfast.programs.places import find_project
 from holdfast.programs.sandbox.library import BUNDLED
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)

@@ -15,9 +15,9 @@ from holdfast.programs.lua.packages import (
     find_module,
     find_package,
     find_roots,
-    home,
     list_packages,
 )
+from holdfast.programs.places import home
 
 
 class World:

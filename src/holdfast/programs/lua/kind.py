@@ -21,9 +21,10 @@ from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.programs.lua import frames
 from holdfast.programs.lua.limits import DEADLINE_S, HOT_VMS, MAX_DEATHS, MAX_WORKERS, MEMORY_MIB
 from holdfast.programs.lua.outcomes import raised, step_of
-from holdfast.programs.lua.packages import Roots, find_package, find_roots, home
+from holdfast.programs.lua.packages import Roots, find_package, find_roots
 from holdfast.programs.lua.pool import Pool, StuckError
 from holdfast.programs.lua.source import KIND, LuaSource, source_of
+from holdfast.programs.places import home
 
 
 class LuaKind:

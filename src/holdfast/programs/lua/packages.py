@@ -20,16 +20,13 @@ from holdfast.programs.lua.project import (
     Locked,
     ProjectFiles,
     Wanted,
-    algocline_home,
     check_package_name,
-    find_project,
-    home,
     is_commit,
     is_version,
-    paths_in,
     read_project,
     versioned_name,
 )
+from holdfast.programs.places import algocline_home, find_project, home, paths_in
 
 __all__ = [
     "Meta",
@@ -38,7 +35,6 @@ __all__ = [
     "find_module",
     "find_package",
     "find_roots",
-    "home",
     "list_packages",
     "read_meta",
 ]

@@ -11,7 +11,6 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Literal
 
-import msgspec
 from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError, MontyTypingError
 
 from holdfast.core.errors import HoldfastError
@@ -189,8 +188,3 @@ def _refused(error: MontySyntaxError | MontyRuntimeError, lines: int) -> Finding
         return Finding(1, 1, "error", kind, message)
     last = frames[-1]
     return Finding(min(max(last.line - 1, 1), lines), last.column, "error", kind, message)
-
-
-def as_json(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    """Findings as a program reads them."""
-    return [msgspec.to_builtins(finding) for finding in findings]

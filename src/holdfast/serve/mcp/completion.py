@@ -15,8 +15,8 @@ from holdfast.core.state import State
 from holdfast.core.values import preview
 from holdfast.engine.card_tool import own_box
 from holdfast.engine.runtime import Holdfast
-from holdfast.programs.lua.packages import find_roots, home, list_packages
-from holdfast.programs.lua.project import algocline_home
+from holdfast.programs.lua.packages import find_roots, list_packages
+from holdfast.programs.places import algocline_home, home
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
 from holdfast.serve.mcp.sessions import LANGUAGES

@@ -17,7 +17,7 @@ from logging import getLogger
 from pathlib import Path
 
 from holdfast.core.errors import HoldfastError
-from holdfast.programs.lua.packages import home
+from holdfast.programs.places import home
 from holdfast.serve.mcp.server import PAUSE_TTL_S
 from holdfast.strategies.packages.tree import locked
 

@@ -20,8 +20,9 @@ from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.finding import read_code
 from holdfast.programs.lua.meta import MAX_SOURCE, read_source
-from holdfast.programs.lua.packages import Package, find_package, find_roots, home
-from holdfast.programs.lua.project import algocline_home, check_package_name
+from holdfast.programs.lua.packages import Package, find_package, find_roots
+from holdfast.programs.lua.project import check_package_name
+from holdfast.programs.places import algocline_home, home
 from holdfast.serve.mcp import catalog
 from holdfast.serve.mcp.alc_logs import LogParams, alc_log_view
 from holdfast.serve.mcp.journal import MAX_PAGE_ENTRIES, PAGE_ENTRIES, journal_page

@@ -9,15 +9,8 @@ import msgspec
 from holdfast.core.errors import HoldfastError
 from holdfast.programs.lua.meta import read_meta
 from holdfast.programs.lua.packages import find_package, find_roots, find_version
-from holdfast.programs.lua.project import (
-    PROJECT_NAMES,
-    Locked,
-    Wanted,
-    is_commit,
-    is_version,
-    read_project,
-    versioned_name,
-)
+from holdfast.programs.lua.project import Locked, Wanted, is_commit, is_version, read_project, versioned_name
+from holdfast.programs.places import PROJECT_NAMES
 from holdfast.strategies.packages.errors import ProjectFileError, SourceError
 from holdfast.strategies.packages.git import TIMEOUT_S, fetch
 from holdfast.strategies.packages.install import packages_in, place, stage_package

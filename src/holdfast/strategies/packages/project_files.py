@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from holdfast.programs.lua.project import LOCK_VERSION, PROJECT_NAMES, Locked
+from holdfast.programs.lua.project import LOCK_VERSION, Locked
+from holdfast.programs.places import PROJECT_NAMES
 from holdfast.strategies.packages.errors import ProjectFileError
 from holdfast.strategies.packages.tree import locked, write_atomically
 

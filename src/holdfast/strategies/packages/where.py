@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.programs.lua.packages import Roots, find_roots
-from holdfast.programs.lua.project import find_project, home
+from holdfast.programs.places import find_project, home
 
 
 @dataclass(frozen=True)

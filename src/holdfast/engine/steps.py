@@ -1,0 +1,29 @@
+"""Waiting for a step of a program: how long one is waited for before what led to it is committed without it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.programs.contract import QueuedStep, Step
+from holdfast.programs.native import PROMPT_MS
+
+QUEUED_MS = 1_000
+"""Milliseconds that a step may wait for its turn, as where two hundred sessions share two workers."""
+
+
+async def comes_soon(thought: asyncio.Future[Step]) -> bool:
+    """Wait for a step; False if it takes long. The time in which others are before it is not its own."""
+    thought.add_done_callback(_heard)
+    for _ in range(1 + QUEUED_MS // PROMPT_MS):
+        done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
+        if done:
+            return True
+        if not isinstance(thought, QueuedStep) or thought.has_begun:
+            return False
+    return False
+
+
+def _heard(thought: asyncio.Future[Step]) -> None:
+    """Look at how a step ended, so that asyncio does not complain that nobody did: nobody may wait for it any more."""
+    if not thought.cancelled():
+        thought.exception()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, Unpack, runtime_checkable
 
@@ -14,13 +15,17 @@ from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
 from holdfast.agent.tools.tool import RemoteTool, Settings, Tool, check_named
+from holdfast.core.calls import CALL_TOOL, FIND_TOOLS
 from holdfast.core.policy import ALL_TOOLS, Deadline
 from holdfast.core.queries import Failure
-from holdfast.core.turn import FINISH_TOOL
+from holdfast.core.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.core.values import Json
 
 RESERVED = {
     FINISH_TOOL: "by it a model submits the value of a turn",
+    GIVE_UP_TOOL: "by it a model says that there is no such value",
+    FIND_TOOLS: "by it a model finds tools",
+    CALL_TOOL: "by it a model calls tools that it has found",
     "llm": "drivers of models are registered under it",
     "human": "drivers of people's answers are registered under it",
 }
@@ -47,6 +52,31 @@ class ToolProvider(Protocol):
     async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:
         """Run a tool. What it returns or raises is treated as that of a function is."""
         ...
+
+
+@runtime_checkable
+class KnowsSettings(Protocol):
+    """A provider that knows how each of its tools is to be run. Settings that are given with it come first."""
+
+    def settings_of(self, name: str) -> Settings:
+        """The settings of a tool that it has just listed."""
+        ...
+
+
+@runtime_checkable
+class TellsOfChanges(Protocol):
+    """A provider that says when its tools are others."""
+
+    def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """Have `watcher` called when they may have changed, until what this returns is called."""
+        ...
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A provider that holds something until it is closed."""
+
+    async def aclose(self) -> None: ...
 
 
 class DeclaredTool(msgspec.Struct, frozen=True):
@@ -78,6 +108,13 @@ class _Provided(msgspec.Struct):
     names: list[str]
     """Of its tools that are offered."""
     private: bool = False
+    by_tool: list[Settings] = []
+    """What it says itself of how each of them is run."""
+    asked: int = 0
+    """How often it was asked."""
+    heard: int = 0
+    """The last time whose answer was taken: one that comes after it and was asked for before is out of date."""
+    unwatch: Callable[[], None] | None = None
 
 
 class Catalog:
@@ -138,6 +175,17 @@ class Catalog:
             ]
         return self._specs[key]
 
+    def is_private(self, name: str) -> bool:
+        """Whether a tool is for sessions that name it."""
+        return name in self._private
+
+    def check_beside(self, other: Catalog) -> None:
+        """Raise `DuplicateToolError` if another catalog has a tool of the same name as one of these."""
+        for name, entry in self._entries.items():
+            there = other.get(name)
+            if there is not None and there is not entry and not other.is_private(name):
+                raise DuplicateToolError(name, there.owner, entry.owner)
+
     def names_of(self, provider_id: str) -> list[str]:
         """The tools that the provider of this id has brought."""
         known = self._provided.get(provider_id)
@@ -162,7 +210,7 @@ class Catalog:
         self._change(tools, private=[tool.name for tool in tools] if private else ())
         for provider in providers:
             if self._known(provider, {}) is None:
-                self._provided[provider.id] = _Provided(provider, {}, None, self.names_of(provider.id), private)
+                self._provide(_Provided(provider, {}, None, self.names_of(provider.id), private))
 
     def declare(
         self,
@@ -199,26 +247,52 @@ class Catalog:
         Another provider of the same id takes the place of the one before, as after a reconnection.
         """
         if self._known(provider, settings) is None:
-            specs = list(await provider.list_tools())
-            names = [spec.name for spec in specs]
-            tools, before = _tools_of(provider, settings, specs), self.names_of(provider.id)
-            self._change(tools, before, private=names if private else ())
-            self._provided[provider.id] = _Provided(provider, settings, specs, names, private)
+            known = _Provided(provider, settings, None, [], private)
+            found = await _found(known)
+            self._change(found.tools, self.names_of(provider.id), private=found.names if private else ())
+            found.keep()
+            self._provide(known)
 
-    async def refresh(self) -> None:
-        """Ask all providers what they have now.
+    async def refresh(self, *provider_ids: str) -> None:
+        """Ask providers what they have now: those of these ids, or all.
 
         Raises what the first of them raises that fails; then all tools stay as they were.
         """
-        found = [(known, list(await known.provider.list_tools())) for known in self._provided.values()]
-        changed = [(known, specs) for known, specs in found if specs != known.specs]
+        asked = [known for known in self._provided.values() if not provider_ids or known.provider.id in provider_ids]
+        answers = await asyncio.gather(*(_found(known) for known in asked), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        found = [answer for answer in answers if not isinstance(answer, BaseException)]
+        changed = [each for each in found if each.is_news and self._provided.get(each.of.provider.id) is each.of]
+        for each in found:
+            each.of.heard = max(each.of.heard, each.asked)
         if changed:
-            without = [name for known, _ in changed for name in known.names]
-            tools = [_tools_of(known.provider, known.settings, specs) for known, specs in changed]
-            private = [spec.name for known, specs in changed if known.private for spec in specs]
-            self._change([tool for each in tools for tool in each], without, private=private)
-            for known, specs in changed:
-                known.specs, known.names = specs, [spec.name for spec in specs]
+            without = [name for each in changed for name in each.of.names]
+            private = [name for each in changed if each.of.private for name in each.names]
+            self._change([tool for each in changed for tool in each.tools], without, private=private)
+            for each in changed:
+                each.keep()
+
+    async def aclose(self) -> None:
+        """Close the providers that can be closed. One that fails keeps none of the others open."""
+        for known in self._provided.values():
+            if known.unwatch is not None:
+                known.unwatch()
+                known.unwatch = None
+        closing = [known.provider.aclose() for known in self._provided.values() if isinstance(known.provider, Closes)]
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    def _provide(self, known: _Provided) -> None:
+        provider = known.provider
+        before = self._provided.get(provider.id)
+        if before is not None and before.unwatch is not None:
+            before.unwatch()
+        if isinstance(provider, TellsOfChanges):
+            known.unwatch = provider.watch(partial(self.refresh, provider.id))
+        self._provided[provider.id] = known
 
     def _known(self, provider: ToolProvider, settings: Settings) -> _Provided | None:
         known = self._provided.get(provider.id)
@@ -241,12 +315,48 @@ class Catalog:
             self.generation += 1
 
 
-def _tools_of(provider: ToolProvider, settings: Settings, specs: list[ToolSpec]) -> list[Tool]:
-    def made(spec: ToolSpec) -> Tool:
-        call, owner = partial(provider.call, spec.name), f"the provider '{provider.id}'"
-        return RemoteTool(spec.name, spec.description, spec.parameters, call, owner=owner, **settings)
+class _Found(msgspec.Struct):
+    """What a provider has answered."""
 
-    return [made(spec) for spec in specs]
+    of: _Provided
+    asked: int
+    specs: list[ToolSpec]
+    by_tool: list[Settings]
+
+    @property
+    def is_news(self) -> bool:
+        is_older = self.asked < self.of.heard
+        return not is_older and (self.specs != self.of.specs or self.by_tool != self.of.by_tool)
+
+    @property
+    def names(self) -> list[str]:
+        return [spec.name for spec in self.specs]
+
+    @property
+    def tools(self) -> list[Tool]:
+        owner = f"the provider '{self.of.provider.id}'"
+
+        def made(spec: ToolSpec, own: Settings) -> Tool:
+            if "recovery" in self.of.settings:
+                own = {key: value for key, value in own.items() if key != "retry"}  # type: ignore[assignment]
+            settings: Settings = {**own, **self.of.settings}
+            call = partial(self.of.provider.call, spec.name)
+            return RemoteTool(spec.name, spec.description, spec.parameters, call, owner=owner, **settings)
+
+        return [made(spec, own) for spec, own in zip(self.specs, self.by_tool, strict=True)]
+
+    def keep(self) -> None:
+        self.of.specs, self.of.by_tool, self.of.names = self.specs, self.by_tool, self.names
+
+
+async def _found(known: _Provided) -> _Found:
+    known.asked += 1
+    asked, provider = known.asked, known.provider
+    specs = list(await provider.list_tools())
+    by_tool: list[Settings] = [
+        provider.settings_of(spec.name) if isinstance(provider, KnowsSettings) else {} for spec in specs
+    ]
+    return _Found(known, asked, specs, by_tool)
 
 
 def unknown_tool(name: str, names: Sequence[str]) -> Failure:

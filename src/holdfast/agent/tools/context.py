@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from holdfast.agent.tools.output import Output
+from holdfast.agent.tools.processes import Ended, run_process
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
 
@@ -43,9 +46,24 @@ class ToolContext:
         """
         self._output.write(text)
 
-    def progress(self, step: int, total: int, message: str = "") -> None:
+    def progress(self, step: float, total: float | None = None, message: str = "") -> None:
         """Tell whoever watches the turn how far the tool is. It is not kept."""
-        self._output.remark(f"{message} ({step} of {total})\n".lstrip())
+        far = f"{step}" if total is None else f"{step} of {total}"
+        self._output.remark(f"{message} ({far})\n".lstrip())
+
+    async def run(
+        self,
+        *argv: str,
+        stdin: str = "",
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """Run a process in a group of its own. What it says is told as `output` while it runs, and given at the end.
+
+        If the turn is stopped meanwhile, or the time of the tool is over, the group is asked to end, and killed after
+        two seconds.
+        """
+        return await run_process(argv, self.output, stdin=stdin, cwd=cwd, env=env)
 
     @property
     def left_s(self) -> float | None:

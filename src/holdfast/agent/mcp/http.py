@@ -1,0 +1,150 @@
+"""A server that is reached over HTTP. What HTTP says of a request becomes an error that says so, for that request only.
+
+The client of `mcp` gives up a whole connection when one of its requests fails below MCP, and keeps a body of any size.
+Here each request that fails is answered with an error of its own, and bodies are limited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import httpx2
+import msgspec
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+from holdfast.agent.mcp.limits import MESSAGE_BYTES, TERM_S
+from holdfast.agent.mcp.wire import NOT_RUN
+from holdfast.core.values import preview
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
+Headers: TypeAlias = Mapping[str, str] | Callable[[], Awaitable[Mapping[str, str]]]
+"""Headers, or what gives them: asked for each request, and once more where the server does not know them (401)."""
+
+_DROPPED = frozenset(["content-encoding", "content-length", "transfer-encoding"])
+
+
+class HeadersError(Exception):
+    """The function that gives the headers has failed."""
+
+
+class _Auth(httpx2.Auth):
+    def __init__(self, headers: Headers) -> None:
+        self._headers = headers
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers.update(await self._given())
+        response = yield request
+        if response.status_code == httpx2.codes.UNAUTHORIZED and callable(self._headers):
+            request.headers.update(await self._given())
+            yield request
+
+    async def _given(self) -> Mapping[str, str]:
+        if not callable(self._headers):
+            return self._headers
+        try:
+            return await self._headers()
+        except Exception as error:
+            raise HeadersError(f"its headers cannot be had: {type(error).__name__}: {error}") from error
+
+
+class _Client(httpx2.AsyncClient):
+    """Answers with an error of JSON-RPC instead of raising what ends the connection."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if request.method == "DELETE":  # the end of a session, which nobody waits for long
+            async with asyncio.timeout(TERM_S):
+                return await super().send(request, **options)
+        if request.method != "POST":
+            return await super().send(request, **options)
+        try:
+            response = await super().send(request, **options)
+            return await _checked(request, response)
+        except HeadersError as error:
+            return _error(request, INTERNAL_ERROR, str(error))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            return _error(request, NOT_RUN, f"{_place(request.url)} cannot be reached: {_words(error)}")
+        except httpx2.TransportError as error:
+            return _error(request, CONNECTION_CLOSED, f"{_place(request.url)} has broken off: {_words(error)}")
+
+
+async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    kind = response.headers.get("content-type", "").lower()
+    if response.is_redirect or (response.is_success and not kind.startswith("application/json")):
+        return response  # streams are limited where they are read
+    body = await _body(response)
+    if body is None:
+        told = f"its answer has more than {MESSAGE_BYTES:,} bytes, which are not taken: ask for less at once"
+        return _error(request, INTERNAL_ERROR, told)
+    if response.status_code == httpx2.codes.NOT_FOUND and MCP_SESSION_ID in request.headers:
+        return _error(request, NOT_RUN, "it has forgotten this connection")
+    if response.is_error and b'"jsonrpc"' not in body:
+        said = f": {preview(body[:200].decode(errors='replace'))}" if body else ""
+        told = f"{_place(request.url)} answered with HTTP {response.status_code} {response.reason_phrase}{said}"
+        return _error(request, INTERNAL_ERROR, told)
+    headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED]
+    return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
+
+
+async def _body(response: httpx2.Response) -> bytes | None:
+    """The whole body; None if it is too large."""
+    parts, size = [], 0
+    try:
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > MESSAGE_BYTES:
+                return None
+            parts.append(part)
+    finally:
+        await response.aclose()
+    return b"".join(parts)
+
+
+def _error(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
+    """The client of `mcp` takes such an error for its answer, whatever the id."""
+    body = {"jsonrpc": "2.0", "id": 0, "error": {"code": code, "message": message}}
+    content, kind = msgspec.json.encode(body), {"content-type": "application/json"}
+    return httpx2.Response(httpx2.codes.BAD_GATEWAY, headers=kind, content=content, request=request)
+
+
+def _place(url: httpx2.URL) -> str:
+    """A URL without what may be secret in it."""
+    return str(url.copy_with(userinfo=b"", query=None, fragment=None))
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+class HttpWire:
+    """Requests to one URL."""
+
+    def __init__(self, url: str, headers: Headers, connect_s: float) -> None:
+        self._url = url
+        self._headers = headers
+        self._connect_s = connect_s
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncIterator[TransportStreams]:
+        # How long an answer may take is the business of whoever asks.
+        timeout = httpx2.Timeout(self._connect_s, read=None)
+        async with (
+            _Client(auth=_Auth(self._headers), timeout=timeout) as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=MESSAGE_BYTES) as streams,
+        ):
+            yield streams
+
+    async def why(self) -> str:
+        return ""
+
+    @property
+    def stderr(self) -> list[str]:
+        return []
+
+    def kill(self) -> None:
+        """There is nothing that would not end."""

@@ -15,7 +15,8 @@ import pytest
 from holdfast.core.errors import SessionDeletedError, SessionExistsError
 from holdfast.store import postgres_notify
 from holdfast.store import postgres_work as sql
-from holdfast.store.contract import CommitReceipt, StateItem, StateWrite, Watch
+from holdfast.store.change import Watch
+from holdfast.store.contract import CommitReceipt, StateItem, StateWrite
 from holdfast.store.errors import (
     CorruptSessionError,
     SchemaVersionError,

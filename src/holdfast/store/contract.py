@@ -5,7 +5,9 @@ A store keeps, for each session,
 - a **journal**: entries at positions 1, 2, 3, … without gaps, never changed, written only by the session's owner;
 - a **mailbox**: messages from anyone, each taken at most once, by a commit of the owner;
 - a **summary**: what listings need, replaced with every commit, always derivable from the journal;
-- a **lease**: who may write (owner and epoch) and until when;
+- a **lease**: who may write (owner and epoch) and until when. It ends when its time runs out, when it is released and,
+  where the store can tell that its holder is gone, with the holder: the store object that it was taken through, which
+  is closed, or whose process has died;
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 
 and beside the sessions blobs and state items.
@@ -27,7 +29,6 @@ What holds for all methods
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
@@ -40,6 +41,7 @@ from holdfast.core.records import Entry
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json
+from holdfast.store.change import Ear, Watch
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 
@@ -129,7 +131,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     epoch: int
     owner: str | None
-    """Who holds the session; None when nobody does, or the lease has run out."""
+    """Who holds the session; None when nobody does, or the lease has ended."""
     lease_until: int | None
     """Until when; None when nobody does."""
 
@@ -165,33 +167,6 @@ class StateItem(msgspec.Struct, frozen=True):
 
     value: Json
     version: int
-
-
-class Watch:
-    """A wake-up for one session, or for all. Get it, read, then wait: no change in between is missed."""
-
-    def __init__(self, forget: Callable[[Watch], None]) -> None:
-        self._event = asyncio.Event()
-        self._forget = forget
-
-    def notify(self) -> None:
-        self._event.set()
-
-    async def changed(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - a wait that may end empty-handed
-        """Wait until something may have changed since the last call; False when `timeout` seconds passed first."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
-        return True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._forget(self)
 
 
 class Store(ABC):
@@ -236,12 +211,24 @@ class Store(ABC):
         `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.
 
         With an `epoch`, it must be the current one, else `LeaseLostError`: whoever claimed the session since is the
-        owner. A lease that ran out but was taken by nobody still counts. Without an `epoch` the session is claimed as
+        owner. A lease that has ended but was taken by nobody still counts. Without an `epoch` the session is claimed as
         by `claim`, and `LeaseHeldError` is raised where that would be. After that, an `expected` other than the
         journal's position raises `PositionConflictError`. A message in `takes` that is not waiting raises
         `MessageTakenError`. A state item in `writes` that is not at its `expected` version raises `StateConflictError`.
 
         Not idempotent: a writer that did not see the receipt finds out by reading what stands after `expected`.
+        """
+
+    @abstractmethod
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        """Create a session that has its first record to itself, and shares those of another from position 2 to `at`.
+
+        `commit` creates it as `append` would, with that one entry; its summary is that of the whole. It is then a
+        session like any other, and goes on after `at`: neither sees what the other appends. The shared records are not
+        copied, so this costs the same wherever it is made.
+
+        The source is looked at first: `SessionNotFoundError` or `SessionDeletedError` for it, and `ForkPositionError`
+        if it has no record at `at`. It may itself be a fork, be held by anyone, and have ended.
         """
 
     @abstractmethod
@@ -307,7 +294,7 @@ class Store(ABC):
 
     @abstractmethod
     async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        """Become the owner of a session that nobody holds, or whose lease has run out: the epoch goes up by one.
+        """Become the owner of a session that nobody holds, or whose lease has ended: the epoch goes up by one.
 
         A session held by another owner raises `LeaseHeldError`. One held by `owner` itself is claimed anew, with a new
         epoch. Of several who claim at once, one gets it.
@@ -320,6 +307,14 @@ class Store(ABC):
     @abstractmethod
     async def release(self, lease: Lease) -> None:
         """Let go of a session, so that anyone may claim it at once. Nothing happens if it was lost already."""
+
+    @abstractmethod
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        """Leases whose holder is gone although they have not run out; none where the store cannot tell.
+
+        To be asked often: it costs next to nothing while no holder dies. A holder that was only cut off for a moment
+        comes back, and its leases with it, unless they were claimed meanwhile.
+        """
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -407,6 +402,7 @@ class Store(ABC):
     async def delete(self, session_id: str, at: int) -> None:
         """Remove a session with its journal, mailbox, snapshot and blobs. Its id is remembered and never used again.
 
+        Records that forks share stay for those, with the blobs they refer to, until the last such fork is deleted.
         Its owner, if any, gets `SessionDeletedError` at its next commit. An unknown id raises `SessionNotFoundError`;
         deleting a deleted session does nothing.
         """
@@ -432,35 +428,24 @@ class Store(ABC):
         is a hint: it may come without a change, and several changes may come as one; none is left out.
         """
 
+    # --- live messages ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def publish(self, session_id: str, payload: bytes) -> None:
+        """Tell whoever listens to a session something that is kept nowhere. Never waits, and never fails for them.
+
+        Best effort, in the order of publishing. Those who listen through this store object hear it at once; those who
+        do so elsewhere, within moments where the store has a way to reach them (PostgreSQL), and else not at all. A
+        payload of more than `LIVE_BYTES` is lost. The session need not exist.
+        """
+
+    @abstractmethod
+    def listen(self, session_id: str) -> Ear:
+        """An `Ear` that hears what is published about a session from now on.
+
+        What it cannot hear, because it is too slow, a message was too large, or a connection broke or had still to be
+        made, is not passed over in silence: it hears `Missed` in its place.
+        """
+
 
 _ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)
-
-
-class Watches:
-    """The watches of one open store, by session. Used by the stores; belongs to one event loop."""
-
-    def __init__(self) -> None:
-        self._by_session: dict[str | None, set[Watch]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._by_session)
-
-    def add(self, session_id: str | None) -> Watch:
-        watch = Watch(lambda gone: self._remove(session_id, gone))
-        self._by_session.setdefault(session_id, set()).add(watch)
-        return watch
-
-    def _remove(self, session_id: str | None, gone: Watch) -> None:
-        watches = self._by_session.get(session_id, set())
-        watches.discard(gone)
-        if not watches:
-            self._by_session.pop(session_id, None)
-
-    def notify_all(self) -> None:
-        for watches in self._by_session.values():
-            for watch in watches:
-                watch.notify()
-
-    def notify(self, session_id: str) -> None:
-        for watch in (*self._by_session.get(session_id, ()), *self._by_session.get(None, ())):
-            watch.notify()

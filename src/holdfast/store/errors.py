@@ -137,6 +137,21 @@ class StateConflictError(StoreError):
         )
 
 
+@dataclass(eq=False)
+class ForkPositionError(StoreError):
+    """A fork at a position that the journal does not have."""
+
+    session_id: str
+    position: int
+    last: int
+    kind = "fork_position"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' cannot be forked at {self.position}: choose a position from 1 to {self.last}"
+        )
+
+
 # --- reading -------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
+from holdfast.store.change import Ear, Ears, Watch, Watches, sent
 from holdfast.store.codec import (
     StoredEntry,
     blob_id_of,
@@ -37,8 +38,6 @@ from holdfast.store.contract import (
     StateItem,
     StateWrite,
     Store,
-    Watch,
-    Watches,
 )
 from holdfast.store.errors import (
     BlobNotFoundError,
@@ -61,6 +60,7 @@ from holdfast.store.fencing import (
 )
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 from holdfast.store.listing import check_filter, cursor_of, matches, parse_cursor
+from holdfast.store.sharing import check_reach, encode_fork, kept_references
 
 
 @dataclass
@@ -95,6 +95,7 @@ class MemoryStore(Store):
         self._state: dict[tuple[str, str], tuple[str, int]] = {}
         self._numbers = 0
         self._watches = Watches()
+        self._ears = Ears()
 
     async def open(self) -> None:
         pass
@@ -153,6 +154,17 @@ class MemoryStore(Store):
             session.snapshot = commit.snapshot
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
+
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        encode_fork(source, at, commit)
+        shared = self._find(source)
+        check_reach(source, at, shared.head.position)
+        receipt = await self.append(commit)
+        session = self._sessions[commit.session_id]
+        session.entries += shared.entries[1:at]  # the same objects, which go with the last session that has them
+        session.refs |= kept_references(entry.body for entry in session.entries)
+        session.head = session.head._replace(position=at)
+        return msgspec.structs.replace(receipt, position=at)
 
     async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
         after = in_range(after)
@@ -228,6 +240,9 @@ class MemoryStore(Store):
         session = self._sessions.get(lease.session_id)
         if session is not None and session.head.epoch == lease.epoch:
             session.head = session.head._replace(owner=None, lease_until=None)
+
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        return []  # this process is not gone
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -342,6 +357,12 @@ class MemoryStore(Store):
         if session_id is not None:
             check_id(session_id, "session id")
         return self._watches.add(session_id)
+
+    def publish(self, session_id: str, payload: bytes) -> None:
+        self._ears.tell(check_id(session_id, "session id"), sent(payload))
+
+    def listen(self, session_id: str) -> Ear:
+        return self._ears.add(check_id(session_id, "session id"))
 
 
 def _now() -> int:

@@ -1,24 +1,26 @@
 """The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
 
-Needs PostgreSQL 13 or later. What is said to the server stands in `postgres_work`, wake-ups in `postgres_notify`.
+Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. What is said to the
+server stands in `postgres_work`, how it is reached in `postgres_link`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 
 from holdfast.core.decide import Message
-from holdfast.core.errors import InvalidValueError, SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
+from holdfast.store import postgres_sharing as sharing
 from holdfast.store import postgres_work as sql
 from holdfast.store.codec import (
     StoredEntry,
@@ -45,8 +47,6 @@ from holdfast.store.contract import (
     Snapshot,
     StateItem,
     StateWrite,
-    Store,
-    Watch,
 )
 from holdfast.store.errors import (
     BlobNotFoundError,
@@ -54,7 +54,6 @@ from holdfast.store.errors import (
     LeaseLostError,
     MessageConflictError,
     MessageTakenError,
-    StoreUnavailableError,
 )
 from holdfast.store.fencing import (
     NEW,
@@ -68,135 +67,34 @@ from holdfast.store.fencing import (
 )
 from holdfast.store.limits import (
     CLOSE_TIMEOUT_S,
-    COMMAND_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
     DEFAULT_LEASE_MS,
     GROUP_SNAPSHOT_BYTES,
     READ_LIMIT,
 )
 from holdfast.store.listing import check_filter, cursor_of, parse_cursor
 from holdfast.store.postgres_group import Groups, Plain, group_call
-from holdfast.store.postgres_notify import Announcer, Listener, WatchedSessions
-from holdfast.store.postgres_schema import MIGRATIONS, migrate
-from holdfast.store.postgres_trouble import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
+from holdfast.store.postgres_link import PostgresLink
+from holdfast.store.postgres_presence import BURY, DEAD
+from holdfast.store.postgres_schema import MIGRATIONS
+from holdfast.store.postgres_trouble import redact
+from holdfast.store.sharing import encode_fork
 
 __all__ = ["PostgresStore", "redact"]
 
-POOL_CONNECTIONS = 16
-"""Connections for reads and writes: past this, more commits at once wait for the same log flush."""
 
-
-async def _no_reset(_connection: Any) -> None:
-    """Our statements leave nothing behind on a connection, so that a round trip to clean it is saved."""
-
-
-class PostgresStore(Store):
+class PostgresStore(PostgresLink):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
 
     def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
-        self.url = url
-        self._shown = redact(url)
-        self._migrations = migrations
-        self._pool: Any = None
-        self._calls = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._watches = WatchedSessions()
+        super().__init__(url, migrations=migrations)
         self._groups = Groups(self._send_group)
-        self._announcer = Announcer(self._connect)
-        self._listener = Listener(self._connect, self._watches, self._announcer)
-
-    # --- life ------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        if self._pool is not None:
-            return
-        try:
-            connection = await self._connect()
-            try:
-                await migrate(connection, self._shown, self._migrations)
-            finally:
-                await connection.close(timeout=CONNECT_TIMEOUT_S)
-            self._pool = await asyncpg.create_pool(
-                self.url,
-                min_size=1,
-                max_size=POOL_CONNECTIONS,
-                timeout=CONNECT_TIMEOUT_S,
-                command_timeout=COMMAND_TIMEOUT_S,
-                reset=_no_reset,
-                server_settings={"application_name": "holdfast", "default_transaction_isolation": "read committed"},
-            )
-        except TROUBLE as error:
-            raise unavailable(self._shown, error) from None
-        self._announcer = Announcer(self._connect)
-        self._listener = Listener(self._connect, self._watches, self._announcer)
-
-    async def _connect(self) -> Any:
-        """A connection beside the pool, for migrations and wake-ups: neither needs to wait for the disk."""
-        settings = {"application_name": "holdfast", "synchronous_commit": "off"}
-        return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
 
     async def close(self) -> None:
-        if self._pool is None:
-            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._listener.begun()
                 await self._groups.drain()
-        pool, self._pool = self._pool, None
-        if pool is None:
-            return
-        await self._listener.close()
-        try:
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._idle.wait()
-                await pool.close()
-        except TROUBLE:
-            pool.terminate()
-        await self._announcer.close()
-
-    @contextlib.asynccontextmanager
-    async def _call(self) -> AsyncIterator[Any]:
-        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out."""
-        pool = self._pool
-        if pool is None:
-            raise StoreUnavailableError(self._shown, "it is not open")
-        self._calls += 1
-        self._idle.clear()
-        try:
-            yield pool
-        except BAD_ARGUMENT as error:
-            raise InvalidValueError("argument", str(error)) from None
-        except TROUBLE as error:
-            if isinstance(error, BROKEN):
-                await pool.expire_connections()
-            raise unavailable(self._shown, error) from None
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._idle.set()
-
-    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
-        """Rows of a statement that only reads: once more if its connection turns out to be broken."""
-        async with self._call() as pool:
-            try:
-                return list(await pool.fetch(statement, *arguments))
-            except BROKEN:
-                await pool.expire_connections()  # the others are as old, and may be broken without knowing it
-                return list(await pool.fetch(statement, *arguments))
-
-    async def _write(self, statement: str, *arguments: Any) -> Any:
-        """The first row of a statement that writes, and is its own transaction."""
-        async with self._call() as pool:
-            return await pool.fetchrow(statement, *arguments)
-
-    @contextlib.asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[Any]:
-        async with self._call() as pool, pool.acquire() as connection, connection.transaction():
-            yield connection
-
-    def _changed(self, session_id: str) -> None:
-        self._watches.notify(session_id)
-        self._announcer.note(session_id)
+        await super().close()
 
     async def _missing(self, session_id: str) -> SessionNotFoundError:
         rows = await self._read("select deleted_at from holdfast.tombstones where id = $1", session_id)
@@ -212,17 +110,18 @@ class PostgresStore(Store):
 
     async def append(self, commit: Commit) -> CommitReceipt:
         stored = encode_commit(commit)
+        lock = await self._lock(commit.hold_ms)
         new = commit.expected == 0
         takes = sorted(set(commit.takes))
         blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
         large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
         if not (new or takes or blobs or commit.writes or large):
-            while (epoch := await self._groups.append(Plain(commit, stored))) is None:
+            while (epoch := await self._groups.append(Plain(commit, stored, lock))) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
             self._changed(commit.session_id)
             return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
         statement = sql.append_statement(new, bool(takes), bool(blobs), sql.snapshot_change(commit))
-        arguments = sql.append_arguments(commit, stored, takes, blobs)
+        arguments = sql.append_arguments(commit, stored, takes, blobs, lock)
         possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
         while not possible or (row := await self._try_append(statement, arguments, commit.writes)) is None:
             await self._explain(commit)  # or, if the reason is gone by now, try again
@@ -242,7 +141,7 @@ class PostgresStore(Store):
         epochs = {}
         for plain in group:
             commit = plain.commit
-            arguments = sql.append_arguments(commit, plain.stored, [], {})
+            arguments = sql.append_arguments(commit, plain.stored, [], {}, plain.lock)
             row = await self._try_append(sql.append_statement(False, False, False, plain.change), arguments, ())
             if row is not None:
                 epochs[commit.session_id] = row["epoch"]
@@ -280,14 +179,30 @@ class PostgresStore(Store):
             if number not in waiting:
                 raise MessageTakenError(session_id, number)
 
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        check_id(source, "session id")
+        stored = encode_fork(source, at, commit)
+        while (receipt := await self._try_fork(source, at, commit, stored)) is None:
+            await self._explain(commit)
+        self._changed(commit.session_id)
+        return receipt
+
+    async def _try_fork(self, source: str, at: int, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt | None:
+        async with self._call() as pool:
+            try:
+                async with pool.acquire() as connection, connection.transaction():
+                    return await sharing.fork(connection, source, at, commit, stored)
+            except asyncpg.UniqueViolationError:  # the id was deleted
+                return None
+
     async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
         check_id(session_id, "session id")
         after, limit = in_range(after), in_range(limit)
-        rows = await self._read(sql.READ, session_id, after, limit)
+        rows = await self._read(sharing.READ, session_id, after, limit)
         if not rows:
             raise await self._missing(session_id)
         stored = [
-            StoredEntry(row["position"], row["at"], row["checksum"], row["body"], {})
+            StoredEntry(row["position"], row["at"], row["checksum"], row["body"], {}, row["writer"])
             for row in rows
             if row["position"] is not None
         ]
@@ -353,7 +268,8 @@ class PostgresStore(Store):
         check_id(session_id, "session id")
         check_id(owner, "owner")
         check_hold(hold_ms)
-        while (row := await self._write(sql.CLAIM, session_id, owner, hold_ms)) is None:
+        arguments = (session_id, owner, hold_ms, await self._lock(hold_ms))
+        while (row := await self._write(sql.CLAIM, *arguments)) is None:
             _, head, now = await self._find(session_id)
             claim_epoch(session_id, head, owner, now)  # raises, unless the holder has let go since
         return Lease(session_id, owner, row["epoch"], row["until"])
@@ -361,7 +277,8 @@ class PostgresStore(Store):
     async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
         check_id(lease.session_id, "session id")
         check_hold(hold_ms)
-        row = await self._write(sql.RENEW, lease.session_id, lease.owner, hold_ms, lease.epoch)
+        lock = await self._lock(hold_ms)
+        row = await self._write(sql.RENEW, lease.session_id, lease.owner, hold_ms, lock, lease.epoch)
         if row is None:
             _, head, _ = await self._find(lease.session_id)
             raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
@@ -370,9 +287,23 @@ class PostgresStore(Store):
     async def release(self, lease: Lease) -> None:
         check_id(lease.session_id, "session id")
         await self._write(
-            "update holdfast.sessions set owner = null, lease_until = null where id = $1 and epoch = $2",
+            "update holdfast.sessions set owner = null, lease_until = null, lease_lock = null"
+            " where id = $1 and epoch = $2",
             *(lease.session_id, lease.epoch),
         )
+
+    async def _lock(self, hold_ms: int) -> int | None:
+        """The lock that a lease carries which is held from now on."""
+        return await self._listener.lock() if hold_ms and self._pool is not None else None
+
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        dead = [lock for (lock,) in await self._read(DEAD)]
+        if not dead or limit < 1:
+            return []
+        rows = await self._read(sql.LOST, dead, in_range(limit))
+        if not rows:
+            await self._write(BURY, dead)
+        return [Lease(*row) for row in rows]
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -482,19 +413,10 @@ class PostgresStore(Store):
         async with self._transaction() as connection:
             num = await connection.fetchval("select num from holdfast.sessions where id = $1 for update", session_id)
             if num is not None:
-                await sql.delete_session(connection, session_id, num, at)
+                await sharing.delete_session(connection, session_id, num, at)
         if num is not None:
             self._changed(session_id)
             return
         missing = await self._missing(session_id)
         if not isinstance(missing, SessionDeletedError):
             raise missing
-
-    # --- change ----------------------------------------------------------------------------------
-
-    def watch(self, session_id: str | None = None) -> Watch:
-        if session_id is not None:
-            check_id(session_id, "session id")
-        watch = self._watches.add(session_id)
-        self._listener.start()
-        return watch

@@ -32,6 +32,8 @@ class Plain(msgspec.Struct, frozen=True):
 
     commit: Commit
     stored: Sequence[StoredEntry]
+    lock: int | None
+    """Shows that the holder lives, if it is to hold the session."""
 
     @property
     def change(self) -> Change:
@@ -106,8 +108,8 @@ def group_statement(put: bool, drop: bool) -> str:
     Parameters: arrays of the commits' columns; then of the entries'; then, with `put`, of the snapshots'. With `drop`
     the snapshots of sessions that have ended are removed.
     """
-    columns = ["id", "owner", "hold", "expected", "epoch", "size", *_SUMMARY]
-    kinds = ["text", "text", *["bigint"] * 4, *(_KINDS.get(name, "text") for name in _SUMMARY)]
+    columns = ["id", "owner", "hold", "expected", "epoch", "lock", "size", *_SUMMARY]
+    kinds = ["text", "text", *["bigint"] * 5, *(_KINDS.get(name, "text") for name in _SUMMARY)]
     given = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
     first = len(columns) + 1
     entries = ", ".join(
@@ -125,7 +127,7 @@ def group_statement(put: bool, drop: bool) -> str:
 with c as (select * from unnest({given}) as c ({", ".join(columns)})),
 s as (update holdfast.sessions t
          set owner = case when c.hold > 0 then c.owner end,
-             lease_until = case when c.hold > 0 then {NOW} + c.hold end,
+             lease_until = case when c.hold > 0 then {NOW} + c.hold end, lease_lock = c.lock,
              position = c.expected + c.size, epoch = coalesce(c.epoch, t.epoch + 1),
              ({", ".join(_SUMMARY)}) = row({", ".join(f"c.{name}" for name in _SUMMARY)})
         from c where t.id = c.id and t.position = c.expected
@@ -143,7 +145,7 @@ def group_call(group: Sequence[Plain]) -> tuple[str, list[list[Any]]]:
     commits = [
         [
             *(plain.commit.session_id, plain.commit.owner, plain.commit.hold_ms, plain.commit.expected),
-            *(plain.commit.epoch, len(plain.stored), *summary_columns(plain.commit.summary)),
+            *(plain.commit.epoch, plain.lock, len(plain.stored), *summary_columns(plain.commit.summary)),
         ]
         for plain in group
     ]

@@ -124,7 +124,36 @@ create table holdfast.snapshots (
 alter table holdfast.snapshots alter column data set storage external;  -- packed already
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2)
+_VERSION_3 = """
+alter table holdfast.sessions add column lease_lock bigint;  -- held while the holder lives; null where none is
+create table holdfast.holders (
+    lock bigint primary key
+);
+
+create table holdfast.shares (
+    session   bigint not null,
+    first     bigint not null,
+    last      bigint not null,
+    source    bigint not null,                -- the number of the session that wrote the records, which may be gone
+    source_id text collate "C" not null,
+    primary key (session, first)
+);
+create index shares_by_source on holdfast.shares (source);
+
+create or replace view holdfast.journal_lines as
+select s.id as session_id,
+       j.position,
+       to_timestamp(j.at / 1000.0) as time,
+       substring(j.body from '^\\{"type":"([^"]*)"') as type,
+       regexp_replace(j.body, '^\\{"type":"[^"]*",?', '{') as body
+  from holdfast.sessions s
+  cross join lateral (select s.num as source, 0::bigint as first, 9223372036854775807 as last
+                      union all select source, first, last from holdfast.shares where session = s.num) p
+  join holdfast.journal j on j.session = p.source and j.position between p.first and p.last
+ order by s.num, j.position;
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """The script at index n brings a schema from version n to n + 1. Released scripts are never changed."""
 
 

@@ -20,33 +20,39 @@ from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, encode_value, pack_blob
 from holdfast.store.contract import Commit, SessionFilter, SessionRow, StateWrite
 from holdfast.store.errors import CorruptSessionError, StateConflictError
+from holdfast.store.postgres_presence import GONE
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 _SUMMARY = Summary.__struct_fields__  # the columns have the names of the fields
+_GONE = GONE.format(lock="lease_lock")
 ROW = (
-    f"id, position, epoch, case when lease_until > {NOW} then owner end as owner,"
-    f" case when lease_until > {NOW} then lease_until end as lease_until, {', '.join(_SUMMARY)}"
+    f"id, position, epoch, case when lease_until > {NOW} and not {_GONE} then owner end as owner, lease_until,"
+    f" {', '.join(_SUMMARY)}"
 )
-FREE_TO = f"({{table}}.owner is null or {{table}}.owner = {{owner}} or {{table}}.lease_until <= {NOW})"
+FREE_TO = (
+    f"({{table}}.owner is null or {{table}}.owner = {{owner}} or {{table}}.lease_until <= {NOW}"
+    f" or {GONE.format(lock='{table}.lease_lock')})"
+)
 _FREE = FREE_TO.format(table="sessions", owner="$2")
-FOUND = f"select num, position, epoch, owner, lease_until, {NOW} as now from holdfast.sessions where id = $1"
+FOUND = f"""
+select num, position, epoch, case when not {_GONE} then owner end as owner, lease_until, {NOW} as now
+  from holdfast.sessions where id = $1
+"""
+LOST = f"""
+select id, owner, epoch, lease_until from holdfast.sessions
+ where lease_lock = any($1::bigint[]) and lease_until > {NOW} and {_GONE} order by num limit $2
+"""
 
 CLAIM = f"""
 update holdfast.sessions
    set epoch = epoch + 1,
-       owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end
+       owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end, lease_lock = $4
  where id = $1 and {_FREE} returning epoch, coalesce(lease_until, {NOW}) as until
 """
 RENEW = f"""
 update holdfast.sessions
-   set owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end
- where id = $1 and epoch = $4 returning coalesce(lease_until, {NOW}) as until
-"""
-READ = """
-select s.position as reach, j.* from holdfast.sessions s left join lateral (
-    select position, at, checksum, body from holdfast.journal
-     where session = s.num and position > $2 order by position limit $3) j on true
- where s.id = $1 order by j.position
+   set owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end, lease_lock = $4
+ where id = $1 and epoch = $5 returning coalesce(lease_until, {NOW}) as until
 """
 REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
@@ -121,20 +127,21 @@ PUT_SNAPSHOTS = (
 def append_statement(new: bool, takes: bool, blobs: bool, snapshot: Change) -> str:
     """One statement that appends, or returns no row and changes nothing. Only what a commit needs is in it.
 
-    Parameters: 1 id, 2 owner, 3 hold, 4 expected, 5 epoch; 6 and on the summary; then arrays of the entries' columns;
-    then the numbers of messages; then arrays of the blobs' columns; then the snapshot's position and data.
+    Parameters: 1 id, 2 owner, 3 hold, 4 expected, 5 epoch, 6 lock; 7 and on the summary; then arrays of the entries'
+    columns; then the numbers of messages; then arrays of the blobs' columns; then the snapshot's position and data.
     """
     held = "case when $3 > 0 then $2 end", f"case when $3 > 0 then {NOW} + $3::bigint end"
-    entries = 6 + len(_SUMMARY)
+    entries = 7 + len(_SUMMARY)
     messages = entries + 4
     position = f"$4::bigint + cardinality(${entries}::bigint[])"
-    values = ", ".join(f"${6 + i}" for i in range(len(_SUMMARY)))
+    values = ", ".join(f"${7 + i}" for i in range(len(_SUMMARY)))
     fence = f"id = $1 and position = $4 and case when $5::bigint is null then {_FREE} else epoch = $5 end"
     parts = []
     if new:
         parts.append(
-            f"s as (insert into holdfast.sessions (id, owner, lease_until, position, epoch, {', '.join(_SUMMARY)})"
-            f" values ($1, {', '.join(held)}, {position}, coalesce($5::bigint, 1), {values})"
+            "s as (insert into holdfast.sessions"
+            f" (id, owner, lease_until, lease_lock, position, epoch, {', '.join(_SUMMARY)})"
+            f" values ($1, {', '.join(held)}, $6, {position}, coalesce($5::bigint, 1), {values})"
             " on conflict (id) do nothing returning num, epoch)"
         )
     else:
@@ -147,8 +154,8 @@ def append_statement(new: bool, takes: bool, blobs: bool, snapshot: Change) -> s
             )
             where = f"num = (select num from k) and (select count(*) from m) = cardinality(${messages}::bigint[])"
         parts.append(
-            f"s as (update holdfast.sessions set owner = {held[0]}, lease_until = {held[1]}, position = {position},"
-            f" epoch = coalesce($5, epoch + 1), ({', '.join(_SUMMARY)}) = row({values})"
+            f"s as (update holdfast.sessions set owner = {held[0]}, lease_until = {held[1]}, lease_lock = $6,"
+            f" position = {position}, epoch = coalesce($5, epoch + 1), ({', '.join(_SUMMARY)}) = row({values})"
             f" where {where} returning num, epoch)"
         )
         if takes:
@@ -171,10 +178,11 @@ def append_statement(new: bool, takes: bool, blobs: bool, snapshot: Change) -> s
 
 
 def append_arguments(
-    commit: Commit, stored: Sequence[StoredEntry], takes: Sequence[int], blobs: dict[str, bytes]
+    commit: Commit, stored: Sequence[StoredEntry], takes: Sequence[int], blobs: dict[str, bytes], lock: int | None
 ) -> list[Any]:
-    """The parameters of `append_statement`, in its order."""
-    arguments = [commit.session_id, commit.owner, commit.hold_ms, commit.expected, commit.epoch]
+    """The parameters of `append_statement`, in its order; `lock` is what shows that the holder lives, if it is to hold
+    the session and anything does."""
+    arguments = [commit.session_id, commit.owner, commit.hold_ms, commit.expected, commit.epoch, lock]
     arguments += summary_columns(commit.summary)
     arguments += [[getattr(entry, column) for entry in stored] for column in ("position", "at", "checksum", "body")]
     if takes:
@@ -226,7 +234,7 @@ def row_of(row: Any) -> SessionRow:
         position=row["position"],
         epoch=row["epoch"],
         owner=row["owner"],
-        lease_until=row["lease_until"],
+        lease_until=None if row["owner"] is None else row["lease_until"],
     )
 
 
@@ -253,16 +261,6 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
 
 
 # --- deleting and blobs ----------------------------------------------------------------------------
-
-
-async def delete_session(connection: Any, session_id: str, num: int, at: int) -> None:
-    """Remove everything of a locked session but its id."""
-    await connection.execute("insert into holdfast.tombstones values ($1, $2)", session_id, at)
-    for table in ("journal", "mailbox", "snapshots"):
-        await connection.execute(f"delete from holdfast.{table} where session = $1", num)
-    await connection.execute("delete from holdfast.sessions where num = $1", num)
-    rows = await connection.fetch("delete from holdfast.blob_refs where session = $1 returning blob", num)
-    await drop_unkept(connection, [blob_id for (blob_id,) in rows])
 
 
 async def release_blob(connection: Any, num: int, blob_id: str) -> None:

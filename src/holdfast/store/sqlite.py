@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import threading
@@ -13,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
+from holdfast.store import sqlite_sharing as sharing
 from holdfast.store import sqlite_work as sql
+from holdfast.store.change import Ear, Ears, Watch, Watches, sent
 from holdfast.store.codec import (
     StoredEntry,
     blob_id_of,
@@ -31,7 +30,6 @@ from holdfast.store.codec import (
     decode_value,
     digest,
     encode_message,
-    pack_blob,
     references,
 )
 from holdfast.store.contract import (
@@ -47,28 +45,25 @@ from holdfast.store.contract import (
     StateItem,
     StateWrite,
     Store,
-    Watch,
-    Watches,
 )
 from holdfast.store.errors import (
     BlobNotFoundError,
     CorruptSessionError,
-    LeaseLostError,
     MessageConflictError,
     StoreUnavailableError,
 )
 from holdfast.store.fencing import (
     check_hold,
     check_summary,
-    claim_epoch,
     encode_commit,
     in_range,
-    lease_columns,
     next_version,
 )
-from holdfast.store.limits import DEFAULT_LEASE_MS, NOTIFY_POLL_MS, POLL_MS, READ_LIMIT
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 from holdfast.store.listing import check_filter, cursor_of, parse_cursor
-from holdfast.store.sqlite_notify import FileSignal
+from holdfast.store.sharing import encode_fork
+from holdfast.store.sqlite_notify import pass_on
+from holdfast.store.sqlite_presence import Presence
 from holdfast.store.sqlite_schema import MIGRATIONS, configure, connect, prepare
 from holdfast.store.sqlite_writer import Writer
 
@@ -90,6 +85,8 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._watches = Watches()
+        self._ears = Ears()
+        self._presence = Presence(self._path)
         self._listener: asyncio.Task[None] | None = None
 
     # --- life ------------------------------------------------------------------------------------
@@ -115,11 +112,14 @@ class SqliteStore(Store):
             raise
         in_place = connect(self._path, self.url, busy_timeout_ms=0)
         configure(in_place, self.url)
+        self._presence.register(connection)
+        self._presence.register(in_place)
         return connection, in_place
 
     def _start_reader(self) -> None:
         self._local.connection = connect(self._path, self.url)
         configure(self._local.connection, self.url)
+        self._presence.register(self._local.connection)
         # One damaged text must not keep the rest of a listing from being read.
         self._local.connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         self._connections.append(self._local.connection)
@@ -138,6 +138,7 @@ class SqliteStore(Store):
         for connection in self._connections:
             connection.close()
         self._connections = []
+        self._presence.close()
 
     async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
@@ -175,13 +176,16 @@ class SqliteStore(Store):
 
     async def append(self, commit: Commit) -> CommitReceipt:
         stored = encode_commit(commit)
-        packed = {
-            blob_id: (len(data), *pack_blob(data))
-            for entry in stored
-            if entry.blobs
-            for blob_id, data in entry.blobs.items()
-        }
-        receipt = await self._write(commit.session_id, partial(sql.append, commit=commit, stored=stored, packed=packed))
+        work = partial(sql.append, commit=commit, stored=stored, packed=sql.packed_of(stored))
+        receipt = await self._write(commit.session_id, work)
+        self._watches.notify(commit.session_id)
+        return receipt
+
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        check_id(source, "session id")
+        stored = encode_fork(source, at, commit)
+        new = sharing.NewFork(source, at, commit, stored, sql.packed_of(stored))
+        receipt = await self._write(commit.session_id, new.make)
         self._watches.notify(commit.session_id)
         return receipt
 
@@ -207,7 +211,7 @@ class SqliteStore(Store):
         check_id(session_id, "session id")
 
         def work(connection: sqlite3.Connection) -> SessionRow:
-            row = connection.execute(f"SELECT {sql.COLUMNS} FROM sessions WHERE id = ?", (session_id,)).fetchone()
+            row = connection.execute(f"SELECT {sql.ROW} FROM sessions WHERE id = ?", (session_id,)).fetchone()
             if row is None:
                 raise sql.missing(connection, session_id)
             return sql.row_of(row, sql.now_ms())
@@ -222,7 +226,7 @@ class SqliteStore(Store):
 
         def work(connection: sqlite3.Connection) -> SessionPage:
             rows = connection.execute(
-                f"SELECT {sql.COLUMNS}, num FROM sessions WHERE {conditions} ORDER BY num DESC LIMIT ?",
+                f"SELECT {sql.ROW}, num FROM sessions WHERE {conditions} ORDER BY num DESC LIMIT ?",
                 (*values, limit + 1),
             ).fetchall()
             page = SessionPage([], cursor_of(rows[limit - 1][-1]) if len(rows) > limit > 0 else None, [])
@@ -242,11 +246,7 @@ class SqliteStore(Store):
 
         def work(connection: sqlite3.Connection) -> None:
             num, _ = sql.find(connection, session_id)
-            connection.execute(
-                "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, created_at = ?,"
-                " updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
-                (*msgspec.structs.astuple(summary), num),
-            )
+            sql.write_summary(connection, num, summary)
 
         await self._write(session_id, work)
         self._watches.notify(session_id)
@@ -266,40 +266,19 @@ class SqliteStore(Store):
         check_id(session_id, "session id")
         check_id(owner, "owner")
         check_hold(hold_ms)
-
-        def work(connection: sqlite3.Connection) -> Lease:
-            num, head = sql.find(connection, session_id)
-            now = sql.now_ms()
-            epoch = claim_epoch(session_id, head, owner, now)
-            sql.set_lease(connection, num, epoch, lease_columns(owner, hold_ms, now))
-            return Lease(session_id, owner, epoch, now + hold_ms)
-
-        return await self._write(session_id, work)
+        return await self._write(session_id, lambda connection: sql.claim(connection, session_id, owner, hold_ms))
 
     async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
         check_id(lease.session_id, "session id")
         check_hold(hold_ms)
-
-        def work(connection: sqlite3.Connection) -> Lease:
-            num, head = sql.find(connection, lease.session_id)
-            now = sql.now_ms()
-            if head.epoch != lease.epoch:
-                raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
-            sql.set_lease(connection, num, lease.epoch, lease_columns(lease.owner, hold_ms, now))
-            return msgspec.structs.replace(lease, until=now + hold_ms)
-
-        return await self._write(lease.session_id, work)
+        return await self._write(lease.session_id, lambda connection: sql.renew(connection, lease, hold_ms))
 
     async def release(self, lease: Lease) -> None:
         check_id(lease.session_id, "session id")
+        await self._write(lease.session_id, lambda connection: sql.release(connection, lease))
 
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute(
-                "UPDATE sessions SET owner = NULL, lease_until = NULL WHERE id = ? AND epoch = ?",
-                (lease.session_id, lease.epoch),
-            )
-
-        await self._write(lease.session_id, work)
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        return await self._read("", lambda connection: sql.lost(connection, in_range(limit)))
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -361,7 +340,7 @@ class SqliteStore(Store):
     async def put_blob(self, session_id: str, data: bytes) -> str:
         check_id(session_id, "session id")
         blob_id = blob_id_of(data)
-        packed = {blob_id: (len(data), *pack_blob(data))}
+        packed = sql.packed({blob_id: data})
 
         def work(connection: sqlite3.Connection) -> None:
             num, _ = sql.find(connection, session_id)
@@ -383,14 +362,7 @@ class SqliteStore(Store):
 
         def work(connection: sqlite3.Connection) -> None:
             num, _ = sql.find(connection, session_id)
-            place = (num, blob_id)
-            connection.execute(
-                "UPDATE blob_refs SET puts = puts - 1 WHERE session = ? AND blob = ? AND puts > 0", place
-            )
-            connection.execute(
-                "DELETE FROM blob_refs WHERE session = ? AND blob = ? AND puts = 0 AND records = 0", place
-            )
-            sql.drop_unkept(connection, [blob_id])
+            sql.release_blob(connection, num, blob_id)
 
         await self._write(session_id, work)
 
@@ -455,7 +427,7 @@ class SqliteStore(Store):
                 num, _ = sql.find(connection, session_id)
             except SessionDeletedError:
                 return False
-            sql.delete_session(connection, session_id, num, at)
+            sharing.delete_session(connection, session_id, num, at)
             return True
 
         if await self._write(session_id, work):
@@ -472,25 +444,14 @@ class SqliteStore(Store):
         return watch
 
     async def _listen(self) -> None:
-        """Pass on what other processes commit, for as long as anyone watches."""
-        touched = asyncio.Event()
-        signal = FileSignal.on(self._path, touched.set)
-        patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
         try:
-            seen = await self._read("", sql.changes_until)
-            self._watches.notify_all()  # for what happened between the first watch and here
-            while self._watches:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(patience):
-                        await touched.wait()
-                was_touched = touched.is_set()
-                touched.clear()
-                seen, changed = await self._read("", partial(sql.changes_since, seen=seen))
-                if was_touched and not changed:
-                    self._watches.notify_all()  # a commit without entries, or one of our own
-                for session_id in changed:
-                    self._watches.notify(session_id)
+            await pass_on(self._path, self._watches, partial(self._read, ""))
         finally:
-            if signal is not None:
-                signal.close()
             self._listener = None
+
+    def publish(self, session_id: str, payload: bytes) -> None:
+        """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
+        self._ears.tell(check_id(session_id, "session id"), sent(payload))
+
+    def listen(self, session_id: str) -> Ear:
+        return self._ears.add(check_id(session_id, "session id"))

@@ -7,11 +7,21 @@ writer that died between commit and touch, the listener looks by itself from tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
+import sqlite3
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from holdfast.store import sqlite_work as sql
+from holdfast.store.change import Watches
+from holdfast.store.limits import NOTIFY_POLL_MS, POLL_MS
+
+T = TypeVar("T")
 
 _IN_ATTRIB = 0x00000004
 _IN_CLOEXEC = 0o2000000
@@ -60,3 +70,33 @@ class FileSignal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class Read(Protocol):
+    """Does work with a connection that reads."""
+
+    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+
+
+async def pass_on(path: str, watches: Watches, read: Read) -> None:
+    """Tell watches what other processes commit, for as long as there are any."""
+    touched = asyncio.Event()
+    signal = FileSignal.on(path, touched.set)
+    patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
+    try:
+        seen = await read(sql.changes_until)
+        watches.notify_all()  # for what happened between the first watch and here
+        while watches:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await touched.wait()
+            was_touched = touched.is_set()
+            touched.clear()
+            seen, changed = await read(partial(sql.changes_since, seen=seen))
+            if was_touched and not changed:
+                watches.notify_all()  # a commit without entries, or one of our own
+            for session_id in changed:
+                watches.notify(session_id)
+    finally:
+        if signal is not None:
+            signal.close()

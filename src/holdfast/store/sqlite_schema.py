@@ -115,7 +115,35 @@ CREATE TABLE snapshots (
 );
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2)
+_VERSION_3 = """
+ALTER TABLE sessions ADD COLUMN lease_lock INTEGER;  -- held while the holder lives; NULL where none is
+CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
+
+CREATE TABLE shares (
+    session   INTEGER NOT NULL,
+    first     INTEGER NOT NULL,
+    last      INTEGER NOT NULL,
+    source    INTEGER NOT NULL,
+    source_id TEXT NOT NULL,
+    PRIMARY KEY (session, first)
+) WITHOUT ROWID;
+CREATE INDEX shares_by_source ON shares (source);
+
+DROP VIEW journal_lines;
+CREATE VIEW journal_lines AS
+SELECT sessions.id AS session_id,
+       journal.position,
+       strftime('%Y-%m-%d %H:%M:%f', journal.at / 1000.0, 'unixepoch') AS time,
+       json_extract(journal.body, '$.type') AS type,
+       json_remove(journal.body, '$.type') AS body
+  FROM sessions
+  JOIN (SELECT num AS session, 0 AS first, 9223372036854775807 AS last, num AS source FROM sessions
+         UNION ALL SELECT session, first, last, source FROM shares) AS parts ON parts.session = sessions.num
+  JOIN journal ON journal.session = parts.source AND journal.position BETWEEN parts.first AND parts.last
+ ORDER BY sessions.num, journal.position;
+"""
+
+MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2, _VERSION_3)
 """The script at index n brings a file from version n to n + 1. Released scripts are never changed."""
 
 

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.summary import Summary
-from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, unpack_blob
-from holdfast.store.contract import Commit, CommitReceipt, SessionFilter, SessionRow, Snapshot, StateWrite
-from holdfast.store.errors import CorruptSessionError, MessageTakenError
-from holdfast.store.fencing import NEW, Head, commit_epoch, lease_columns, write_versions
+from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
+from holdfast.store.contract import Commit, CommitReceipt, Lease, SessionFilter, SessionRow, Snapshot, StateWrite
+from holdfast.store.errors import CorruptSessionError, LeaseLostError, MessageTakenError
+from holdfast.store.fencing import NEW, Head, claim_epoch, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
     " state, program_kind, program, parent, created_at, updated_at, pending, waiting_for, due_at"
 )
+_OWNER = "CASE WHEN lease_lock IS NULL OR NOT holder_gone(lease_lock) THEN owner END"
+ROW = COLUMNS.replace("owner", _OWNER)
+_LOCK = "CASE WHEN ? > 0 THEN own_lock() END"
 
 
-def append(
-    connection: sqlite3.Connection,
-    commit: Commit,
-    stored: list[StoredEntry],
-    packed: dict[str, tuple[int, str, bytes]],
-) -> CommitReceipt:
+Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
+"""Blobs by id: size, packing, and the packed bytes."""
+
+
+def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEntry], packed: Packed) -> CommitReceipt:
     session_id, summary, now = commit.session_id, commit.summary, now_ms()
     if commit.expected == 0:
         num, head = 0, vacant(connection, session_id)
@@ -45,17 +48,17 @@ def append(
     owner, until = lease_columns(commit.owner, commit.hold_ms, now)
     if num:
         connection.execute(
-            "UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?,"
+            f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
             " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
             (
-                *(position, epoch, owner, until),
+                *(position, epoch, owner, until, commit.hold_ms),
                 *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at, num),
             ),
         )
     else:
         cursor = connection.execute(
-            f"INSERT INTO sessions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary)),
+            f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_LOCK})",
+            (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary), commit.hold_ms),
         )
         num = cursor.lastrowid or 0
     connection.executemany(
@@ -78,7 +81,7 @@ def append(
 
 def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
     row = connection.execute(
-        "SELECT num, position, epoch, owner, lease_until FROM sessions WHERE id = ?", (session_id,)
+        f"SELECT num, position, epoch, {_OWNER}, lease_until FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
     if row is None:
         raise missing(connection, session_id)
@@ -99,20 +102,76 @@ def vacant(connection: sqlite3.Connection, session_id: str) -> Head:
     return NEW
 
 
-def set_lease(connection: sqlite3.Connection, num: int, epoch: int, lease: tuple[str | None, int | None]) -> None:
-    connection.execute("UPDATE sessions SET epoch = ?, owner = ?, lease_until = ? WHERE num = ?", (epoch, *lease, num))
+def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) -> None:
+    connection.execute(
+        "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, created_at = ?,"
+        " updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
+        (*msgspec.structs.astuple(summary), num),
+    )
+
+
+def claim(connection: sqlite3.Connection, session_id: str, owner: str, hold_ms: int) -> Lease:
+    num, head = find(connection, session_id)
+    now = now_ms()
+    lease = Lease(session_id, owner, claim_epoch(session_id, head, owner, now), now + hold_ms)
+    _set_lease(connection, num, lease, hold_ms)
+    return lease
+
+
+def renew(connection: sqlite3.Connection, lease: Lease, hold_ms: int) -> Lease:
+    num, head = find(connection, lease.session_id)
+    if head.epoch != lease.epoch:
+        raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
+    lease = msgspec.structs.replace(lease, until=now_ms() + hold_ms)
+    _set_lease(connection, num, lease, hold_ms)
+    return lease
+
+
+def _set_lease(connection: sqlite3.Connection, num: int, lease: Lease, hold_ms: int) -> None:
+    held = (lease.owner, lease.until) if hold_ms else (None, None)
+    connection.execute(
+        f"UPDATE sessions SET epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK} WHERE num = ?",
+        (lease.epoch, *held, hold_ms, num),
+    )
+
+
+def release(connection: sqlite3.Connection, lease: Lease) -> None:
+    connection.execute(
+        "UPDATE sessions SET owner = NULL, lease_until = NULL, lease_lock = NULL WHERE id = ? AND epoch = ?",
+        (lease.session_id, lease.epoch),
+    )
+
+
+def lost(connection: sqlite3.Connection, limit: int) -> list[Lease]:
+    rows = connection.execute(
+        "SELECT id, owner, epoch, lease_until FROM sessions"
+        " WHERE lease_lock IS NOT NULL AND lease_until > ? AND holder_gone(lease_lock) ORDER BY num LIMIT ?",
+        (now_ms(), limit),
+    )
+    return [Lease(*row) for row in rows]
+
+
+_ENTRY = "j.position, j.at, j.checksum, CAST(j.body AS BLOB)"
 
 
 def read_journal(connection: sqlite3.Connection, num: int, after: int, limit: int) -> list[StoredEntry]:
     """Stored entries after a position. Bodies come as bytes: text that is not text must not stop the others."""
+    first, last = after + 1, after + limit
     rows = connection.execute(
-        "SELECT position, at, checksum, CAST(body AS BLOB) FROM journal"
-        " WHERE session = ? AND position > ? ORDER BY position LIMIT ?",
-        (num, after, limit),
-    )
+        f"SELECT {_ENTRY}, NULL FROM journal j WHERE session = ? AND position BETWEEN ? AND ? ORDER BY position",
+        (num, first, last),
+    ).fetchall()
+    shared = connection.execute(
+        f"SELECT {_ENTRY}, s.source_id FROM shares s CROSS JOIN journal j"
+        " ON j.session = s.source AND j.position BETWEEN max(s.first, ?) AND min(s.last, ?)"
+        " WHERE s.session = ? AND s.first <= ? AND s.last >= ?",
+        (first, last, num, last, first),
+    ).fetchall()
+    if shared:
+        rows = sorted([*rows, *shared], key=itemgetter(0))
     return [
-        StoredEntry(position, at, checksum, body.decode("utf-8", "replace"), {})
-        for position, at, checksum, body in rows
+        StoredEntry(position, at, checksum, body.decode("utf-8", "replace"), {}, writer)
+        for position, at, checksum, body, writer in rows
     ]
 
 
@@ -156,7 +215,7 @@ def write_state(connection: sqlite3.Connection, write: StateWrite, version: int)
 def keep_blobs(
     connection: sqlite3.Connection,
     num: int,
-    packed: dict[str, tuple[int, str, bytes]],
+    packed: Packed,
     *,
     puts: int = 0,
     records: int = 0,
@@ -174,28 +233,27 @@ def keep_blobs(
         )
 
 
+def packed(blobs: Mapping[str, bytes]) -> Packed:
+    """Blobs as they are stored."""
+    return {blob_id: (len(data), *pack_blob(data)) for blob_id, data in blobs.items()}
+
+
+def packed_of(stored: Iterable[StoredEntry]) -> Packed:
+    """What entries are too large to hold, as it is stored."""
+    return packed({blob_id: data for entry in stored if entry.blobs for blob_id, data in entry.blobs.items()})
+
+
 def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
     row = connection.execute("SELECT packing, size, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
     return unpack_blob(blob_id, *row) if row else None
 
 
-def delete_session(connection: sqlite3.Connection, session_id: str, num: int, at: int) -> None:
-    """Remove everything of a session but its id.
-
-    The last row of the journal is not removed but emptied: watchers follow the highest row, and its number must not be
-    given to another one. (The mailbox and the sessions have numbers that are never used again by themselves.)
-    """
-    blobs = [row[0] for row in connection.execute("SELECT blob FROM blob_refs WHERE session = ?", (num,))]
-    connection.execute(
-        "UPDATE journal SET session = 0, position = id, body = ''"
-        " WHERE session = ? AND id = (SELECT max(id) FROM journal)",
-        (num,),
-    )
-    for table in ("journal", "mailbox", "snapshots", "blob_refs"):
-        connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
-    connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
-    connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))
-    drop_unkept(connection, blobs)
+def release_blob(connection: sqlite3.Connection, num: int, blob_id: str) -> None:
+    """Undo one put of a blob by a session."""
+    here = "session = ? AND blob = ?"
+    connection.execute(f"UPDATE blob_refs SET puts = puts - 1 WHERE {here} AND puts > 0", (num, blob_id))
+    connection.execute(f"DELETE FROM blob_refs WHERE {here} AND puts = 0 AND records = 0", (num, blob_id))
+    drop_unkept(connection, [blob_id])
 
 
 def drop_unkept(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> None:

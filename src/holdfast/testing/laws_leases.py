@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from unittest import SkipTest
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.contract import Lease, Store
@@ -288,3 +289,60 @@ class LeaseLaws(Laws):
         await store.claim(one.id, "bob")
         assert (await store.session(two.id)).owner == "alice"
         await two.log("still mine")
+
+
+class HolderLaws(Laws):
+    """Leases whose holder is gone, where the store can tell."""
+
+    async def test_leases_of_holders_that_live_are_not_lost(self, store: Store, store_url: str) -> None:
+        await begin(store, "s-1")
+        assert await store.lost() == []
+        async with self.share(store_url) as other:
+            await begin(other, "s-2")
+            await other.claim((await begin(other, "s-3", hold_ms=0)).id, "bob")
+            for side in (store, other):
+                assert await side.lost() == []
+                assert [(await side.session(f"s-{n}")).owner for n in (1, 2, 3)] == ["alice", "alice", "bob"]
+
+    async def test_a_session_is_shown_as_free_exactly_when_its_lease_is_lost(
+        self, store: Store, store_url: str
+    ) -> None:
+        async with self.share(store_url) as other:
+            tasks = [await begin(other, f"s-{n}") for n in range(3)]
+            await other.release(tasks[0].lease())
+        lost = await store.lost()
+        named = [(lease.session_id, lease.owner, lease.epoch) for lease in lost]
+        assert named in ([], [(task.id, "alice", task.epoch) for task in tasks[1:]])
+        rows = {row.session_id: row for row in (await store.sessions()).rows}
+        for task in tasks[1:]:
+            shown = await store.session(task.id)
+            assert shown == rows[task.id]
+            assert (shown.owner, shown.lease_until is None) == ((None, True) if lost else ("alice", False))
+        assert await store.lost(limit=1) == lost[:1]
+        assert await store.lost(limit=0) == []
+
+    async def test_a_lost_lease_can_be_claimed_at_once_and_is_then_lost_no_more(
+        self, store: Store, store_url: str
+    ) -> None:
+        async with self.share(store_url) as other:
+            claimed, written = await begin(other, "s-1"), await begin(other, "s-2")
+        if not await store.lost():
+            raise SkipTest("this store cannot tell that a holder is gone")
+        lease = await store.claim(claimed.id, "bob")
+        assert (lease.owner, lease.epoch) == ("bob", (claimed.epoch or 0) + 1)
+        taken = written.commit(line("taken over"), owner="bob", epoch=None)
+        assert (await store.append(taken)).epoch == (written.epoch or 0) + 1
+        assert await store.lost() == []
+        for task in (claimed, written):
+            task.store = store
+            with refused(LeaseLostError):
+                await task.log("from the dead")
+
+    async def test_a_lost_lease_that_was_taken_by_nobody_still_counts(self, store: Store, store_url: str) -> None:
+        async with self.share(store_url) as other:
+            renewed, written = await begin(other, "s-1"), await begin(other, "s-2")
+        await store.renew(renewed.lease())
+        written.store = store
+        await written.log("still mine", hold_ms=LONG_MS)
+        assert await store.lost() == []
+        assert [(await store.session(task.id)).owner for task in (renewed, written)] == ["alice", "alice"]

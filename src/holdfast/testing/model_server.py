@@ -44,6 +44,8 @@ class Received(msgspec.Struct, frozen=True):
     headers: dict[str, str]
     """By names in lower case."""
     body: dict[str, Json]
+    content: bytes
+    """The body in the bytes that were sent."""
 
 
 class ModelServer:
@@ -129,7 +131,7 @@ class _Exchange:
         if key is not None and headers.get("authorization") != f"Bearer {key}":
             return await self._refuse(fault("auth", "Incorrect API key provided"))
         body = msgspec.json.decode(content)
-        self._server.received.append(Received(headers, body))
+        self._server.received.append(Received(headers, body, content))
         request = read_request(body, headers.get("idempotency-key", ""))
         try:
             step = await self._server.script.next(request)

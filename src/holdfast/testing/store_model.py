@@ -31,6 +31,7 @@ from holdfast.store.codec import blob_id_of
 from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, Snapshot, StateItem, Store
 from holdfast.store.errors import (
     BlobNotFoundError,
+    ForkPositionError,
     LeaseHeldError,
     LeaseLostError,
     MessageConflictError,
@@ -217,6 +218,34 @@ class StoreMachine(RuleBasedStateMachine):
         assert (receipt.session_id, receipt.position) == (session_id, 1)
         kept.epoch, kept.last_owner = receipt.epoch, owner
         self.hold(kept, hold)
+        self.sessions[session_id] = kept
+        return None
+
+    @rule(source=_NAMES, name=st.sampled_from(["b", "b", "a", "gone"]), back=st.sampled_from([-1, 0, 0, 1, 2, 4]))
+    def fork(self, source: str, name: str, back: int) -> None:
+        """Fork a session so many records before its end."""
+        origin, session_id = self.sessions.get(self.id(source)), self.id(name)
+        at = max(1, len(origin.entries) - back) if origin is not None else 1
+        started = decide_start(Program("native", "task"), ctx={"name": name})
+        kept = Kept(session_id)
+        kept.entries = [Entry(1, self.now, started), *(origin.entries[1:at] if origin is not None else [])]
+        commit = Commit(
+            session_id=session_id, expected=0, entries=kept.entries[:1], summary=kept.summary, owner="alice", hold_ms=0
+        )
+        call = self.store.fork(self.id(source), at, commit)
+        if origin is None:
+            error = self.missing(self.id(source))
+            assert error is not None
+            return self.refuses(call, error)
+        if at > len(origin.entries):
+            return self.refuses(call, ForkPositionError)
+        if session_id in self.sessions:
+            return self.refuses(call, SessionExistsError)
+        if session_id in self.deleted:
+            return self.refuses(call, SessionDeletedError)
+        receipt = self.do(call)
+        assert (receipt.session_id, receipt.position) == (session_id, at)
+        kept.epoch, kept.last_owner = receipt.epoch, "alice"
         self.sessions[session_id] = kept
         return None
 

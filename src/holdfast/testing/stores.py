@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.store.contract import Store
 from holdfast.testing.laws_blobs import BlobLaws, LargeValueLaws
 from holdfast.testing.laws_ends import DeletionLaws, PruningLaws
+from holdfast.testing.laws_forks import ForkLaws, SharedEndLaws
 from holdfast.testing.laws_hostile import HostileLaws
 from holdfast.testing.laws_journal import AppendLaws, CreationLaws, DamageLaws, ReadingLaws
-from holdfast.testing.laws_leases import FencingLaws, LeaseLaws
+from holdfast.testing.laws_leases import FencingLaws, HolderLaws, LeaseLaws
 from holdfast.testing.laws_listing import DueLaws, ListingLaws, RepairLaws
+from holdfast.testing.laws_live import LiveLaws
 from holdfast.testing.laws_mailbox import MailboxLaws, TakingLaws
 from holdfast.testing.laws_snapshots import SnapshotLaws
 from holdfast.testing.laws_state import StateLaws, StateWriteLaws
@@ -40,6 +42,7 @@ class StoreContract(
     DamageLaws,
     FencingLaws,
     LeaseLaws,
+    HolderLaws,
     MailboxLaws,
     TakingLaws,
     ListingLaws,
@@ -52,7 +55,10 @@ class StoreContract(
     StateWriteLaws,
     DeletionLaws,
     PruningLaws,
+    ForkLaws,
+    SharedEndLaws,
     WatchLaws,
+    LiveLaws,
     SharingLaws,
     HostileLaws,
 ):

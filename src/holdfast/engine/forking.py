@@ -1,0 +1,121 @@
+"""Forking: which record a fork is made after, and the session that comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.events import Event
+from holdfast.core.fork_points import ForkKind, ForkPoint, ForkPoints
+from holdfast.core.ids import check_id, new_session_id
+from holdfast.core.records import Entry, Fork, StartedRecord
+from holdfast.core.state import Session
+from holdfast.core.summary import summarize
+from holdfast.engine.errors import ForkPointError
+from holdfast.store.contract import Commit, Store
+from holdfast.store.errors import CorruptSessionError, ForkPositionError
+from holdfast.store.limits import READ_LIMIT
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+PlaceWord: TypeAlias = Literal["at", "before", "node", "turn"]
+
+_KINDS: dict[PlaceWord, ForkKind] = {"before": "pause", "node": "node", "turn": "turn"}
+_WORDS: dict[ForkKind, str] = {"pause": "query", "node": "node", "turn": "turn"}
+
+
+class ForkPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to fork: after a position, before a query, at a node, or before a turn; at the end if nothing is said."""
+
+    at: int | None = None
+    before: str | None = None
+    node: str | None = None
+    turn: str | None = None
+
+    def chosen(self) -> tuple[PlaceWord, int | str] | None:
+        """The one that was said; `InvalidValueError` if there are several."""
+        words: tuple[PlaceWord, ...] = ("at", "before", "node", "turn")
+        given = [(word, value) for word in words if (value := getattr(self, word)) is not None]
+        if len(given) > 1:
+            said = ", ".join(f"{word}={value!r}" for word, value in given)
+            raise InvalidValueError("place of a fork", f"choose one of at, before, node and turn; got {said}")
+        return given[0] if given else None
+
+
+async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
+    """Every place to fork a session at, the earliest first; of a damaged one, those before the damage."""
+    found = ForkPoints(session_id)
+    async for entry in _sound_entries(store, session_id):
+        found.apply(entry)
+    return sorted(found.points, key=lambda point: point.position)
+
+
+async def make_fork(engine: Engine, session_id: str, place: ForkPlace, new_id: str | None) -> Event:
+    """A new session that shares the records of another up to a place, and goes on from there."""
+    store = engine.store
+    entries = await _shared(store, session_id, place)
+    target = check_id(new_id, "session id") if new_id else new_session_id()
+    first = entries[0].record
+    assert isinstance(first, StartedRecord)
+    origin = first.forked_from.origin if first.forked_from else session_id
+    started = msgspec.structs.replace(first, forked_from=Fork(session_id, len(entries), origin), parent=None)
+    own = Entry(1, entries[0].at, started)
+    summary = summarize(Session.fold(target, [own, *entries[1:]]))
+    commit = Commit(session_id=target, expected=0, entries=[own], summary=summary, owner=engine.owner, hold_ms=0)
+    await store.fork(session_id, len(entries), commit)
+    try:
+        return await engine.resume(target)
+    except HoldfastError:
+        await store.delete(target, engine.now())  # a fork that cannot go on is of no use to anybody
+        engine.drop(target)
+        raise
+
+
+async def _shared(store: Store, session_id: str, place: ForkPlace) -> list[Entry]:
+    """The entries that a fork shares."""
+    chosen = place.chosen()
+    reach = await store.position(session_id)
+    found = ForkPoints(session_id)
+    entries: list[Entry] = []
+    if chosen is None or chosen[0] == "at":
+        last = reach if place.at is None else place.at
+        if not 1 <= last <= reach:
+            raise ForkPositionError(session_id, last, reach)
+        while len(entries) < last:  # and no further: what comes after may be damaged
+            entries += await store.read(session_id, len(entries), min(READ_LIMIT, last - len(entries)))
+        for entry in entries:
+            found.apply(entry)
+        return entries[: found.sound]
+    word, wanted = chosen
+    async for entry in _sound_entries(store, session_id):
+        entries.append(entry)
+        found.apply(entry)
+    kind = _KINDS[word]
+    position = found.place(kind, str(wanted))
+    if position is None:
+        raise ForkPointError(session_id, _WORDS[kind], str(wanted), found.near(kind, str(wanted)))
+    return entries[:position]
+
+
+async def _sound_entries(store: Store, session_id: str) -> AsyncIterator[Entry]:
+    """The entries of a journal up to the first that cannot be read. Raises only if that is the first of all."""
+    position, step = 0, READ_LIMIT
+    while True:
+        try:
+            page = await store.read(session_id, position, step)
+        except CorruptSessionError:
+            if step == 1:
+                if not position:
+                    raise
+                return
+            step = 1  # the ones before it, one by one
+            continue
+        for entry in page:
+            yield entry
+        position += len(page)
+        if len(page) < step:
+            return

@@ -1,0 +1,296 @@
+"""Live messages between processes on PostgreSQL. What holds for every store is in `test_contract.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.store import postgres_live, postgres_notify
+from holdfast.store.change import Ear, Ears, Heard, Missed
+from holdfast.store.limits import LIVE_BYTES
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres_live import OUTBOX_BYTES, PIECE_CHARS, Inbox, Outbox, channel_of
+from holdfast.testing.laws_live import listened, payloads
+from holdfast.testing.scenarios import begin
+
+from .pg_fixtures import database, postgres_url, store
+from .test_postgres import connected, end_connections
+
+__all__ = ["database", "postgres_url", "store"]
+
+
+@asynccontextmanager
+async def tuned(store: PostgresStore, session_id: str) -> AsyncIterator[Ear]:
+    """An ear that hears other processes."""
+    with store.listen(session_id) as ear:
+        assert await ear.heard(10) == [Missed()], "for what was published before it could hear"
+        yield ear
+
+
+@pytest.fixture
+async def other(database: str) -> AsyncIterator[PostgresStore]:
+    async with PostgresStore(database) as opened:
+        yield opened
+
+
+async def test_other_stores_hear_everything_in_order_and_the_publisher_hears_it_once(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    sent = [b"%d " % number * (number % 40) for number in range(2_000)]
+    async with tuned(store, "s-1") as here, tuned(other, "s-1") as there, tuned(store, "s-2") as elsewhere:
+        heard = list[Heard]()
+        for start in range(0, len(sent), 100):
+            for payload in sent[start : start + 100]:
+                other.publish("s-1", payload)
+            heard += await there.heard(1)
+        other.publish("s-1", b"end")
+        assert await listened(here, b"end") == [*sent, b"end"]
+        await asyncio.sleep(0.1)
+        assert [*heard, *await there.heard(1)] == [*sent, b"end"]
+        assert await elsewhere.heard(0) == []
+
+
+_SPEAKER = """
+import asyncio, sys
+from holdfast.store.postgres import PostgresStore
+
+async def main():
+    async with PostgresStore(sys.argv[1]) as store:
+        for number in range(200):
+            store.publish("s-afar", b"token %d" % number)
+            await asyncio.sleep(0.001)
+        store.publish("s-afar", b"end")
+
+asyncio.run(main())
+"""
+
+
+async def test_another_process_is_heard_to_its_last_word(store: PostgresStore, database: str) -> None:
+    async with tuned(store, "s-afar") as ear:
+        speaker = await asyncio.create_subprocess_exec(sys.executable, "-c", _SPEAKER, database)
+        assert await listened(ear, b"end") == [*(b"token %d" % number for number in range(200)), b"end"]
+        assert await speaker.wait() == 0
+
+
+async def test_a_message_takes_moments_to_another_store(store: PostgresStore, other: PostgresStore) -> None:
+    took = list[float]()
+    async with tuned(store, "s-1") as ear:
+        for number in range(30):
+            began = time.monotonic()
+            other.publish("s-1", b"%d" % number)
+            assert await ear.heard(5) == [b"%d" % number]
+            took.append(time.monotonic() - began)
+    took.sort()
+    print(f"live messages: p50 {took[15] * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
+    assert took[15] < 0.2
+
+
+async def test_messages_of_any_size_arrive_or_are_missed_in_their_place(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    sizes = [0, 1, 100, PIECE_CHARS * 3 // 4 - 1, PIECE_CHARS * 3 // 4, 8_000, 8_001, LIVE_BYTES]
+    sent = [bytes([number]) * size for number, size in enumerate(sizes)]
+    async with tuned(store, "s-1") as ear:
+        for payload in (*sent, b"x" * (LIVE_BYTES + 1), b"y" * 10_000_000, b"end"):
+            other.publish("s-1", payload)
+        assert await listened(ear, b"end") == [*sent, Missed(), b"end"]
+
+
+async def test_two_publishers_of_long_messages_do_not_mix(store: PostgresStore, database: str) -> None:
+    async with PostgresStore(database) as one, PostgresStore(database) as two, tuned(store, "s-1") as ear:
+        said = {name: [name + b"%d " % number * 2_000 for number in range(40)] for name in (b"a", b"b")}
+        for first, second in zip(said[b"a"], said[b"b"], strict=True):
+            one.publish("s-1", first)
+            two.publish("s-1", second)
+            await asyncio.sleep(0.004)
+        heard = list[Heard]()
+        while len(heard) < 80:
+            heard += await ear.heard(5)
+        for name, expected in said.items():
+            assert [each for each in payloads(heard) if each.startswith(name)] == expected
+
+
+async def test_a_listener_that_was_cut_off_is_told_so_and_hears_again(
+    store: PostgresStore, other: PostgresStore, database: str
+) -> None:
+    async with tuned(store, "s-1") as ear:
+        other.publish("s-1", b"before")
+        await listened(ear, b"before")
+        await end_connections(database)
+        assert await ear.heard(10) == [Missed()]
+        while b"after" not in await ear.heard(0.2):  # the publisher was cut off too
+            other.publish("s-1", b"after")
+
+
+async def test_a_publisher_that_was_cut_off_goes_on_and_says_that_something_was_lost(
+    store: PostgresStore, other: PostgresStore, database: str
+) -> None:
+    async with tuned(store, "s-1") as ear:
+        other.publish("s-1", b"before")
+        await listened(ear, b"before")
+        async with connected(database) as connection:
+            await connection.execute("select pg_terminate_backend($1, 5000)", other._announcer.backend)
+        other.publish("s-1", b"into the void")
+        heard = await ear.heard(5)
+        while b"after" not in heard:
+            other.publish("s-1", b"after")
+            heard += await ear.heard(0.2)
+        assert heard[0] == Missed()
+        assert b"into the void" not in heard
+
+
+async def test_nothing_comes_through_a_channel_that_nobody_here_listens_to_any_more(
+    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_notify, "NOTIFY_POLL_MS", 50)
+    passed = list[str]()
+    hear = store._listener._inbox.heard
+
+    def count(piece: str) -> None:
+        passed.append(piece)
+        hear(piece)
+
+    monkeypatch.setattr(store._listener._inbox, "heard", count)
+    assert channel_of("s-1") != channel_of("s-2")
+    async with tuned(store, "s-2") as stays:
+        async with tuned(store, "s-1"):
+            other.publish("s-1", b"one")
+            other.publish("s-2", b"two")
+            await listened(stays, b"two")
+            assert len(passed) == 2
+        await asyncio.sleep(0.2)
+        other.publish("s-1", b"to nobody")
+        other.publish("s-2", b"end")
+        await listened(stays, b"end")
+        assert len(passed) == 3
+
+
+async def test_a_publisher_neither_waits_nor_grows_while_the_server_is_away(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_notify, "FLUSH_TIMEOUT_S", 0.1)
+    async with PostgresStore(database) as lone:
+        await begin(lone)
+
+        async def refuse() -> Any:
+            raise ConnectionRefusedError
+
+        lone._announcer._connect = refuse
+        longest = 0.0
+        for number in range(20_000):
+            began = time.monotonic()
+            lone.publish(f"s-{number % 50}", b"x" * 1_000)
+            longest = max(longest, time.monotonic() - began)
+        assert lone._announcer.live._bytes <= OUTBOX_BYTES
+        assert longest < 0.1
+
+
+async def test_the_event_loop_goes_on_while_much_is_published(store: PostgresStore, other: PostgresStore) -> None:
+    gaps, stop = list[float](), asyncio.Event()
+
+    async def beat() -> None:
+        while not stop.is_set():
+            began = time.monotonic()
+            await asyncio.sleep(0.001)
+            gaps.append(time.monotonic() - began)
+
+    async with tuned(store, "s-1") as ear:
+        beating = asyncio.create_task(beat())
+        for number in range(500):
+            other.publish("s-1", b"%d" % number * 2_000)
+            await asyncio.sleep(0.001)
+        other.publish("s-1", b"end")
+        heard = list[Heard]()
+        while b"end" not in heard:
+            heard += await ear.heard(5)
+        stop.set()
+        await beating
+    gaps.sort()
+    print(f"heartbeats of 1 ms: p50 {gaps[len(gaps) // 2] * 1000:.1f} ms, longest {gaps[-1] * 1000:.1f} ms")
+    assert gaps[len(gaps) // 2] < 0.02
+
+
+# --- what others put into the channel ---------------------------------------------------------------
+
+
+def frames(session_id: str, *sent: bytes) -> list[str]:
+    async def make() -> list[str]:
+        outbox = Outbox(lambda: None)
+        for payload in sent:
+            outbox.put(session_id, payload)
+        return outbox.take()[1]
+
+    return asyncio.run(make())
+
+
+HOSTILE = [
+    "",
+    "nonsense",
+    "a b c d e",
+    "a 1 0 1 not-base64!",
+    "a 1 0 1 AAAA",
+    "a 1 0 1 gA==",
+    "a 1 5 6 AAAA",
+    "a 1 0 999999999999 AAAA",
+    "a 1 0 99999 AAAA",
+    "a 1 ² 1 AAAA",
+    "a 1 -1 1 AAAA",
+    "a 1 0 0 AAAA",
+    " ".join("x" * 1_000),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_what_is_no_frame_of_ours_is_ignored(piece: str) -> None:
+    async def check() -> None:
+        ears = Ears()
+        inbox = Inbox(ears, "us")
+        with ears.add("s-1") as ear:
+            inbox.heard(piece)
+            for each in frames_of:
+                inbox.heard(each)
+            assert await ear.heard(1) == [b"sound"]
+
+    frames_of = frames("s-1", b"sound")
+    asyncio.run(check())
+
+
+def test_a_frame_without_its_beginning_or_with_a_hole_is_ignored() -> None:
+    async def check(pieces: list[str]) -> None:
+        ears = Ears()
+        inbox = Inbox(ears, "us")
+        with ears.add("s-1") as ear:
+            for piece in [*pieces, *sound]:
+                inbox.heard(piece)
+            assert await ear.heard(1) == [b"sound"]
+
+    long, sound = frames("s-1", b"x" * 30_000), frames("s-1", b"sound")
+    assert len(long) > 4
+    for pieces in (long[1:], long[:-1], [*long[:2], *long[3:]], [long[0], long[0], *long[2:]]):
+        asyncio.run(check(pieces))
+
+
+def test_pieces_fit_into_a_notification_whatever_the_id() -> None:
+    assert max(map(len, frames("s" * 128, b"x" * LIVE_BYTES, b"y" * LIVE_BYTES))) < 8_000
+
+
+def test_one_statement_does_not_send_everything_at_once() -> None:
+    async def check() -> None:
+        called = asyncio.Event()
+        outbox = Outbox(called.set)
+        for number in range(20):
+            outbox.put(f"s-{number % 3}", b"x" * LIVE_BYTES)
+        sizes = list[int]()
+        while outbox:
+            sizes.append(sum(map(len, outbox.take()[1])))
+        assert len(sizes) > 4
+        assert max(sizes) < (postgres_live.FRAME_BYTES + LIVE_BYTES) * 1.4
+        await asyncio.wait_for(called.wait(), 1)
+
+    asyncio.run(check())

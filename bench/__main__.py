@@ -17,11 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import Figure, Plan, UnavailableError, agent, engine, journal, lua, mcp, sandbox
+from bench import Figure, Plan, UnavailableError, agent, engine, journal, lua, mcp, observe, sandbox
 from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
 
 BENCHMARKS = (
-    journal.BENCHMARKS | engine.BENCHMARKS | lua.BENCHMARKS | sandbox.BENCHMARKS | agent.BENCHMARKS | mcp.BENCHMARKS
+    journal.BENCHMARKS
+    | engine.BENCHMARKS
+    | lua.BENCHMARKS
+    | sandbox.BENCHMARKS
+    | agent.BENCHMARKS
+    | mcp.BENCHMARKS
+    | observe.BENCHMARKS
 )
 
 RESULTS = Path(__file__).parent / "results"

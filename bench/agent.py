@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import sqlite3
 import statistics
 import time
@@ -13,10 +14,18 @@ from pathlib import Path
 from bench import Figure, Plan, Round, Target, texts
 from bench.engine import _child
 from bench.floor import SqliteFloor, warm_up
+from holdfast.agent import live
+from holdfast.agent.approving import Approve
 from holdfast.agent.builder import AgentState
+from holdfast.agent.compacting import summary_task
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
+from holdfast.agent.tools import RemoteTool, Tool, ToolContext
+from holdfast.core.approval import Rule
+from holdfast.core.context import KEEP_TOKENS
+from holdfast.core.conversation import Conversation
 from holdfast.core.messages import AgentMessage, TextBlock
+from holdfast.core.prompt import Contribution, layer_of
 from holdfast.core.queries import Usage
 from holdfast.testing.provider import Reply, ScriptedProvider, Step, ToolCall
 
@@ -35,9 +44,20 @@ STATE = (300, 3_584)
 REOPENED = 500
 """Turns of the chat that is reopened."""
 
+CATALOG = 63
+"""Tools of the session in `agent-catalog`: those of a few servers."""
+
+UNCHANGED = 1_000
+"""Turns of a session in which neither tools nor layers change."""
+
+LONG_CHAT = (2_000, 400)
+"""Messages of the chat that is summed up, and bytes of each: two hundred thousand tokens, a full window."""
+
 RUNS = 5
 
 USAGE = Usage(prompt_tokens=100, completion_tokens=20)
+
+ASKS = Approve([Rule.confirm("echo")])
 
 
 def echo(text: str) -> str:
@@ -191,8 +211,198 @@ async def _bytes(plan: Plan) -> list[Figure]:
     return [Figure(name, "×", [Round(ratio)], targets=[Target("value", "<=", 1.5)])]
 
 
+async def catalog(plan: Plan) -> list[Figure]:
+    """What 63 tools cost in each of 1,000 turns of a session in which nothing about them changes."""
+    provider = ScriptedProvider([_plain(0)], loop=True)
+    async with Runtime("memory:", provider=provider, tools=_many_tools()) as runtime:
+        session = await runtime.session("chat").open()
+        resident = await session.resident()
+        took = []
+        for number in range(UNCHANGED):
+            await _turn(session, number)
+            began = time.perf_counter()
+            found = resident.catalog(session.policy)
+            told = found.told(session.policy.catalog_tokens)
+            took.append((time.perf_counter() - began) * 1000)
+            assert told is provider.requests[0].tools
+        builds = resident.builds
+        resident.invalidate()
+        began = time.perf_counter()
+        resident.catalog(session.policy).told(session.policy.catalog_tokens)
+        anew = (time.perf_counter() - began) * 1000
+    tenth = UNCHANGED // 10
+    growth = statistics.median(took[-tenth:]) / statistics.median(took[:tenth])
+    plan.say(f"agent-catalog: {statistics.median(took):.4f} ms a turn, {builds} built, {anew:.2f} ms to build")
+    each = [Round(value) for value in took]
+    return [
+        Figure(f"agent-catalog: {CATALOG} tools, in a turn", "ms", each, targets=[Target("value", "<=", 0.2)]),
+        Figure(
+            "agent-catalog: the last 100 turns / the first", "×", [Round(growth)], targets=[Target("value", "<=", 2)]
+        ),
+        Figure("agent-catalog: built in 1,000 turns", "", [Round(builds)], targets=[Target("value", "<=", 1)]),
+        Figure(f"agent-catalog: {CATALOG} tools, built anew", "ms", [Round(anew)]),
+    ]
+
+
+async def prompt(plan: Plan) -> list[Figure]:
+    """How often the system text of an unchanged session is taken from its cache, and what it costs."""
+    core = layer_of(Contribution("intro", texts(400)[0]), *(Contribution("project", text) for text in texts(300)[:20]))
+    async with Runtime("memory:", provider=ScriptedProvider([_plain(0)], loop=True), prompt=[core]) as runtime:
+        session = await runtime.session("chat").open()
+        resident = await session.resident()
+        for number in range(UNCHANGED):
+            await _turn(session, number)
+        cache = resident.prompts
+        share = 100 * cache.hits / (cache.hits + cache.misses)
+        plan.say(f"agent-prompt: {cache.hits} of {cache.hits + cache.misses} from the cache")
+        tools = resident.catalog(session.policy)
+
+        def timed() -> float:
+            began = time.perf_counter()
+            resident.prompt(session.policy, None, tools)
+            return (time.perf_counter() - began) * 1000
+
+        kept = [Round(timed()) for _ in range(100)]
+        anew = []
+        for _ in range(100):
+            resident.invalidate()
+            anew.append(Round(timed()))
+    return [
+        Figure(
+            f"agent-prompt: from the cache in {UNCHANGED:,} turns",
+            "%",
+            [Round(share)],
+            targets=[Target("value", ">=", 99)],
+        ),
+        Figure("agent-prompt: from the cache", "ms", kept),
+        Figure("agent-prompt: rendered anew, 21 contributions", "ms", anew),
+    ]
+
+
+async def approval(plan: Plan) -> list[Figure]:
+    """A turn with a tool that somebody approves, beside the same with nobody to ask; and how soon the tool runs."""
+    figures = []
+    for kind, url in (("memory", "memory:"), ("sqlite", f"sqlite:///{plan.directory / 'agent-approval.db'}")):
+        rounds, back = [], []
+        async with (
+            Runtime(url, provider=_provider(1_000, tools=1), tools=[echo]) as free,
+            Runtime(url, provider=_provider(1_000, tools=1), tools=[echo], plugins=[ASKS]) as asking,
+        ):
+            plain = await free.session(f"{kind}-plain").open()
+            asked = await asking.session(f"{kind}-asked").open()
+            for number in range(20):
+                await _turn(plain, number)
+                await _approved(asked, number)
+            for number in range(1, plan.repeat + 1):
+                before = statistics.median([await _turn(plain, each) for each in range(TURNS)])
+                took = [await _approved(asked, each) for each in range(TURNS)]
+                after = statistics.median([await _turn(plain, each) for each in range(TURNS)])
+                rounds.append(Round(statistics.median(turn for turn, _ in took), before, after))
+                back.append(Round(statistics.median(answered for _, answered in took)))
+                plan.say(f"agent-approval, {kind}: round {number}/{plan.repeat}: {rounds[-1].value:.2f} ms a turn")
+        figures += [
+            Figure(f"agent-approval: a turn with an approval, {kind}", "ms", rounds, "the same without"),
+            Figure(f"agent-approval: from the answer to the tool, {kind}", "ms", back),
+        ]
+    return figures
+
+
+async def _approved(session: AgentSession, number: int) -> tuple[float, float]:
+    """Milliseconds of a turn whose call is approved as soon as it is asked, and of them those until the tool ran."""
+    began = time.perf_counter()
+    answered, ran = began, 0.0
+
+    async def approve(event: live.LiveEvent) -> None:
+        nonlocal answered, ran
+        if isinstance(event, live.Waiting):
+            answered = time.perf_counter()
+            await session.answer(event.queries[0].id, "approve")
+        elif isinstance(event, live.ToolStarted):
+            ran = time.perf_counter()
+
+    result = await session.turn(f"Question {number}: what is it?").stream_to(approve)
+    assert result.is_success, result.outcome
+    assert ran > answered > began
+    return (time.perf_counter() - began) * 1000, (ran - answered) * 1000
+
+
+def _many_tools() -> list[Tool]:
+    """As many tools as a session with a few servers of them has."""
+
+    async def call(arguments: dict[str, object], ctx: ToolContext) -> str:
+        return "done"
+
+    said = texts(60)
+    properties = {name: {"type": "string", "description": said[place]} for place, name in enumerate(("id", "of", "to"))}
+    schema = {"type": "object", "properties": properties}
+    return [RemoteTool(f"tool_{number}", said[number], schema, call, owner="the bench") for number in range(CATALOG)]
+
+
+async def compaction(plan: Plan) -> list[Figure]:
+    """A chat of 2,000 messages is summed up: what each part of that takes, and a turn before and after."""
+    count, size = LONG_CHAT
+    said = texts(size)
+    model = ScriptedProvider([lambda request: Reply(parts=[said[len(request.messages) % len(said)]])], loop=True)
+    async with Runtime(f"sqlite:///{plan.directory / 'agent-compaction.db'}", provider=model) as runtime:
+        session = await runtime.session("chat").open()
+        for number in range(count // 2):
+            if number % 250 == 0:
+                plan.say(f"agent-compaction: {2 * number:,} of {count:,} messages")
+            await session.turn(said[number % len(said)]).run()
+        parts = await _parts_of_compaction(session)
+        before = [Round(await _turn(session, number)) for number in range(TURNS)]
+        began = time.perf_counter()
+        result = await session.compact()
+        took = (time.perf_counter() - began) * 1000
+        assert result.is_success, result.outcome
+        after = [Round(await _turn(session, number)) for number in range(TURNS)]
+    plan.say(f"agent-compaction: {took:.1f} ms, the model left out")
+    return [
+        Figure("agent-compaction: 2,000 messages, all of it", "ms", [Round(took)], targets=[Target("value", "<=", 50)]),
+        *parts,
+        Figure("agent-compaction: a turn before", "ms", before),
+        Figure("agent-compaction: a turn after", "ms", after),
+    ]
+
+
+async def _parts_of_compaction(session: AgentSession) -> list[Figure]:
+    store = session.place.store
+    folds, tails, tasks, frames = [], [], [], []
+    for _ in range(RUNS):
+        clock = [time.perf_counter()]
+        entries = [entry async for entry in store.journal(session.session_id)]
+        clock.append(time.perf_counter())
+        conversation = Conversation(session.session_id)
+        for entry in entries:
+            conversation.apply(entry)
+        clock.append(time.perf_counter())
+        conversation.tree.sum_up(KEEP_TOKENS)
+        clock.append(time.perf_counter())
+        summary_task(conversation.tree.summed)
+        clock.append(time.perf_counter())
+        conversation.tree.open("n", 0, conversation.tree.opened("summary", "manual", "Notes."))
+        clock.append(time.perf_counter())
+        assert conversation.window == conversation.tree.window_of("n")
+        read, fold, tail, task, frame = ((later - earlier) * 1000 for earlier, later in itertools.pairwise(clock))
+        folds.append(Round(fold, read, read))
+        tails.append(Round(tail, read + fold, read + fold))
+        tasks.append(Round(task))
+        frames.append(Round(frame, read + fold, read + fold))
+    whole = "to read and fold it all"
+    return [
+        Figure("agent-compaction: the journal folded from its start", "ms", folds, "to read it"),
+        Figure("agent-compaction: what is kept is chosen", "ms", tails, whole, [Target("ratio", "<=", 0.1)]),
+        Figure("agent-compaction: the task for the model is written", "ms", tasks),
+        Figure("agent-compaction: the frame is opened", "ms", frames, whole, [Target("ratio", "<=", 0.1)]),
+    ]
+
+
 BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
     "agent-memory": agent_memory,
     "agent-sqlite": agent_sqlite,
     "agent-reopen": agent_reopen,
+    "agent-catalog": catalog,
+    "agent-prompt": prompt,
+    "agent-approval": approval,
+    "agent-compaction": compaction,
 }

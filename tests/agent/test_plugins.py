@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.errors import MissingPluginInputError, PluginConflictError, UnknownPluginError
+from holdfast.agent.errors import MissingPluginInputError, PluginConflictError, PluginError, UnknownPluginError
 from holdfast.agent.plugins import Plugin
 from holdfast.agent.providers.protocol import ToolSpec
 from holdfast.agent.runtime import Runtime
@@ -32,10 +32,10 @@ class Notes(Plugin):
     def __init__(self) -> None:
         self.kept: list[str] = []
 
-    def instructions(self, config: Any) -> str:
-        return f"Keep notes in {config}."
+    def instructions(self) -> str:
+        return f"Keep notes in {self.config}."
 
-    def tools(self, config: Any) -> Sequence[Toolish]:
+    def tools(self) -> Sequence[Toolish]:
         return [self.note]
 
     def note(self, text: str, ctx: ToolContext) -> str:
@@ -50,7 +50,7 @@ class Ticket(Plugin):
     id = "ticket"
     requires_turn_input = True
 
-    def turn_text(self, config: Any, turn_input: Any) -> str:
+    def turn_text(self, turn_input: Any) -> str:
         return f"[ticket {turn_input}]"
 
 
@@ -59,7 +59,7 @@ class Mood(Plugin):
 
     id = "mood"
 
-    def turn_text(self, config: Any, turn_input: Any) -> str:
+    def turn_text(self, turn_input: Any) -> str:
         return "" if turn_input is None else f"[{turn_input}]"
 
 
@@ -191,12 +191,25 @@ async def test_sessions_with_other_configs_share_the_same_tools() -> None:
             assert told(provider) == ["add", "note"]
 
 
+class Other(Plugin):
+    """Brings another tool of the same name."""
+
+    id = "other"
+
+    def tools(self) -> Sequence[Toolish]:
+        def note(text: str) -> str:
+            """Keep it elsewhere."""
+            return text
+
+        return [note]
+
+
 async def test_another_tool_of_the_same_name_is_the_catalogs_error_and_changes_nothing() -> None:
     provider = ScriptedProvider(["Hello."], loop=True)
     async with Runtime("memory:", provider=provider, tools=[add]) as runtime:
         await runtime.session("s-1").plugin(Notes()).open()
         with pytest.raises(DuplicateToolError, match="note"):
-            await runtime.session("s-2").plugin(Notes()).open()
+            await runtime.session("s-2").plugin(Other()).open()
         plain = await runtime.session("s-2").open()
         await plain.turn("Hi").run()
         assert told(provider) == ["add"]
@@ -218,7 +231,7 @@ async def test_a_tool_that_all_sessions_have_stays_theirs_when_a_plugin_brings_i
     class Sums(Plugin):
         id = "sums"
 
-        def tools(self, config: Any) -> Sequence[Toolish]:
+        def tools(self) -> Sequence[Toolish]:
             shared = runtime.tools.get("add")
             assert shared is not None
             return [shared]  # type: ignore[list-item]
@@ -252,7 +265,7 @@ class Shelves(Plugin):
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
 
-    def tools(self, config: Any) -> Sequence[Toolish]:
+    def tools(self) -> Sequence[Toolish]:
         return [self.shelf]
 
 
@@ -307,12 +320,12 @@ async def test_what_a_plugin_raises_is_raised_before_anything_is_written() -> No
     class Broken(Plugin):
         id = "broken"
 
-        def turn_text(self, config: Any, turn_input: Any) -> str:
+        def turn_text(self, turn_input: Any) -> str:
             raise LookupError("no such thing")
 
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
         session = await runtime.session("s-1").plugin(Broken()).open()
         before = await journal(session)
-        with pytest.raises(LookupError, match="no such thing"):
+        with pytest.raises(PluginError, match="'broken' failed at 'turn_text': LookupError: no such thing"):
             await session.turn("Hi").run()
         assert await journal(session) == before

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from holdfast.agent.session import AgentSession
 from holdfast.core.turn import FinishedMessage, Stopped
 from holdfast.testing.provider import fault, reply, tool_call
@@ -14,7 +16,9 @@ from .helpers import Home, add, journal, said, soon, until
 
 def stopped(result: Any) -> Stopped:
     assert isinstance(result.outcome, Stopped), result.outcome
-    return result.outcome
+    if result.outcome.reason == "cancelled":
+        assert result.started_at <= (result.outcome.at or 0) <= result.ended_at
+    return msgspec.structs.replace(result.outcome, at=None)
 
 
 async def running(session: AgentSession) -> bool:

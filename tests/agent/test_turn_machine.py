@@ -136,16 +136,14 @@ def test_a_reply_that_met_the_models_token_limit_is_incomplete() -> None:
 
 
 def test_a_provider_that_fails_stops_the_turn_with_its_words() -> None:
-    assert outcome(turn().failed(Failure("no such model", "other"), 1_001)) == Stopped(
-        "provider_error", "no such model"
-    )
+    assert outcome(turn().failed(Failure("no such model", "other"))) == Stopped("provider_error", "no such model")
 
 
 def test_a_turn_can_be_cancelled_while_the_model_is_asked_and_while_tools_run() -> None:
-    assert outcome(turn().failed(Failure("enough", "cancelled"), 1_001)) == Stopped("cancelled", "enough")
+    assert outcome(turn().failed(Failure("enough", "cancelled"))) == Stopped("cancelled", "enough")
     machine = turn()
     machine.replied(calls("a"), 1_001)
-    assert outcome(machine.cancelled("enough")) == Stopped("cancelled", "enough")
+    assert outcome(machine.stopped(Failure("enough", "cancelled"))) == Stopped("cancelled", "enough")
 
 
 # --- limits ---------------------------------------------------------------------------------------------
@@ -242,13 +240,13 @@ def test_what_a_turn_does_not_wait_for_is_refused_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match=r"'t-1'.*'call_model'.*'call_tools'"):
         machine.tools_done([ToolDone(content=1)], 1_001)
     with pytest.raises(ValueError):
-        machine.cancelled("now")
+        machine.stopped(Failure("now", "cancelled"))
     assert msgspec.json.encode(machine) == before
     machine.replied(calls("a"), 1_001)
     with pytest.raises(ValueError, match="call_tools"):
         machine.replied(says("x"), 1_002)
     with pytest.raises(ValueError):
-        machine.failed(Failure("x"), 1_002)
+        machine.failed(Failure("x"))
     with pytest.raises(ValueError):
         machine.tools_done([], 1_002)
     machine.tools_done([ToolDone(content=1)], 1_002)
@@ -288,11 +286,11 @@ def told(machine: Turn, data: st.DataObject, at: int) -> Effect:
         case CallModel():
             reply = data.draw(replies)
             if isinstance(reply, Failure):
-                return machine.failed(reply, at)
+                return machine.failed(reply)
             return machine.replied(reply, at, tokens=data.draw(st.integers(0, 200)), cost=data.draw(st.floats(0, 2)))
         case CallTools(calls=asked):
             if data.draw(st.booleans()):
-                return machine.cancelled("enough")
+                return machine.stopped(Failure("enough", "cancelled"))
             return machine.tools_done([data.draw(results) for _ in asked], at)
         case End():
             raise AssertionError("it is over")

@@ -13,15 +13,22 @@ import pytest
 
 from holdfast.core.decide import CancelMessage, decide_cancel, decide_complete, decide_fail, decide_pause
 from holdfast.core.errors import JournalError, TransitionError
+from holdfast.core.inbox import Item
+from holdfast.core.messages import TextBlock
 from holdfast.core.queries import Failure, LlmQuery, Value
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
+    CallRecord,
     CancelledRecord,
     CompletedRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
+    FrameRecord,
+    JoinedRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
@@ -29,11 +36,12 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    StopRecord,
     TurnRecord,
     type_of,
 )
 from holdfast.core.state import Session, State
-from holdfast.core.turn import FinishedMessage
+from holdfast.core.turn import FinishedMessage, ToolDone
 
 from .helpers import PROGRAM, Journal, in_state, llm, paused, picture, refused, started
 
@@ -50,6 +58,10 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "progressed": "running",
         "stat": "running",
         "turn": "running",
+        "call": "running",
+        "frame": "running",
+        "enqueued": "running",
+        "dequeued": "running",
         "completed": "completed",
         "failed": "failed",
         "cancelled": "cancelled",
@@ -61,6 +73,12 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "progressed": "paused",
         "stat": "paused",
         "turn": "paused",
+        "call": "paused",
+        "frame": "paused",
+        "enqueued": "paused",
+        "dequeued": "paused",
+        "joined": "paused",
+        "stop": "paused",
         "cancelled": "cancelled",
         "expired": "expired",
     },
@@ -80,6 +98,12 @@ EXPECTED: dict[str, str] = {
     "progressed": "running or paused",
     "stat": "running or paused",
     "turn": "running or paused",
+    "call": "running or paused",
+    "frame": "running or paused",
+    "enqueued": "running or paused",
+    "dequeued": "running or paused",
+    "joined": "paused",
+    "stop": "paused",
     "completed": "running",
     "failed": "running",
     "cancelled": "running or paused",
@@ -96,6 +120,12 @@ RECORDS: list[Record] = [
     ProgressedRecord(step=1, total=2),
     StatRecord(key="score", value=1),
     TurnRecord(outcome=FinishedMessage()),
+    CallRecord(call_id="c-1", done=ToolDone(content="no", is_error=True)),
+    FrameRecord(key="f", reason="manual", summary="all of it"),
+    EnqueuedRecord(item=Item(id="i-1", content=[TextBlock("later")])),
+    DequeuedRecord(item_id="i-1"),
+    JoinedRecord(turn="t-1", items=["i-1"]),
+    StopRecord(turn="t-1"),
     CompletedRecord(result=1),
     FailedRecord(error="boom"),
     CancelledRecord(),

@@ -67,7 +67,7 @@ EAGER_SHARE = 8
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([kill_child.__name__, "asyncpg"])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
 _one_at_a_time = Lock()
 """Whoever starts a process also looks which others have ended, and the exit code of one can be read only once."""
 

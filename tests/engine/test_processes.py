@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import random
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +32,7 @@ from holdfast.testing.servers import fresh_database, postgres_server
 
 from .helpers import of_type, ponder, quiet, records, soon, sqlite, until
 from .process_child import called, helped, questions, sleeper, thinker
+from .processes import Process, Start
 
 TESTS = Path(__file__).parents[1]
 HOLDFAST = Path(sys.executable).with_name("holdfast")
@@ -42,72 +40,6 @@ LEASE_MS = 500
 """Milliseconds after which a silent owner has lost its session: long enough for a machine under load."""
 LONG_MS = 60_000
 """Milliseconds that an effect takes which is not to end by itself."""
-
-
-class Process:
-    """An engine in a process of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process, ledger: Path) -> None:
-        self._process = process
-        self._ledger = ledger
-        self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {0: asyncio.get_running_loop().create_future()}
-        self._reader = asyncio.create_task(self._read())
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def on(cls, url: str, ledger: Path, **options: Any) -> AsyncIterator[Process]:
-        command = (sys.executable, "-m", "engine.process_child", url, str(ledger), json.dumps(options))
-        pipe = asyncio.subprocess.PIPE
-        process = cls(await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdin=pipe, stdout=pipe), ledger)
-        try:
-            await soon(process._waiting[0], 20)
-            yield process
-        finally:
-            await process.kill()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
-            number, outcome = json.loads(line)
-            self._waiting.pop(number).set_result(outcome) if number else self._waiting[0].set_result(outcome)
-
-    def call(self, name: str, **arguments: Any) -> asyncio.Future[Any]:
-        """Begin something there; the future of its outcome."""
-        number = next(self._numbers)
-        outcome = self._waiting[number] = asyncio.get_running_loop().create_future()
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([number, name, arguments]).encode() + b"\n")
-        return outcome
-
-    async def do(self, name: str, **arguments: Any) -> Any:
-        """Have something done there."""
-        outcome = await soon(self.call(name, **arguments), 20)
-        assert not (isinstance(outcome, dict) and "broken" in outcome), outcome["broken"]
-        return outcome
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.returncode is None
-
-    async def kill(self) -> None:
-        if self.is_alive:
-            self._process.kill()
-        await self._process.wait()
-        await self._reader
-
-
-Start = Callable[..., AbstractAsyncContextManager[Process]]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -15,14 +16,18 @@ from holdfast.agent.errors import (
     StoreFactoryError,
     StoreSessionMismatchError,
 )
-from holdfast.agent.plugins import Active, Plugin
+from holdfast.agent.plugin_registry import check_config
+from holdfast.agent.plugins import Plugin
 from holdfast.agent.session import AgentSession
+from holdfast.core.approval import Approval, check_approval, with_layers
 from holdfast.core.conversation import Begin, Conversation
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.messages import AgentMessage
 from holdfast.core.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
+from holdfast.core.prompt import PromptLayer
 from holdfast.core.records import Program
+from holdfast.core.values import Json
 from holdfast.programs.agent import KIND
 from holdfast.store.contract import Store
 
@@ -48,8 +53,10 @@ class SessionBuilder:
         self._id = check_id(session_id, "session id")
         self._mode: str | None = None
         self._spec = Spec()
-        self._layers: list[str] = []
-        self._plugins: dict[str, Active] = {}
+        self._layers: list[str | PromptLayer] = []
+        self._plugins: dict[str, Plugin] = {}
+        """As they are configured for this session."""
+        self._approval: list[Approval] = []
         self._parent: str | None = None
         self._store: Store | None = None
 
@@ -76,17 +83,28 @@ class SessionBuilder:
         self._spec = spec if spec is not None else spec_from(fields)
         return self
 
-    def prompt(self, layer: str) -> Self:
-        """Add a layer to the instructions."""
+    def prompt(self, layer: str | PromptLayer) -> Self:
+        """Add to the instructions: a text, or a layer that says in which slot, and what of lower layers is dropped."""
         self._layers.append(layer)
         return self
 
-    def plugin(self, plugin: Plugin, config: Any = None) -> Self:
-        """Give the session a plugin: its instructions as a layer, its tools, and its part in every turn."""
+    def plugin(self, plugin: Plugin, config: Json = None) -> Self:
+        """Give the session a plugin: its instructions as a layer, its tools, its rules, and its part in every turn.
+
+        Its id and the configuration are recorded. Another process goes on with the plugin that it knows by this id.
+        """
         if plugin.id in self._plugins:
             raise PluginConflictError(plugin.id, self._id)
-        self._plugins[plugin.id] = Active(plugin, config)
-        return self.prompt(plugin.instructions(config))
+        self._runtime.plugins.add(plugin)
+        configured = plugin.configured(check_config(plugin.id, config))
+        self._plugins[plugin.id] = configured
+        return self.prompt(configured.instructions())
+
+    def approval(self, approval: Approval) -> Self:
+        """Rules about calls of tools, on top of those of plugins and of the parent."""
+        check_approval(approval)
+        self._approval.append(approval)
+        return self
 
     def parent(self, session_id: str) -> Self:
         """The session on whose behalf this one is."""
@@ -105,9 +123,10 @@ class SessionBuilder:
         policy = await self._policy()
         place = await self._place(policy)
         stored = await self._stored(place)
+        policy = await self._with_rules(place, policy, stored)
         if stored is None:
             return await self._start(place, policy, None)
-        return self._handle(place, self._kept(stored.policy or Policy(), policy), stored)
+        return await self._handle(place, self._kept(stored.policy or Policy(), policy), stored)
 
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
@@ -122,7 +141,7 @@ class SessionBuilder:
             raise StoreSessionMismatchError(state.session_id, self._id)
         if state.policy is not None:
             policy = self._kept(state.policy, policy)
-        return await self._begin_anew(place, policy, Begin(state.messages))
+        return await self._begin_anew(place, policy, Begin(state.messages), state.policy)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -133,15 +152,54 @@ class SessionBuilder:
             raise ModeNotInstalledError(mode, sorted(runtime.modes))
         policy = resolve(self._spec, runtime.policy)
         policy = msgspec.structs.replace(policy, mode=mode, deadlines=runtime.tools.deadlines)
-        if self._layers:
-            text = "\n\n".join(layer for layer in (policy.instructions, *self._layers) if layer)
-            policy = msgspec.structs.replace(policy, instructions=text)
+        everywhere = [each.instructions() for each in self._all_plugins() if each.id not in self._plugins]
+        given = (policy.instructions, *everywhere, *self._layers)
+        texts = [layer for layer in given if isinstance(layer, str) and layer]
+        layers = [layer for layer in self._layers if isinstance(layer, PromptLayer)]
+        approval = _layers(runtime.plugins.everywhere.values(), "runtime")  # also of those that are this session's, too
+        approval += _layers(self._plugins.values(), "")
+        approval += [msgspec.structs.replace(rules, origin="") for rules in self._approval]
+        policy = msgspec.structs.replace(
+            policy,
+            instructions="\n\n".join(texts),
+            prompt=[*policy.prompt, *layers],
+            approval=approval,
+            plugins={plugin_id: plugin.config for plugin_id, plugin in self._plugins.items()},
+        )
+        policy = runtime.windowed(policy)
         runtime.check_provider(policy.provider, self._id)
-        brought = [await runtime.plugins.install(each.plugin, each.config) for each in self._plugins.values()]
+        brought = [await runtime.plugins.install(each) for each in self._all_plugins()]
         if any(brought):
             tools = [ALL_TOOLS] if policy.tools is None else policy.tools
             policy = msgspec.structs.replace(policy, tools=[*tools, *(name for names in brought for name in names)])
         return policy
+
+    def _all_plugins(self) -> list[Plugin]:
+        """Those that every session has, and this session's; of one that is both, as this session has it."""
+        return list({**self._runtime.plugins.everywhere, **self._plugins}.values())
+
+    async def _with_rules(
+        self, place: Place, policy: Policy, stored: Conversation | None, brought: Policy | None = None
+    ) -> Policy:
+        """The policy with rules that are not named now: those that are recorded, and those of the parent.
+
+        A child may do no more than its parent. The plugins whose code is to decide are the session's, too.
+        """
+        before = (stored.policy if stored is not None else None) or brought or Policy()
+        above = await self._parent_policy(place, self._parent or (stored.parent if stored is not None else None))
+        inherited = [msgspec.structs.replace(layer, origin="parent") for layer in above.approval]
+        layers = with_layers(before.approval, [*inherited, *policy.approval])
+        known, named = {**above.plugins, **before.plugins}, {*self._runtime.plugins.everywhere, *policy.plugins}
+        deciding = dict.fromkeys(layer.callback for layer in layers if layer.callback and layer.callback not in named)
+        plugins = {**policy.plugins, **{plugin_id: known.get(plugin_id) for plugin_id in deciding}}
+        return msgspec.structs.replace(policy, approval=layers, plugins=plugins)
+
+    async def _parent_policy(self, place: Place, parent: str | None) -> Policy:
+        if parent is not None:
+            for where in (place, *self._runtime.places):
+                with contextlib.suppress(SessionNotFoundError):
+                    return (await where.conversations.get(parent, fresh=True)).policy or Policy()
+        return Policy()
 
     async def _place(self, policy: Policy) -> Place:
         if self._store is not None:
@@ -176,11 +234,14 @@ class SessionBuilder:
         model = self._spec.model or recorded.model  # the runtime's own model is one of its own provider
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
 
-    async def _begin_anew(self, place: Place, policy: Policy, begin: Begin) -> AgentSession:
+    async def _begin_anew(
+        self, place: Place, policy: Policy, begin: Begin, brought: Policy | None = None
+    ) -> AgentSession:
         stored = await self._stored(place)
+        policy = await self._with_rules(place, policy, stored, brought)
         if stored is None:
             return await self._start(place, policy, begin if begin.messages else None)
-        return self._handle(place, policy, stored, begin)
+        return await self._handle(place, policy, stored, begin)
 
     async def _start(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
@@ -191,10 +252,23 @@ class SessionBuilder:
             await place.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.prices, wait=0)
         except SessionExistsError:  # another process was quicker
             return await self.open() if begin is None else await self._begin_anew(place, policy, begin)
-        return self._handle(place, policy, None, begin)
+        return await self._handle(place, policy, None, begin)
 
-    def _handle(
+    async def _handle(
         self, place: Place, policy: Policy, stored: Conversation | None, begin: Begin | None = None
     ) -> AgentSession:
         parent = self._parent or (stored.parent if stored is not None else None)
-        return AgentSession(self._runtime, place, self._id, policy, parent=parent, begin=begin, plugins=self._plugins)
+        plugins = {plugin.id: plugin for plugin in self._all_plugins()}
+        for plugin in self._plugins.values():
+            self._runtime.plugins.give(self._id, plugin.source or plugin)
+        session = AgentSession(self._runtime, place, self._id, policy, parent=parent, begin=begin, plugins=plugins)
+        await session.resident()  # its plugins know of it from now on
+        return session
+
+
+def _layers(plugins: Iterable[Plugin], origin: str) -> list[Approval]:
+    """The rules of plugins, with whose they are. Raises `InvalidValueError` if they make no sense."""
+    given = [rules for plugin in plugins if (rules := plugin.approval()) is not None]
+    for rules in given:
+        check_approval(rules)
+    return [msgspec.structs.replace(rules, origin=origin) for rules in given]

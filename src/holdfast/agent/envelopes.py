@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agent.builder import AgentState
-from holdfast.core.conversation import Conversation, FrameOpen
+from holdfast.core.conversation import Conversation
 from holdfast.core.messages import (
     AgentMessage,
     ContentBlock,
@@ -36,6 +36,7 @@ from holdfast.core.messages import (
     ToolUseBlock,
 )
 from holdfast.core.policy import Spec
+from holdfast.core.tree import FrameOpen
 from holdfast.core.values import Json, encode
 from holdfast.store.envelopes import SessionEnvelope, envelope_json
 from holdfast.store.errors import EnvelopeError

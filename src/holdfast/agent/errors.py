@@ -189,3 +189,58 @@ class PluginConflictError(HoldfastError):
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' has a plugin '{self.plugin}' already; inputs would be for both of them"
+
+
+@dataclass(eq=False)
+class PluginError(HoldfastError):
+    """Something that a plugin was to do has failed."""
+
+    plugin: str
+    """Empty where none had it to do."""
+    hook: str
+    session_id: str
+    error: str
+    kind = "plugin"
+
+    def __str__(self) -> str:
+        who = f"plugin '{self.plugin}' failed at '{self.hook}'" if self.plugin else f"'{self.hook}' failed"
+        return f"session '{self.session_id}': {who}: {self.error}"
+
+
+@dataclass(eq=False)
+class CodeExecutionUnavailableError(HoldfastError):
+    """Code was to be run in a session whose mode runs none."""
+
+    session_id: str
+    mode: str
+    language: str
+    kind = "code_execution_unavailable"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' is in the mode '{self.mode}', which runs no code ({self.language})"
+
+
+@dataclass(eq=False)
+class UnknownItemError(HoldfastError):
+    """No item of that id was sent to the session."""
+
+    session_id: str
+    item_id: str
+    kind = "unknown_item"
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' was sent no item '{self.item_id}'"
+
+
+@dataclass(eq=False)
+class ObservationClosedError(HoldfastError):
+    """The runtime that a session was watched through was closed."""
+
+    session_id: str
+    kind = "observation_closed"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' is not watched any more, as the runtime was closed; "
+            "go on with the last cursor, through another"
+        )

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from holdfast.core.conversation import Begin, Conversation, TurnState
-from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock
+from holdfast.agent.structured import ResultType
+from holdfast.core.conversation import Begin, CallState, Conversation, TurnState
+from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.core.policy import Policy
-from holdfast.core.queries import Usage
-from holdfast.core.turn import FinishedMessage, FinishedToolValue, FinishedValue, Outcome, Stopped, ToolDone
+from holdfast.core.queries import HumanQuery, Usage
+from holdfast.core.tree import FrameOpen
+from holdfast.core.turn import (
+    FinishedCommand,
+    FinishedMessage,
+    FinishedToolValue,
+    FinishedValue,
+    Outcome,
+    Stopped,
+)
 from holdfast.core.values import Json
 
 
@@ -57,7 +67,7 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
     total: Buckets
     by_source: dict[str, Buckets]
-    """`turn` for the session's own calls, `child` for those of its children."""
+    """`turn` for the session's own calls, `compaction` for summing up, `child` for those of its children."""
     by_model: dict[str, Buckets]
     calls: int
     """How many calls were reported."""
@@ -85,6 +95,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: Json
+    """That it was run with, or was to be."""
     result: Json = None
     is_error: bool = False
 
@@ -112,6 +123,8 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     started_at: int
     ended_at: int
     receipt: TurnReceipt
+    output: Any = None
+    """The value as one of the type that the turn was to come to, where it did."""
 
     @property
     def text(self) -> str:
@@ -121,12 +134,13 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def value(self) -> Json:
         """The value that the model or a tool ended the turn with."""
-        return self.outcome.value if isinstance(self.outcome, FinishedValue | FinishedToolValue) else None
+        ended = self.outcome
+        return ended.value if isinstance(ended, FinishedValue | FinishedToolValue | FinishedCommand) else None
 
     @property
     def is_success(self) -> bool:
         """Whether the turn came to an answer."""
-        return isinstance(self.outcome, FinishedMessage | FinishedValue | FinishedToolValue)
+        return isinstance(self.outcome, FinishedMessage | FinishedValue | FinishedToolValue | FinishedCommand)
 
     @property
     def stopped(self) -> Stopped | None:
@@ -153,6 +167,25 @@ class ViewMessage(msgspec.Struct, frozen=True):
         return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
 
 
+class ViewFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """A fresh window in a conversation, as readers see it."""
+
+    id: str
+    """Of its node."""
+    key: str
+    reason: str
+    """`initial`; `continue_as` where a tool opened it; `threshold`, `overflow` or `manual` where it was summed up."""
+    task: str
+    """What the model was shown first in it, where that is a task."""
+    summary: str
+    """What was said before, summed up, where it was."""
+    begins: int
+    """How many messages were said before it."""
+    kept: str | None
+    """The message from which on those before were still shown to the model; None if none were."""
+    at: int
+
+
 class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     """A session as it is at a position of its journal."""
 
@@ -160,11 +193,15 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     messages: list[ViewMessage]
     """On the active path, the oldest first."""
+    frames: list[ViewFrame]
+    """The windows in which the model was shown them, the oldest first."""
     leaf: str | None
     generation: int
     policy: Policy
     running: str | None
     """The turn that is under way."""
+    approvals: list[HumanQuery]
+    """The calls that it waits with until somebody approves them; to be answered by `AgentSession.answer`."""
 
 
 def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
@@ -181,16 +218,48 @@ def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
         session_id=conversation.session_id,
         position=conversation.position,
         messages=messages,
+        frames=[] if begin is not None else _frames(conversation),
         leaf=None if begin is not None else conversation.leaf,
         generation=conversation.generation + (begin is not None),
         policy=conversation.policy or Policy(),
         running=conversation.running.id if conversation.running else None,
+        approvals=[
+            each for each in conversation.asked.values() if isinstance(each, HumanQuery) and each.approves is not None
+        ],
     )
 
 
-def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) -> TurnResult:
-    """What a turn that is over came to."""
+def _frames(conversation: Conversation) -> list[ViewFrame]:
+    frames: list[ViewFrame] = []
+    before = 0
+    for node in conversation.path():
+        match node.payload:
+            case AgentMessage():
+                before += 1
+            case FrameOpen(key=key, reason=reason, task=task, summary=summary, kept=kept):
+                told = ViewFrame(
+                    id=node.id,
+                    key=key,
+                    reason=reason,
+                    task=task,
+                    summary=summary,
+                    begins=before,
+                    kept=kept,
+                    at=node.at,
+                )
+                frames.append(told)
+    return frames
+
+
+def result_of(
+    conversation: Conversation, turn: TurnState, *, replayed: bool, wanted: ResultType | None = None
+) -> TurnResult:
+    """What a turn that is over came to. Raises `ResultInvalidError` if that is none of the type that was wanted.
+
+    That can only be where another process worked the turn, which knows the schema of the type, and not the type.
+    """
     assert turn.ended is not None
+    output = wanted.parse(turn.ended.value) if wanted is not None and isinstance(turn.ended, FinishedValue) else None
     report = report_of([turn])
     return TurnResult(
         turn=turn.id,
@@ -198,14 +267,17 @@ def result_of(conversation: Conversation, turn: TurnState, *, replayed: bool) ->
         messages=turn.messages,
         usage=report.total,
         report=report,
-        tool_calls=[_call(each.call, each.done) for each in turn.calls],
+        tool_calls=[_call(each) for each in turn.calls],
         started_at=turn.at,
         ended_at=turn.ended_at,
         receipt=TurnReceipt(turn.id, turn.ended_position, replayed),
+        output=output,
     )
 
 
-def _call(call: ToolUseBlock, done: ToolDone | None) -> ToolCall:
+def _call(each: CallState) -> ToolCall:
+    call, done = each.call, each.done
+    arguments = call.input if each.edited is None else each.edited
     if done is None:
-        return ToolCall(call.id, call.name, call.input)
-    return ToolCall(call.id, call.name, call.input, done.content, done.is_error)
+        return ToolCall(call.id, call.name, arguments)
+    return ToolCall(call.id, call.name, arguments, done.content, done.is_error)

@@ -6,21 +6,27 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
+import msgspec
+
 from holdfast.agent.asking import ModelDriver
 from holdfast.agent.builder import SessionBuilder
 from holdfast.agent.conversations import Residency
 from holdfast.agent.describing import Description, described
 from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
+from holdfast.agent.observing import Observer
 from holdfast.agent.place import Place
-from holdfast.agent.plugins import Plugins
+from holdfast.agent.plugin_registry import Plugins
+from holdfast.agent.plugins import Plugin
 from holdfast.agent.providers.calling import Choice, Retry
 from holdfast.agent.providers.finding import find_provider
 from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.running import ToolDrivers
 from holdfast.core.budget import Price
 from holdfast.core.errors import HoldfastError
-from holdfast.core.policy import Policy, limits_from
+from holdfast.core.policy import Policy, compaction_from, limits_from
+from holdfast.core.prompt import PromptLayer
 from holdfast.core.turn import Limits
 from holdfast.core.values import Json
 from holdfast.store import open_store
@@ -49,6 +55,11 @@ class Runtime:
         generation: Mapping[str, Json] | None = None,
         prices: Mapping[str, Price] | None = None,
         retry: Retry | None = None,
+        plugins: Sequence[Plugin] = (),
+        window: int | None = None,
+        windows: Mapping[str, int] | None = None,
+        compaction: Mapping[str, Any] | None = None,
+        prompt: Sequence[PromptLayer] = (),
         tool_concurrency: int = DEFAULT_TOOL_CONCURRENCY,
         store_factory: StoreFactory | None = None,
         residency: Residency = "keep_all",
@@ -62,7 +73,8 @@ class Runtime:
         self.retry = retry or Retry()
         self.prices = dict(prices or {})
         self.tools = Catalog(tools)
-        self.plugins = Plugins(self.tools)
+        self.plugins = Plugins(self.tools, plugins)
+        self.windows = {**KNOWN_WINDOWS, **(windows or {})}
         found = self._found(model, provider)
         self.fallbacks = [self._fallback(each) for each in fallbacks]
         self.policy = Policy(
@@ -71,6 +83,9 @@ class Runtime:
             instructions=instructions,
             limits=limits if isinstance(limits, Limits) else limits_from(limits or {}),
             generation=dict(generation or {}),
+            prompt=list(prompt),
+            window=window,
+            compaction=compaction_from(compaction or {}),
         )
         self._given = {
             "store": store,
@@ -80,6 +95,8 @@ class Runtime:
             "limits": limits,
             "generation": generation,
             "retry": retry,
+            "window": window,
+            "compaction": compaction,
         }
         self._tool_concurrency = tool_concurrency
         self._factory = store_factory
@@ -90,8 +107,12 @@ class Runtime:
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
-        await self.tools.refresh()
-        await self.place_of(self._store)
+        try:
+            await self.tools.refresh()
+            await self.place_of(self._store)
+        except BaseException:
+            await self.tools.aclose()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -101,10 +122,18 @@ class Runtime:
         for provider in self._own_providers:
             if (aclose := getattr(provider, "aclose", None)) is not None:
                 await aclose()
+        await self.tools.aclose()
 
     def session(self, session_id: str) -> SessionBuilder:
         """The way to a session: `await runtime.session("chat-1").open()`."""
         return SessionBuilder(self, session_id)
+
+    def observe(self, session_id: str, *, entries: bool = False) -> Observer:
+        """A way to watch any session in the runtime's own store, whatever it is and whoever owns it.
+
+        With `entries`, its journal is shown as it is, and not what it means for a conversation.
+        """
+        return self.place.observers.observe(session_id, entries=entries)
 
     def describe(self) -> Description:
         """Every default in force, and where it comes from. Prints as a table."""
@@ -122,6 +151,12 @@ class Runtime:
             raise ProviderUnconfiguredError(session_id)
         if provider_id not in self.providers:
             raise ProviderUnavailableError(provider_id, f"this runtime has {', '.join(self.providers) or 'none'}")
+
+    def windowed(self, policy: Policy) -> Policy:
+        """A policy that knows how much its model takes, where that can be known."""
+        if policy.window is not None:
+            return policy
+        return msgspec.structs.replace(policy, window=window_of(policy.model, self.windows))
 
     def _found(self, model: str | None, provider: Provider | None) -> Choice | None:
         if provider is not None:
@@ -157,12 +192,17 @@ class Runtime:
         """The engine on a store, started when it is first needed."""
         async with self._opening:
             if id(store) not in self._places:
-                place = Place(store, self.residency, **self._options)
+                place = Place(self, store, self.residency, **self._options)
                 place.holdfast.drive("llm", ModelDriver(self, place))
                 ToolDrivers(self.tools, place, self._tool_concurrency).install()
                 await place.open()
                 self._places[id(store)] = place
             return self._places[id(store)]
+
+    @property
+    def places(self) -> list[Place]:
+        """All stores that sessions of this runtime live in, with their engines."""
+        return list(self._places.values())
 
     @property
     def place(self) -> Place:

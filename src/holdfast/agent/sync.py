@@ -10,22 +10,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
 from holdfast.agent.builder import AgentState, SessionBuilder
+from holdfast.agent.cancelling import CancelReceipt
 from holdfast.agent.describing import Description
 from holdfast.agent.envelopes import export_envelope, import_envelope
+from holdfast.agent.inbox import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
 from holdfast.agent.live import LiveEvent
+from holdfast.agent.observed import Observation, Seen
+from holdfast.agent.observing import Observer
 from holdfast.agent.phases import PhaseProbe
 from holdfast.agent.plugins import Plugin
 from holdfast.agent.providers.protocol import Provider
 from holdfast.agent.results import ReadView, TurnResult, UsageReport
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
-from holdfast.agent.tools.catalog import Catalog
+from holdfast.agent.tools.catalog import Catalog, Toolish
+from holdfast.agent.tools.choosing import SessionCatalog
 from holdfast.agent.turns import Input, TurnBuilder
+from holdfast.core.approval import Approval
+from holdfast.core.inbox import Delivery, Item, Slot
 from holdfast.core.policy import Policy, Spec
+from holdfast.core.prompt import Contribution, PromptLayer
 from holdfast.core.values import Json
 from holdfast.engine.loop_thread import LoopThread
 from holdfast.store.contract import Store
@@ -64,6 +72,9 @@ class SyncRuntime:
     ) -> SyncAgentSession:
         opened = self._loop.wait(import_envelope(self._inner, session_id, envelope, spec=spec))
         return SyncAgentSession(self, opened, self._loop)
+
+    def observe(self, session_id: str, *, entries: bool = False) -> SyncObserver:
+        return SyncObserver(self._inner.observe(session_id, entries=entries), self._loop)
 
     def describe(self) -> Description:
         return self._inner.describe()
@@ -111,11 +122,15 @@ class SyncSessionBuilder:
         self._inner.spec(spec, **fields)
         return self
 
-    def prompt(self, layer: str) -> Self:
+    def prompt(self, layer: str | PromptLayer) -> Self:
         self._inner.prompt(layer)
         return self
 
-    def plugin(self, plugin: Plugin, config: Any = None) -> Self:
+    def approval(self, approval: Approval) -> Self:
+        self._inner.approval(approval)
+        return self
+
+    def plugin(self, plugin: Plugin, config: Json = None) -> Self:
         self._inner.plugin(plugin, config)
         return self
 
@@ -151,11 +166,72 @@ class SyncAgentSession:
     def turn(self, given: Input) -> SyncTurnBuilder:
         return SyncTurnBuilder(self._inner.turn(given), self._loop)
 
+    def command(self, name: str, **arguments: Json) -> SyncTurnBuilder:
+        return SyncTurnBuilder(self._inner.command(name, **arguments), self._loop)
+
+    def compact(self, instructions: str = "", *, keep: int | None = None) -> TurnResult:
+        return self._loop.wait(self._inner.compact(instructions, keep=keep))
+
+    def set_context(
+        self, tools: Sequence[Toolish] = (), prompt: Sequence[Contribution] = (), *, include_base: bool = True
+    ) -> None:
+        self._loop.wait(self._inner.set_context(tools, prompt, include_base=include_base))
+
+    def catalog(self) -> SessionCatalog:
+        return self._loop.wait(self._inner.catalog())
+
+    def refresh_catalog(self) -> None:
+        self._loop.wait(self._inner.refresh_catalog())
+
     def answer(self, query_id: str, value: Any) -> None:
         self._loop.wait(self._inner.answer(query_id, value))
 
+    def cancel(
+        self, turn: str | None = None, *, item: str | None = None, reason: str | None = None, by: str | None = None
+    ) -> CancelReceipt:
+        return self._loop.wait(self._inner.cancel(turn, item=item, reason=reason, by=by))
+
+    def cancel_running_turns(self, reason: str = "stopped by the user") -> int:
+        return self._loop.wait(self._inner.cancel_running_turns(reason))
+
+    def enqueue(self, given: Input) -> SyncEnqueueBuilder:
+        return SyncEnqueueBuilder(self._inner.enqueue(given), self._loop)
+
+    def enqueue_command(self, name: str, **arguments: Json) -> SyncEnqueueBuilder:
+        return SyncEnqueueBuilder(self._inner.enqueue_command(name, **arguments), self._loop)
+
+    def queued_turn(self) -> SyncQueuedTurns:
+        return SyncQueuedTurns(self._inner.queued_turn(), self._loop)
+
+    def queued_work(self) -> list[Item]:
+        return self._loop.wait(self._inner.queued_work())
+
+    def cancel_queued_work(self, item_id: str, reason: str | None = None, *, by: str | None = None) -> ItemOutcome:
+        return self._loop.wait(self._inner.cancel_queued_work(item_id, reason, by=by))
+
+    def outcome(self, item_id: str) -> ItemOutcome:
+        return self._loop.wait(self._inner.outcome(item_id))
+
+    def wait_for(self, item_id: str, timeout: float | None = None) -> ItemOutcome:
+        return self._loop.wait(self._inner.wait_for(item_id, timeout))
+
     def stop(self, reason: str = "stopped by the user") -> bool:
         return self._loop.wait(self._inner.stop(reason))
+
+    def fork(
+        self,
+        *,
+        at: int | None = None,
+        before: str | None = None,
+        node: str | None = None,
+        turn: str | None = None,
+        id: str | None = None,
+    ) -> SyncAgentSession:
+        forked = self._inner.fork(at=at, before=before, node=node, turn=turn, id=id)
+        return SyncAgentSession(self.runtime, self._loop.wait(forked), self._loop)
+
+    def observe(self) -> SyncObserver:
+        return SyncObserver(self._inner.observe(), self._loop)
 
     def read_view(self) -> ReadView:
         return self._loop.wait(self._inner.read_view())
@@ -193,6 +269,60 @@ class SyncAgentSession:
         return self._inner.mode
 
 
+class SyncEnqueueBuilder:
+    """`EnqueueBuilder` without `await`: `send` sends the item."""
+
+    def __init__(self, inner: EnqueueBuilder, loop: LoopThread) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def id(self, item_id: str) -> Self:
+        self._inner.id(item_id)
+        return self
+
+    def delivery(self, delivery: Delivery) -> Self:
+        self._inner.delivery(delivery)
+        return self
+
+    def slot(self, slot: Slot, merge_key: str = "") -> Self:
+        self._inner.slot(slot, merge_key)
+        return self
+
+    def available_at(self, at: float) -> Self:
+        self._inner.available_at(at)
+        return self
+
+    def after(self, seconds: float) -> Self:
+        self._inner.after(seconds)
+        return self
+
+    def output(self, wanted: Any) -> Self:
+        self._inner.output(wanted)
+        return self
+
+    def plugin_input(self, plugin_id: str, value: Any) -> Self:
+        self._inner.plugin_input(plugin_id, value)
+        return self
+
+    def by(self, sender: str) -> Self:
+        self._inner.by(sender)
+        return self
+
+    def send(self) -> ItemReceipt:
+        return self._loop.wait(self._inner.send())
+
+
+class SyncQueuedTurns:
+    """`QueuedTurns` without `await`."""
+
+    def __init__(self, inner: QueuedTurns, loop: LoopThread) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def run(self, *, limit: int | None = None, wait: float | None = None) -> list[TurnResult]:
+        return self._loop.wait(self._inner.run(limit=limit, wait=wait))
+
+
 class SyncTurnBuilder:
     """`TurnBuilder` without `await`."""
 
@@ -204,8 +334,12 @@ class SyncTurnBuilder:
         self._inner.id(turn_id)
         return self
 
-    def output(self, schema: dict[str, Json]) -> Self:
-        self._inner.output(schema)
+    def output(self, wanted: Any) -> Self:
+        self._inner.output(wanted)
+        return self
+
+    def prompt(self, layer: str | PromptLayer) -> Self:
+        self._inner.prompt(layer)
         return self
 
     def plugin_input(self, plugin_id: str, value: Any) -> Self:
@@ -244,23 +378,48 @@ class SyncTurnStream:
 
     def events(self, until: float | None = None) -> Generator[LiveEvent, None, None]:
         """The events; `TimeoutError` when the monotonic clock has come to `until`."""
-        events = self._inner.__aiter__()
-        in_turn = asyncio.Lock()
-
-        async def next_event() -> LiveEvent | None:
-            async with in_turn, asyncio.timeout(None if until is None else until - time.monotonic()):
-                return await anext(events, None)
-
-        async def leave() -> None:
-            async with in_turn:  # after an interruption, what was waited for may still be on its way out
-                await events.aclose()
-
-        try:
-            while (event := self._loop.wait(next_event())) is not None:
-                yield event
-        finally:
-            self._loop.begin(leave())  # not waited for: this may be run by the loop's own thread, when it collects
+        return _each(self._loop, self._inner.__aiter__(), until)
 
     def result(self) -> TurnResult:
         """What the turn came to; to be asked after the events."""
         return self._loop.wait(self._inner.result())
+
+
+class SyncObserver:
+    """`Observer` without `await`. A loop over what comes waits for it; leave it with `break`, or Ctrl-C."""
+
+    def __init__(self, inner: Observer, loop: LoopThread) -> None:
+        self._inner = inner
+        self._loop = loop
+
+    def current(self) -> Observation:
+        return self._loop.wait(self._inner.current())
+
+    def resume_from(self, cursor: str | None) -> Generator[Seen, None, None]:
+        return _each(self._loop, self._inner.resume_from(cursor))
+
+    def subscribe_from(self, cursor: str | None) -> Generator[Seen, None, None]:
+        return _each(self._loop, self._inner.subscribe_from(cursor))
+
+    @property
+    def session_id(self) -> str:
+        return self._inner.session_id
+
+
+def _each(loop: LoopThread, events: AsyncGenerator[T, None], until: float | None = None) -> Generator[T, None, None]:
+    """What comes from a generator in the loop's thread; `TimeoutError` at a time of the monotonic clock."""
+    in_turn = asyncio.Lock()
+
+    async def next_event() -> T | None:
+        async with in_turn, asyncio.timeout(None if until is None else until - time.monotonic()):
+            return await anext(events, None)
+
+    async def leave() -> None:
+        async with in_turn:  # after an interruption, what was waited for may still be on its way out
+            await events.aclose()
+
+    try:
+        while (event := loop.wait(next_event())) is not None:
+            yield event
+    finally:
+        loop.begin(leave())  # not waited for: this may be run by the loop's own thread, when it collects

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import msgspec
 
 from holdfast.agent.errors import (
+    MissingPluginInputError,
+    PluginError,
     SessionEndedError,
     TurnConflictError,
     TurnContendedError,
@@ -17,14 +19,18 @@ from holdfast.agent.errors import (
     UnknownPluginError,
 )
 from holdfast.agent.live import Sink, TurnFinished, Waiting
-from holdfast.agent.plugins import content_with
+from holdfast.agent.plugins import Plugin
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.agent.streaming import Follower, TurnStream
+from holdfast.agent.structured import ResultType
+from holdfast.agent.tools.results import words_of
 from holdfast.core.conversation import Conversation, TurnInput, TurnState
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
+from holdfast.core.inbox import Command
 from holdfast.core.messages import ContentBlock, ImageBlock, TextBlock
+from holdfast.core.prompt import PromptLayer, layer_of
 from holdfast.core.queries import InputQuery, Query, Value
 from holdfast.core.values import Json, encode, preview
 
@@ -48,19 +54,29 @@ class _Begun(NamedTuple):
 class TurnBuilder:
     """A turn that has not begun."""
 
-    def __init__(self, session: AgentSession, given: Input) -> None:
+    def __init__(self, session: AgentSession, given: Input, command: Command | None = None) -> None:
         self._session = session
-        self._given = self._content = _content(given)
+        self._command = command
+        self._prompt: PromptLayer | None = None
+        self._type: ResultType | None = None
+        self._given = self._content = content_of(given)
         self._plugin_inputs: dict[str, Any] = {}
         self._id: str | None = None
         self._output: dict[str, Json] | None = None
 
-    def output(self, schema: dict[str, Json]) -> Self:
-        """Let the turn come to a value of this JSON schema: the model is given a tool to submit it by.
+    def output(self, wanted: Any) -> Self:
+        """Let the turn come to a value of a type: a pydantic model, dataclass, TypedDict, Struct or a JSON schema.
 
-        A model that answers with words instead ends the turn with a message, as ever.
+        The model is given a tool to submit it by, and one to give up. If what it submits does not fit, or it says
+        something instead, it is told so, as often as `limits.repairs` says. `TurnResult.output` is then the value.
         """
-        self._output = schema
+        self._type = ResultType.of(wanted)
+        self._output = self._type.schema
+        return self
+
+    def prompt(self, layer: str | PromptLayer) -> Self:
+        """Add to the system text for this turn alone. It is then another text, which providers have not cached."""
+        self._prompt = layer_of(layer) if isinstance(layer, str) else layer
         return self
 
     def plugin_input(self, plugin_id: str, value: Any) -> Self:
@@ -117,7 +133,8 @@ class TurnBuilder:
         it is read before another try. Turns of one handle wait for each other.
         """
         session = self._session
-        self._content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
+        if self._command is None:
+            self._content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
         if self._named() in (await session.conversation()).turns:
             return await self._joined()
         async with session.writer:
@@ -147,9 +164,12 @@ class TurnBuilder:
             policy=session.changed_policy(conversation),
             begin=session.begin_with(turn_id, conversation),
             output=self._output,
+            command=self._command,
+            prompt=self._prompt,
         )
         asked = conversation.input
         session.own_turns.add(turn_id)
+        session.place.expect(session.session_id, turn_id, self._type)
         try:
             await session.place.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
@@ -178,9 +198,13 @@ class TurnBuilder:
         session, turn_id = self._session, self._named()
         conversation = await session.conversation(fresh=True)
         turn = conversation.turns[turn_id]
-        if encode([turn.content, turn.output]) != encode([self._content, self._output]):
-            before, now = preview(_shown(turn.content, turn.output)), preview(_shown(self._content, self._output))
+        now_given = _given(self._content, self._output, self._command, self._prompt)
+        before_given = _given(turn.content, turn.output, turn.command, turn.prompt)
+        if encode(now_given) != encode(before_given):
+            before, now = preview(before_given), preview(now_given)
             raise TurnConflictError(session.session_id, turn_id, before, now)
+        if turn.ended is None:
+            session.place.expect(session.session_id, turn_id, self._type)
         if turn.begins:
             session.has_begun_with(turn_id)
         if not turn.is_whole:
@@ -212,7 +236,10 @@ class TurnBuilder:
                 if turn.ended is None:
                     conversation = await session.conversation(fresh=True)
                     turn = conversation.turns[turn.id]
-        return result_of(conversation, turn, replayed=begun.replayed)
+        session.place.result_types.pop((session.session_id, turn.id), None)
+        result = result_of(conversation, turn, replayed=begun.replayed, wanted=self._type)
+        await session.place.residents.told(session.session_id)
+        return result
 
     async def _over(self, turn_id: str) -> None:
         """Wait until another turn is over."""
@@ -231,7 +258,8 @@ class TurnBuilder:
         return [*told, *(query.id for query in new)]
 
 
-def _content(given: Input) -> list[ContentBlock]:
+def content_of(given: Input) -> list[ContentBlock]:
+    """An input as blocks."""
     if isinstance(given, str):
         return [TextBlock(given)] if given else []
     content = list(given)
@@ -241,6 +269,30 @@ def _content(given: Input) -> list[ContentBlock]:
     return content
 
 
-def _shown(content: list[ContentBlock], output: dict[str, Json] | None) -> Json:
+def content_with(
+    plugins: Mapping[str, Plugin], given: list[ContentBlock], inputs: Mapping[str, Any], session_id: str
+) -> list[ContentBlock]:
+    """The input of a turn with what the plugins of its session add. Raises `MissingPluginInputError`, `PluginError`."""
+    for plugin_id, plugin in plugins.items():
+        if plugin.requires_turn_input and plugin_id not in inputs:
+            raise MissingPluginInputError(plugin_id, session_id)
+    texts: list[str] = []
+    for plugin_id, plugin in plugins.items():
+        try:
+            texts.append(plugin.turn_text(inputs.get(plugin_id)))
+        except Exception as error:
+            raise PluginError(plugin_id, "turn_text", session_id, words_of(error)) from error
+    return [*given, *(TextBlock(text) for text in texts if text)]
+
+
+def _given(
+    content: list[ContentBlock],
+    output: dict[str, Json] | None,
+    command: Command | None,
+    prompt: PromptLayer | None,
+) -> Json:
+    """All that a turn was given, by which it is known again."""
     shown = msgspec.to_builtins(content)
-    return shown if output is None else {"content": shown, "output": output}
+    more = {"output": output, "command": msgspec.to_builtins(command), "prompt": msgspec.to_builtins(prompt)}
+    told = {name: value for name, value in more.items() if value is not None}
+    return {"content": shown, **told} if told else shown

@@ -160,6 +160,8 @@ def query_json(query: Query) -> dict[str, Any]:
             shown = {"name": query.name, "arguments": query.arguments}
         case HumanQuery():
             shown = {"prompt": query.prompt, **({"choices": query.choices} if query.choices else {})}
+            if query.approves is not None:
+                shown["approves"] = msgspec.to_builtins(query.approves)
         case TimerQuery():
             shown = {"delay_ms": query.delay_ms}
         case ChildQuery():

@@ -24,6 +24,11 @@ def new_turn_id() -> str:
     return f"t{new_session_id()[1:18]}"
 
 
+def new_item_id() -> str:
+    """A fresh id of an item of an inbox."""
+    return f"i{new_session_id()[1:18]}"
+
+
 def query_id(number: int) -> str:
     """The id of the session's n-th query, counted from 0 through its whole life."""
     return f"q-{number}"

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.approval import Approval
+from holdfast.core.context import Compaction
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.prompt import PromptLayer
 from holdfast.core.turn import Limits
 from holdfast.core.values import Json
 
@@ -15,6 +18,10 @@ _DEFAULT_LIMITS = Limits()
 
 ALL_TOOLS = "*"
 """In a list of tools: all those that are for every session. No tool can be called so."""
+
+
+CATALOG_TOKENS = 16_000
+"""Tokens that the tools of a session may take in each call of its model; beyond, the model looks for them by itself."""
 
 
 class Deadline(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,7 +45,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: dict[str, Json] = {}
     """`temperature`, `max_tokens`, … as the provider takes them."""
     tools: list[str] | None = None
-    """Names of the tools that the model is told of, `*` for all that are not a plugin's; None is the same as `*`."""
+    """Tools that the model has, by name or pattern, `*` for all that are not a plugin's; None is the same as `*`."""
+    deny: list[str] = []
+    """Tools that it does not have, by name or pattern, whatever `tools` says."""
+    catalog_tokens: int = CATALOG_TOKENS
+    """How much its tools may take; if they are more, it is told how to find them instead."""
+    approval: list[Approval] = []
+    """What is done about calls of tools: the session's own rules, and those of the sessions it is a child of."""
+    prompt: list[PromptLayer] = []
+    """Layers of the system text on top of the instructions, the lowest first."""
+    plugins: dict[str, Json] = {}
+    """The plugins of the session, by id, with their configuration."""
+    window: int | None = None
+    """Tokens that the model takes at once, where that is known."""
+    compaction: Compaction = Compaction()
     deadlines: dict[str, Deadline] = {}
     """Of tools that wait for whoever answers, by name."""
 
@@ -54,17 +74,24 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     generation: dict[str, Json] | None = None
     """Single options by name; None as a value takes an option away."""
     tools: list[str] | None = None
+    deny: list[str] | None = None
+    catalog_tokens: int | None = None
+    window: int | None = None
+    compaction: dict[str, Json] | None = None
+    """Single settings by name; the others stay."""
 
 
 def resolve(spec: Spec, base: Policy) -> Policy:
     """What a spec comes to on top of a policy: what is said wins, what is not is inherited."""
     changes: dict[str, Any] = {
         name: value
-        for name in ("provider", "model", "instructions", "tools")
+        for name in ("provider", "model", "instructions", "tools", "deny", "catalog_tokens", "window")
         if (value := getattr(spec, name)) is not None
     }
     if spec.limits is not None:
         changes["limits"] = limits_from(spec.limits, base.limits)
+    if spec.compaction is not None:
+        changes["compaction"] = compaction_from(spec.compaction, base.compaction)
     if spec.generation is not None:
         merged = {**base.generation, **spec.generation}
         changes["generation"] = {name: value for name, value in merged.items() if value is not None}
@@ -78,6 +105,23 @@ def spec_from(fields: Mapping[str, Any]) -> Spec:
     except msgspec.ValidationError as error:
         there = ", ".join(Spec.__struct_fields__)
         raise InvalidValueError("spec", f"{error} (its fields are: {there})") from None
+
+
+_NO_COMPACTION = Compaction()
+
+
+def compaction_from(given: Mapping[str, Any], base: Compaction = _NO_COMPACTION) -> Compaction:
+    """Settings of compaction of which some are given. Raises `InvalidValueError`."""
+    names = Compaction.__struct_fields__
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidValueError("compaction", f"no such setting: {', '.join(unknown)} (there are: {', '.join(names)})")
+    for name in ("reserve", "keep"):
+        if isinstance(given.get(name), int | float) and given[name] < 0:
+            raise InvalidValueError("compaction", f"{name} must be at least 0, got {given[name]:g}")
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(base), **given}, Compaction)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError("compaction", str(error)) from None
 
 
 def limits_from(given: Mapping[str, Any], base: Limits = _DEFAULT_LIMITS) -> Limits:

@@ -39,6 +39,11 @@ class LlmQuery(_Query, frozen=True, tag="llm"):
     iteration: int | None = None
     """Set by an agent: how often its turn asks the model with this. The prompt is empty then: what is asked is the
     conversation, which the journal has."""
+    remark: str = ""
+    """Set by an agent: what the runtime says in the conversation before the model is asked."""
+    sums_up: int | None = None
+    """Set by an agent: the model is to sum up what was said, but for about so many tokens of the latest. The prompt, if
+    there is one, says what to heed."""
 
 
 class ToolQuery(_Query, frozen=True, tag="tool"):
@@ -48,6 +53,19 @@ class ToolQuery(_Query, frozen=True, tag="tool"):
     arguments: dict[str, Json] = {}
     call_id: str | None = None
     """The call of a model that this is, in an agent."""
+    edited: bool = False
+    """Whether the arguments are not the model's, but those of whoever approved the call."""
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call of a tool that somebody is asked to approve."""
+
+    id: str
+    """The model's own."""
+    tool: str
+    arguments: dict[str, Json] = {}
+    reason: str = ""
+    """Why it is asked."""
 
 
 class HumanQuery(_Query, frozen=True, tag="human"):
@@ -55,6 +73,8 @@ class HumanQuery(_Query, frozen=True, tag="human"):
 
     prompt: str
     choices: list[str] = []
+    approves: Call | None = None
+    """The call that this asks to approve; answered as `core.approval.decision_of` reads it."""
 
 
 class TimerQuery(_Query, frozen=True, tag="timer"):

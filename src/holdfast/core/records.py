@@ -11,8 +11,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.budget import Budget, Price
+from holdfast.core.inbox import Item
 from holdfast.core.queries import Answer, Failure, Query, Usage
-from holdfast.core.turn import Outcome
+from holdfast.core.turn import Outcome, ToolDone
 from holdfast.core.values import Json
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
@@ -125,6 +126,54 @@ class TurnRecord(_Record, frozen=True, tag="turn"):
     outcome: Outcome
 
 
+class CallRecord(_Record, frozen=True, tag="call"):
+    """A call of a tool has come to something without having been run: it was not approved."""
+
+    call_id: str
+    done: ToolDone
+
+
+class FrameRecord(_Record, frozen=True, tag="frame"):
+    """A fresh window begins in the conversation of an agent: with the summary that was asked for just now.
+
+    What was said last stays as it is; how much that is, the query for the summary says.
+    """
+
+    key: str
+    reason: Literal["threshold", "overflow", "manual"]
+    summary: str
+
+
+class EnqueuedRecord(_Record, frozen=True, tag="enqueued"):
+    """Something was sent to an agent, and waits in its inbox."""
+
+    item: Item
+    by: str | None = None
+
+
+class JoinedRecord(_Record, frozen=True, tag="joined"):
+    """Items of the inbox have entered the turn that is under way; the model is shown them when it is asked next."""
+
+    turn: str
+    items: list[str]
+
+
+class DequeuedRecord(_Record, frozen=True, tag="dequeued"):
+    """Somebody took an item out of the inbox before a turn did."""
+
+    item_id: str
+    reason: str | None = None
+    by: str | None = None
+
+
+class StopRecord(_Record, frozen=True, tag="stop"):
+    """Somebody wants a turn stopped. It was not over then; what it waited for has failed with this."""
+
+    turn: str
+    reason: str | None = None
+    by: str | None = None
+
+
 class CompletedRecord(_Record, frozen=True, tag="completed"):
     """The program returned."""
 
@@ -161,6 +210,12 @@ Record: TypeAlias = (
     | ProgressedRecord
     | StatRecord
     | TurnRecord
+    | CallRecord
+    | FrameRecord
+    | EnqueuedRecord
+    | JoinedRecord
+    | DequeuedRecord
+    | StopRecord
     | CompletedRecord
     | FailedRecord
     | CancelledRecord

@@ -40,16 +40,22 @@ from typing import Any, assert_never
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
+from holdfast.core.inbox import Cancelled, Inbox
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, TimerQuery, Value, is_own
+from holdfast.core.queries import Answer, ChildQuery, Failure, InputQuery, LlmQuery, Query, TimerQuery, Value, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
+    CallRecord,
     CancelledRecord,
     CompletedRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
+    FrameRecord,
+    JoinedRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
@@ -57,6 +63,7 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    StopRecord,
     TurnRecord,
     Wake,
     type_of,
@@ -88,6 +95,10 @@ _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it i
     ProgressedRecord: None,
     StatRecord: None,
     TurnRecord: None,
+    CallRecord: None,
+    FrameRecord: None,
+    EnqueuedRecord: None,
+    DequeuedRecord: None,
     CancelledRecord: State.CANCELLED,
 }
 
@@ -104,6 +115,8 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
     },
     State.PAUSED: {
         ExpiredRecord: State.EXPIRED,
+        JoinedRecord: None,
+        StopRecord: None,
         **_WHILE_ALIVE,
     },
     State.COMPLETED: {},
@@ -151,6 +164,8 @@ class Session:
         self._legal = TRANSITIONS[State.ABSENT]
         self.position = 0
         self.started: StartedRecord | None = None
+        self._shared = 0
+        """The last position that a fork has from its source."""
         self.ended: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord | None = None
         self.pending: dict[str, Pending] = {}
         self.settled: dict[str, Settled] = {}
@@ -167,6 +182,12 @@ class Session:
         """How many queries the last pause asked; 0 if it went on waiting for earlier ones."""
         self.wake: Wake = "all"
         self.metrics = Metrics()
+        self.inbox = Inbox()
+        """What was sent to an agent, and waits for a turn."""
+        self.turn: str | None = None
+        """The turn of an agent that is under way."""
+        self.stop: tuple[StopRecord, int] | None = None
+        """Who wants it stopped, and since when."""
 
     @classmethod
     def fold(cls, session_id: str, entries: Iterable[Entry]) -> Session:
@@ -181,8 +202,11 @@ class Session:
         return not self._legal
 
     def next_due(self) -> int | None:
-        """When the first timer fires or the first query lapses, if any does."""
-        return min((p.due_at for p in self.pending.values() if p.due_at is not None), default=None)
+        """When the first timer fires, the first query lapses or the first item may be taken, if any does."""
+        due = [p.due_at for p in self.pending.values() if p.due_at is not None]
+        if self.turn is None and (item := self.inbox.next_due()) is not None:
+            due.append(item)
+        return min(due, default=None)
 
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
@@ -191,6 +215,8 @@ class Session:
             raise TransitionError(self.id, type_of(record), _legal_states(kind), self.state)
         if isinstance(record, PausedRecord):
             self._check_pause(record)
+        elif isinstance(record, EnqueuedRecord) and record.item.id in self.inbox.accepted:
+            raise self._refuse(f"it accepts item '{record.item.id}' for a second time")
         elif isinstance(record, (AnsweredRecord, AttemptedRecord)) and record.query_id not in self.pending:
             raise self._refuse(f"it speaks of {record.query_id}, which is not pending")
 
@@ -232,6 +258,16 @@ class Session:
         if self.ended is not None:
             self.metrics.end()
         self.position = entry.position
+        if entry.position == self._shared:
+            self._part(entry.at)
+
+    def _part(self, at: int) -> None:
+        """From here on a fork goes its own way: what its source had begun, or had been sent, is not the fork's."""
+        for pending in self.pending.values():
+            pending.attempts = 0
+        evidence = Cancelled(at, "it was sent to the session that this one is a fork of")
+        for item_id in list(self.inbox.waiting):
+            self.inbox.cancel(item_id, evidence)
 
     def _enter(self, state: State) -> None:
         self.state = state
@@ -252,6 +288,7 @@ class Session:
 
     def _on_started(self, record: StartedRecord, entry: Entry) -> None:
         self.started = record
+        self._shared = record.forked_from.position if record.forked_from is not None else 0
         self.metrics.start(entry.at)
 
     def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
@@ -264,6 +301,11 @@ class Session:
             self.pending[query.id] = Pending(query, entry.at)
             if isinstance(query, LlmQuery):
                 self.metrics.ask(query, prices, entry.at)
+                if query.iteration is not None:
+                    self.inbox.show()
+            elif isinstance(query, InputQuery):
+                self.turn = self.stop = None
+                self.inbox.turn_over()
         self.asked_last = len(record.queries)
         self.queries_asked += self.asked_last
         self.wake = record.wake
@@ -291,6 +333,8 @@ class Session:
         if isinstance(query, LlmQuery):
             price = price_for(query, self.started.prices) if self.started else None
             self.metrics.answer(query, record.answer, record.usage, price, entry.at)
+        elif isinstance(query, InputQuery):
+            self._on_input(record.answer)
         elif isinstance(query, ChildQuery) and record.usage is not None:
             self.metrics.answer_child(record.usage)
 
@@ -303,8 +347,30 @@ class Session:
     def _on_stat(self, record: StatRecord, entry: Entry) -> None:
         self.metrics.custom[record.key] = record.value
 
-    def _on_turn(self, record: TurnRecord, entry: Entry) -> None:
-        """What a turn came to is told by the conversation; the session goes on."""
+    def _on_agent(self, record: TurnRecord | CallRecord | FrameRecord, entry: Entry) -> None:
+        """What it means is told by the conversation; the session goes on."""
+
+    def _on_enqueued(self, record: EnqueuedRecord, entry: Entry) -> None:
+        self.inbox.add(record.item)
+
+    def _on_joined(self, record: JoinedRecord, entry: Entry) -> None:
+        self.inbox.enter(record.items, record.turn)
+
+    def _on_dequeued(self, record: DequeuedRecord, entry: Entry) -> None:
+        self.inbox.cancel(record.item_id, Cancelled(entry.at, record.reason, record.by))
+
+    def _on_stop(self, record: StopRecord, entry: Entry) -> None:
+        self.stop = (record, entry.at)
+
+    def _on_input(self, answer: Answer) -> None:
+        """A turn begins, if the answer is one that begins a turn."""
+        match answer:
+            case Value(value={"turn": str(turn), **more}):
+                self.turn = turn
+                items = more.get("items")
+                self.inbox.take(items if isinstance(items, list) else [], turn)
+            case _:
+                pass
 
     def _on_ended(self, record: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord, entry: Entry) -> None:
         self.ended = record
@@ -312,6 +378,9 @@ class Session:
             self.withdrawn.add(left_over)
             self.metrics.withdraw(left_over)
         self.pending.clear()
+        self.inbox.cancel_all(
+            Cancelled(entry.at, f"the session was over: {type_of(record)}", getattr(record, "by", None))
+        )
 
 
 _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
@@ -323,7 +392,13 @@ _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,
-    TurnRecord: Session._on_turn,
+    TurnRecord: Session._on_agent,
+    CallRecord: Session._on_agent,
+    FrameRecord: Session._on_agent,
+    EnqueuedRecord: Session._on_enqueued,
+    JoinedRecord: Session._on_joined,
+    DequeuedRecord: Session._on_dequeued,
+    StopRecord: Session._on_stop,
     CompletedRecord: Session._on_ended,
     FailedRecord: Session._on_ended,
     CancelledRecord: Session._on_ended,

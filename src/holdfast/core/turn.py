@@ -4,7 +4,7 @@ Rules of this file
 ------------------
 - A turn is in one of three places: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
   and what exactly; asking again gives the same effect again.
-- The only ways on are `replied` and `failed` from the model, `tools_done` and `cancelled` from the tools. Each gives
+- The only ways on are `replied` and `failed` from the model, `tools_done` and `stopped` from the tools. Each gives
   the next effect; one that the turn does not wait for is an error, and changes nothing.
 - Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which are in
   the journal, so a turn that is run again on the same answers takes the same way.
@@ -12,9 +12,11 @@ Rules of this file
 The theory
 ----------
     begin ──▶ CallModel ──reply without calls──▶ End(Finished)
-                 ▲  │
+                 ▲  │                               │
                  │  └──reply with calls──▶ CallTools ──results──┐
-                 └──────────────────────────────────────────────┘
+                 └──────────────────────────────────┴───────────┘
+
+From the end it goes on where something was said meanwhile, or where words came instead of the value that is wanted.
 
 Every limit is looked at when the next effect is chosen, never in between: what was begun is waited for, and is part of
 the conversation. A turn that meets a limit is stopped, and that is an outcome like any other: it is committed, and the
@@ -40,6 +42,9 @@ DEFAULT_NO_PROGRESS = 12
 DEFAULT_TOOL_CALLS = 200
 """Calls of tools in one turn."""
 
+DEFAULT_REPAIRS = 5
+"""Times a model is asked again for the value of a turn, after one that does not fit, or words instead of it."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a turn may go; None is no limit."""
@@ -52,6 +57,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cost: float | None = None
     wall_ms: int | None = None
     """From the input to the next choice of an effect; what is under way then is waited for."""
+    repairs: int = DEFAULT_REPAIRS
+    """Where the turn is to come to a value."""
 
 
 # --- what goes out -------------------------------------------------------------------------------------
@@ -62,6 +69,8 @@ class CallModel(msgspec.Struct, frozen=True, tag="call_model"):
 
     iteration: int
     """Counted from 1 in each turn."""
+    remark: str = ""
+    """What the runtime itself has to say before."""
 
 
 class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
@@ -78,7 +87,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
 
 Effect: TypeAlias = CallModel | CallTools | End
 
-T = TypeVar("T", CallModel, CallTools)
+T = TypeVar("T", CallModel, CallTools, End)
 
 
 # --- outcomes ------------------------------------------------------------------------------------------
@@ -99,6 +108,13 @@ class FinishedToolValue(msgspec.Struct, frozen=True, tag="tool_value"):
 
     tool: str
     value: Json
+
+
+class FinishedCommand(msgspec.Struct, frozen=True, tag="command", omit_defaults=True):
+    """The turn was a command of the host, and is done."""
+
+    command: str
+    value: Json = None
 
 
 class FrameSwitch(msgspec.Struct, frozen=True, tag="frame_switch"):
@@ -132,9 +148,13 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
     """The limit that was met, where one was."""
     tool: str | None = None
     value: Json = None
+    by: str | None = None
+    """Who stopped it, where somebody did and said so."""
+    at: int | None = None
+    """When they did (unix ms)."""
 
 
-Outcome: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue | FrameSwitch | Stopped
+Outcome: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue | FinishedCommand | FrameSwitch | Stopped
 
 
 # --- what comes in -------------------------------------------------------------------------------------
@@ -152,6 +172,10 @@ class Replied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def calls(self) -> list[ToolUseBlock]:
         return [block for block in self.content if isinstance(block, ToolUseBlock)]
+
+    @property
+    def text(self) -> str:
+        return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     @property
     def says_something(self) -> bool:
@@ -179,6 +203,8 @@ class ToolDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frame: FrameSwitch | None = None
     stops: bool = False
     """Whether its failure ends the turn."""
+    gives_up: str | None = None
+    """Why the model says that there is no value to submit."""
 
 
 class Spent(msgspec.Struct, kw_only=True):
@@ -188,6 +214,8 @@ class Spent(msgspec.Struct, kw_only=True):
     tool_calls: int = 0
     idle: int = 0
     """Replies in a row that executed nothing."""
+    repairs: int = 0
+    """Times the model was asked again for a value."""
     tokens: int = 0
     cost: float = 0.0
 
@@ -198,6 +226,8 @@ class Turn(msgspec.Struct, kw_only=True):
     id: str
     began_at: int
     limits: Limits = Limits()
+    wants_value: bool = False
+    """Whether it is to come to a value that the model submits."""
     effect: Effect = CallModel(1)
     spent: Spent = msgspec.field(default_factory=Spent)
 
@@ -221,33 +251,46 @@ class Turn(msgspec.Struct, kw_only=True):
             return self._do(CallTools(calls))
         if reply.stop == "length":
             return self._end(Stopped("incomplete", "the model met its token limit before it was done"))
+        if self.wants_value:
+            return self._repair(at, REMINDER)
         if reply.says_something:
             return self._end(FinishedMessage())
         return self._again(at, executed=False)
 
-    def failed(self, failure: Failure, at: int) -> Effect:
+    def failed(self, failure: Failure) -> Effect:
         """There is no reply: the call was cancelled, or failed for good."""
         self._expect(CallModel)
-        if failure.code == "cancelled":
-            return self._end(Stopped("cancelled", failure.message))
-        return self._end(Stopped("provider_error", failure.message))
+        return self._end(stop_of(failure, otherwise="provider_error"))
 
     def tools_done(self, results: list[ToolDone], at: int) -> Effect:
-        """All calls have come to something, in their order."""
-        for call, done in zip(self._expect(CallTools).calls, results, strict=True):
+        """All calls have come to something, in their order. The first that ends the turn counts."""
+        each_done = list(zip(self._expect(CallTools).calls, results, strict=True))
+        for call, done in each_done:
             if done.frame is not None:
                 return self._end(done.frame)
             if done.finish is not msgspec.UNSET:
                 is_final = call.name == FINISH_TOOL
                 return self._end(FinishedValue(done.finish) if is_final else FinishedToolValue(call.name, done.finish))
+            if done.gives_up is not None:
+                return self._end(Stopped("submitted_error", done.gives_up, tool=call.name))
             if done.is_error and done.stops:
                 return self._end(Stopped("tool_failure", _brief(done.content), tool=call.name, value=done.content))
+        if self.wants_value and any(done.is_error and call.name == FINISH_TOOL for call, done in each_done):
+            return self._repair(at)
         return self._again(at, executed=any(done.executed for done in results))
 
-    def cancelled(self, detail: str) -> Effect:
-        """Somebody stopped the turn while tools ran."""
+    def stopped(self, failure: Failure) -> Effect:
+        """Somebody stopped the turn while tools ran: a person, or a plugin."""
         self._expect(CallTools)
-        return self._end(Stopped("cancelled", detail))
+        return self._end(stop_of(failure, otherwise="tool_failure"))
+
+    def goes_on(self, at: int) -> Effect | None:
+        """There is more to answer before the turn is over: something was said meanwhile.
+
+        None if the turn may not go on: it has come to an answer then, and what was said waits for the next.
+        """
+        self._expect(End)
+        return self._again(at, executed=True) if self._limit(at) is None else None
 
     # --- choosing ----------------------------------------------------------------------------------
 
@@ -257,14 +300,21 @@ class Turn(msgspec.Struct, kw_only=True):
             raise ValueError(f"turn '{self.id}': it is at '{found}', and what it was told comes after '{wanted}'")
         return self.effect
 
-    def _again(self, at: int, *, executed: bool) -> Effect:
+    def _repair(self, at: int, remark: str = "") -> Effect:
+        """Ask for the value once more, unless that was done often enough."""
+        if self.spent.repairs >= self.limits.repairs:
+            return self._end(Stopped("incomplete", _TOLD["repairs"], "repairs"))
+        self.spent.repairs += 1
+        return self._again(at, executed=True, remark=remark)
+
+    def _again(self, at: int, *, executed: bool, remark: str = "") -> Effect:
         """Ask the model once more, unless a limit is met."""
         self.spent.idle = 0 if executed else self.spent.idle + 1
         met = self._limit(at)
         if met is not None:
             return self._end(Stopped("max_turns", _TOLD[met], met))
         self.spent.iterations += 1
-        return self._do(CallModel(self.spent.iterations))
+        return self._do(CallModel(self.spent.iterations, remark))
 
     def _limit(self, at: int) -> str | None:
         limits, spent = self.limits, self.spent
@@ -288,13 +338,32 @@ class Turn(msgspec.Struct, kw_only=True):
 FINISH_TOOL = "finish"
 """The tool by which a model submits a value, where one was asked for."""
 
+GIVE_UP_TOOL = "give_up"
+"""The tool by which it says that there is none."""
+
+REMINDER = (
+    f"This has to end with a call of '{FINISH_TOOL}' with the result; what you say otherwise is not read. "
+    f"If there can be no result, call '{GIVE_UP_TOOL}' and say why."
+)
+
+_STOPS: dict[str, StopReason] = {"cancelled": "cancelled", "plugin_abort": "plugin_abort"}
+"""Codes of failures by which somebody stops a turn, and what it is then."""
+
+STOP_CODES = frozenset(_STOPS)
+
 _TOLD = {
     "iterations": "the model was called as often as one turn allows",
     "no_progress": "the model answered again and again without saying or doing anything",
     "tokens": "the turn has used as many tokens as it may",
     "cost": "the turn has cost as much as it may",
     "wall_ms": "the turn has taken as long as it may",
+    "repairs": "the model did not submit a result that fits, however often it was asked to",
 }
+
+
+def stop_of(failure: Failure, *, otherwise: StopReason) -> Stopped:
+    """How a failure stops a turn: as whoever wanted that says, or else for this reason."""
+    return Stopped(_STOPS.get(failure.code, otherwise), failure.message)
 
 
 def _brief(content: Json) -> str:

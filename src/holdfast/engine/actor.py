@@ -13,12 +13,22 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.core.decide import FeedMessage, Message, WakeMessage, decide
+import msgspec
+
+from holdfast.core.decide import (
+    EnqueueMessage,
+    FeedMessage,
+    Message,
+    WakeMessage,
+    decide,
+    decide_join,
+)
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_of
-from holdfast.core.queries import Query, ToolQuery
+from holdfast.core.queries import ToolQuery
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
 from holdfast.core.replay import ENDS, Tracker, Waking
 from holdfast.core.state import Session, State
@@ -27,7 +37,7 @@ from holdfast.engine import state_tool
 from holdfast.engine.effects import Effects, children_before
 from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
-from holdfast.engine.rebuild import Revival, fold, resume
+from holdfast.engine.rebuild import Revival, fold, read_on, resume
 from holdfast.engine.replies import addressed, reason_of, repeated
 from holdfast.engine.steps import comes_soon
 from holdfast.programs.context import STATE_TOOL
@@ -132,9 +142,15 @@ class Actor:
         return self._tracker.session
 
     async def refresh(self) -> Session:
-        """What the journal says now."""
-        with contextlib.suppress(StaleError):
+        """What the journal says now. What is known is not read again."""
+        tracker, waking = self._tracker, self._waking
+        try:
             await self._check_fresh()
+        except StaleError:
+            if tracker is not None and tracker.session.position == self._committed:
+                news = self._engine.store.journal(self.id, self._committed)
+                self._waking = await read_on(tracker, waking, news)
+                self._tracker, self._committed = tracker, tracker.session.position
         return await self.load()
 
     async def _check_fresh(self) -> None:
@@ -156,6 +172,7 @@ class Actor:
         """Drop what is known, and with it what was not committed. The effects that run here go on."""
         self._stop()
         self.effects.unplan()
+        self._engine.draining.undone(self.id)
         self._tracker = self._waking = self._snapshot = None
         self._revival.why = ""
         self._history, self._batch, self._writes = [], [], []
@@ -204,16 +221,20 @@ class Actor:
             if isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
             with self._undone_on_error():
+                if isinstance(message, FeedMessage) and decision.records:
+                    self._record(decide_join(session, self._engine.now()))  # before the answers let the turn go on
                 self._record(decision.records)
                 asleep = session.state is State.PAUSED
                 await self._go_on()
                 await self._commit_if_needed(reason_of(message, asleep), takes)
+            if decision.is_replay and isinstance(message, EnqueueMessage):
+                return msgspec.structs.replace(self.event(), replayed=True)
             if decision.is_replay:
                 entries = [entry async for entry in self._engine.store.journal(self.id)]
-                return repeated(self.id, entries, max(decision.replayed), self._engine.drives)
+                return repeated(self.id, entries, max(decision.replayed), partial(self._engine.drives, self.id))
             if not isinstance(message, FeedMessage):
                 return self.event()
-            return self._accepted() if asleep else self._reply()
+            return self._reply(asleep)
 
     async def check(self, message: Message) -> Message:
         """Refuse a message for the owner here and now, if it is to be refused.
@@ -289,10 +310,12 @@ class Actor:
 
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
-        return [asked for asked, pending in self.session.pending.items() if not self._is_driven(pending.query)]
-
-    def _is_driven(self, query: Query) -> bool:
-        return query.id in self.effects.running or self._engine.drives(query)
+        drives, running = self._engine.drives, self.effects.running
+        return [
+            asked
+            for asked, pending in self.session.pending.items()
+            if asked not in running and not drives(self.id, pending.query)
+        ]
 
     def event(self) -> Event:
         """What the session has to say to a host now."""
@@ -303,13 +326,12 @@ class Actor:
             return self._engine.running_event(session)
         return event_of(session, self._engine.now())
 
-    def _reply(self) -> Event:
-        event = reply_of(self.session, self._engine.now())
-        return self._accepted() if isinstance(event, AcceptedEvent) else self.event()
-
-    def _accepted(self) -> Event:
-        remaining = self.offered()
-        return AcceptedEvent(session_id=self.id, remaining=remaining) if remaining else self.event()
+    def _reply(self, asleep: bool) -> Event:
+        """What whoever gave answers is told; `asleep` if those were not all that the program waits for."""
+        is_accepted = asleep or isinstance(reply_of(self.session, self._engine.now()), AcceptedEvent)
+        if is_accepted and (remaining := self.offered()):
+            return AcceptedEvent(session_id=self.id, remaining=remaining)
+        return self.event()
 
     # --- running the program -----------------------------------------------------------------------
 
@@ -326,7 +348,7 @@ class Actor:
 
     async def _go_on(self) -> None:
         if self.session.state is State.PAUSED:
-            await self._answer_state()
+            await self._answer_own()
         if not (self.is_stuck and self._history and await self._is_left_to_owner()):
             await self._advance()
 
@@ -375,7 +397,7 @@ class Actor:
                 self._lose(error, waking)
                 continue
             self._outcome(step)
-            await self._answer_state()
+            await self._answer_own()
 
     async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
@@ -411,8 +433,11 @@ class Actor:
         if isinstance(paused := records[-1], PausedRecord):
             self._record(self.effects.plan(paused.queries, self.session.pending))
 
-    async def _answer_state(self) -> None:
-        """Answer what the program asks of the durable state; writes go into the commit that records the answer."""
+    async def _answer_own(self) -> None:
+        """Answer what the program asks of the runtime itself: the durable state, and what is in its inbox.
+
+        Writes go into the commit that records the answer.
+        """
         for asked, pending in list(self.session.pending.items()):
             query = pending.query
             if isinstance(query, ToolQuery) and query.name == STATE_TOOL:
@@ -420,12 +445,15 @@ class Actor:
                 if write is not None:
                     self._writes.append(write)
                 self._record([AnsweredRecord(query_id=asked, answer=answer, by="state")])
+        self._record(self._engine.draining.drain(self.session, self._engine.now()))
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
         entries = self._history
         if len(entries) != self._committed:  # the program was here and is lost, or more was written since
             entries = [entry async for entry in self._engine.store.journal(self.id)]
+            if len(entries) != self._committed:
+                raise StaleError(is_lost=True)
         *_, instance = await self._revival.revive([*entries, *self._batch])
         instance.session = self.session
         self._instance, self._history = instance, []

@@ -210,8 +210,8 @@ def _takes_attempt(effect: Effect, name: str) -> bool:
     return "attempt" in parameters
 
 
-Finder: TypeAlias = Callable[[ToolQuery], "Driver | None"]
-"""Finds the driver of a tool that has none by its name alone."""
+Finder: TypeAlias = Callable[[str, ToolQuery], "Driver | None"]
+"""Finds the driver of a session's call of a tool that has none by its name alone."""
 
 
 class Drivers:
@@ -232,14 +232,14 @@ class Drivers:
         """Ask this for the drivers of tools that were not added by name."""
         self._finder = finder
 
-    def find(self, query: Query) -> Driver | None:
-        """The driver that answers a query here, if one does."""
+    def find(self, session_id: str, query: Query) -> Driver | None:
+        """The driver that answers a query of a session here, if one does."""
         match query:
             case LlmQuery():
                 return self._by_name.get("llm")
             case ToolQuery(name=name):
                 driver = self._by_name.get(f"tool:{name}")
-                return driver if driver is not None or self._finder is None else self._finder(query)
+                return driver if driver is not None or self._finder is None else self._finder(session_id, query)
             case _:
                 return self._by_name.get("human") if query.__struct_config__.tag == "human" else None
 

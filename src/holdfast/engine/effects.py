@@ -39,7 +39,7 @@ class Effects:
         for query in queries:
             if isinstance(query, ChildQuery):
                 self._planned.append(query)
-            elif (driver := self._engine.drivers.find(query)) is not None and query.id in pending:
+            elif (driver := self._engine.drivers.find(self._actor.id, query)) is not None and query.id in pending:
                 self._planned.append(query)
                 if driver.slots.try_take():
                     self.slotted[query.id] = driver
@@ -51,7 +51,7 @@ class Effects:
         orphans = [
             each
             for asked, each in pending.items()
-            if self._engine.attends(each.query, each.attempts)
+            if self._engine.attends(self._actor.id, each.query, each.attempts)
             and asked not in self.running
             and asked not in self.slotted
         ]

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage
-from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
 from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery, kind_of
@@ -29,6 +29,7 @@ from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.minder import Minder
 from holdfast.engine.snapshots import Sealer
+from holdfast.engine.worker import Draining
 from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
@@ -41,6 +42,15 @@ T = TypeVar("T")
 
 RETRIES = 20
 """How often a message is decided again because somebody else wrote first, before that is an error."""
+
+OWNER_LOOK_S = 1.0
+"""Seconds after which whoever waits for an owner to take a message looks whether it still lives."""
+
+RENEWALS = 3
+"""Times that a lease is renewed before it would run out: two of them may come too late."""
+
+MIN_LEASE_MS = 30
+"""The shortest lease. A process that is busy for 10 ms must not lose its sessions for that."""
 
 Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
 """Called with the session and the entries of a commit."""
@@ -55,8 +65,11 @@ class Engine:
     def __init__(self, store: Store, *, hot_programs: int, lease_ms: int, minder: Minder, seam: Seam | None) -> None:
         self.store = store
         self.owner = f"{socket.gethostname()[:60]}.{os.getpid()}.{secrets.token_hex(4)}"
+        if lease_ms < MIN_LEASE_MS:
+            raise InvalidValueError("lease_ms", f"a lease lasts at least {MIN_LEASE_MS} ms, got {lease_ms}")
         self.lease_ms = lease_ms
         self.drivers = Drivers()
+        self.draining = Draining()
         self.minder = minder
         self.sealer = Sealer()
         self.children = Children(self)
@@ -66,6 +79,7 @@ class Engine:
         self._seam = seam
         self.on_commit: list[Observer] = []
         """Told of every commit that was made here, as soon as it is durable."""
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._last_now = 0
 
@@ -89,6 +103,8 @@ class Engine:
         self._actors.clear()
         for kind in self._kinds.values():
             kind.close()
+        for last in self.on_close:
+            await last()
         await self.store.close()
 
     def add_kind(self, kind: ProgramKind) -> None:
@@ -143,20 +159,20 @@ class Engine:
             raise ProgramNotFoundError(program.name, f"programs of the kind '{program.kind}' do not run here")
         return kind
 
-    def drives(self, query: Query) -> bool:
+    def drives(self, session_id: str, query: Query) -> bool:
         """Whether a query is answered here without a host."""
         if isinstance(query, (TimerQuery, ChildQuery)):
             return True
         if isinstance(query, ToolQuery) and query.name == STATE_TOOL:
             return True
-        driver = self.drivers.find(query)
+        driver = self.drivers.find(session_id, query)
         return driver is not None and driver.recovery != "ask"
 
-    def attends(self, query: Query, attempts: int) -> bool:
+    def attends(self, session_id: str, query: Query, attempts: int) -> bool:
         """Whether a pending query should be under way here."""
         if isinstance(query, ChildQuery):
             return True
-        driver = self.drivers.find(query)
+        driver = self.drivers.find(session_id, query)
         return driver is not None and not (attempts and driver.recovery == "ask")
 
     def knows(self, session: Session) -> bool:
@@ -177,6 +193,8 @@ class Engine:
         """A commit of a session is durable: set its timers, and tell its parent if it has ended."""
         if (due := session.next_due()) is not None:
             self.minder.look_at(due)
+        actor = self._actors.get(session.id)
+        self.draining.committed(session, under_way=actor is not None and actor.is_under_way)
         if session.is_terminal and session.started is not None and session.started.parent is not None:
             self.children.tell(session, session.started.parent)
         self._evict()
@@ -254,7 +272,14 @@ class Engine:
         """
         if not actor.is_under_way and not self.drivers:
             return await work
-        return await asyncio.shield(self.spawn(work))
+        task = self.spawn(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )  # nobody else asks what came of it
+            raise
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
@@ -263,6 +288,14 @@ class Engine:
             await actor.take(WakeMessage())
             return self.knows(actor.session)
         return True
+
+    def waits_for_worker(self, session_id: str) -> bool:
+        """Whether what is due in a session, as it is known here, is in its inbox: to wake it again brings nothing."""
+        session = self.at_hand(session_id)
+        if session is None or session.turn is not None or not session.inbox.waiting:
+            return False
+        due = session.next_due()
+        return due is not None and due <= self.now()
 
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
         """Write what the minder decided about a session; False if that was nothing, or somebody was quicker."""
@@ -286,7 +319,7 @@ class Engine:
 
     async def execute(self, actor: Actor, query: Query) -> None:
         """Run the effect of a query and bring its answer home."""
-        driver = self.drivers.find(query)
+        driver = self.drivers.find(actor.id, query)
         if driver is None:
             return
         try:
@@ -317,7 +350,7 @@ class Engine:
 
     async def keep(self, actor: Actor) -> None:
         """Hold a lease, and take the messages that others send meanwhile."""
-        pause = self.lease_ms / 3000
+        pause = self.lease_ms / 1000 / RENEWALS
         renewal = time.monotonic() + pause
         try:
             with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
@@ -328,6 +361,7 @@ class Engine:
                     if time.monotonic() >= renewal:
                         await actor.renew()
                         renewal = time.monotonic() + pause
+                await self._take_mail(actor)  # whoever sent it, while the session was held, may not look any more
         except HoldfastError as error:
             self.report(actor.id, error)
         finally:
@@ -415,7 +449,7 @@ class Engine:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return RunningEvent(session_id=session_id)
-                pause = max(0.05, ((row.lease_until or 0) - self.now()) / 1000)
+                pause = min(OWNER_LOOK_S, max(0.05, ((row.lease_until or 0) - self.now()) / 1000))
                 await changes.changed(timeout=pause if left is None else min(pause, left))
 
     async def _effect(self, actor: Actor, query: Query, driver: Driver) -> Given | None:

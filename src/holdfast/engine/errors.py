@@ -37,17 +37,20 @@ class SessionFailedError(HoldfastError):
 
 
 @dataclass(eq=False)
-class ForkPositionError(HoldfastError):
-    """A fork at a position that the journal does not have."""
+class ForkPointError(HoldfastError):
+    """A fork at a query, turn or node that the session does not have."""
 
     session_id: str
-    position: int
-    last: int
-    kind = "fork_position"
+    what: str
+    wanted: str
+    near: list[str]
+    kind = "fork_point"
 
     def __str__(self) -> str:
+        known = f"near it are {', '.join(self.near)}" if self.near else f"it has no {self.what} at all"
         return (
-            f"session '{self.session_id}' cannot be forked at {self.position}: choose a position from 1 to {self.last}"
+            f"session '{self.session_id}' cannot be forked at {self.what} '{self.wanted}', which it does not have:"
+            f" {known}; `fork_points` (`holdfast fork --points`) lists every place"
         )
 
 
@@ -81,6 +84,17 @@ class StaleError(Exception):
         super().__init__()
         self.is_lost = is_lost
         """Whether it was the session that was written to. A state item is another matter: the session is still ours."""
+
+
+@dataclass(eq=False)
+class WorkerExistsError(HoldfastError):
+    """A second worker was started on one runtime."""
+
+    url: str
+    kind = "worker_exists"
+
+    def __str__(self) -> str:
+        return f"this runtime has a worker on '{self.url}' already; let that one work more turns at a time"
 
 
 class RuntimeClosedError(HoldfastError):

@@ -30,7 +30,8 @@ from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import Pending, Session, State
 from holdfast.engine.children import child_session_id
-from holdfast.store.contract import Store, Watch
+from holdfast.store.change import Watch
+from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """The minder: what happens to sessions because time passes, or because a process has died.
 
 One task looks at the store: at once when a timer set here is due, every second for those set elsewhere, and now and
-then for sessions that nobody owns although they have something to do. What it finds it hands to the engine, and the
-engine's commits decide who of several processes that found the same does it.
+then for sessions that nobody owns although they have something to do. Another asks whether an owner has died, where the
+store can tell, and takes over from it. What they find they hand to the engine, and the engine's commits decide who of
+several processes that found the same does it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -19,6 +21,7 @@ from holdfast.core.decide import decide_expire
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import DEFAULT_IDLE_TTL_MS
 from holdfast.core.state import State
+from holdfast.programs.agent import KIND as AGENT
 from holdfast.store.contract import SessionFilter, SessionRow
 
 if TYPE_CHECKING:
@@ -28,7 +31,17 @@ LOOK_MS = 1_000
 """Milliseconds between looks for timers that other processes have set."""
 
 ORPHANS_MS = 2_000
-"""Milliseconds between looks for sessions whose owner is gone."""
+"""Milliseconds between looks for sessions that nobody owns."""
+
+LOST_MS = 1_000
+"""Milliseconds between looks for owners that have died."""
+
+RETURN_MS = 400
+"""Milliseconds that an owner which seems to be dead has for coming back: it may only have lost a connection, and what
+it is doing would be done twice."""
+
+TAKEOVERS_AT_ONCE = 8
+"""Sessions of a dead owner that are taken over at a time: they may be hundreds, and the others have work to do."""
 
 CLEAN_MS = 60_000
 """Milliseconds between looks for sessions that have been idle, or kept, for too long."""
@@ -63,20 +76,24 @@ class Minder:
         self._known: set[int] = set()
         self._foreign: set[str] = set()
         """Sessions that are not run here: their program is not available, they are damaged, or none of ours."""
+        self._undrained: set[str] = set()
+        """Sessions that have something in their inboxes, which is due, and that nobody here drains now."""
+        self._left: set[tuple[str, int]] = set()
+        """Sessions of dead owners, by epoch, that were looked at and are not gone on with here."""
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._next_orphans = 0.0
         self._next_clean = 0.0
 
     def start(self, engine: Engine) -> None:
         if self._on:
-            self._task = asyncio.create_task(self._run(engine))
+            self._tasks = [asyncio.create_task(work(engine)) for work in (self._run, self._take_over)]
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
 
     def look_at(self, due: int) -> None:
         """A timer is due then."""
@@ -91,6 +108,7 @@ class Minder:
         """Something changed that may let orphans go on."""
         self._next_orphans = 0.0
         self._foreign.clear()
+        self._left.clear()
         self._woken.set()
 
     async def _run(self, engine: Engine) -> None:
@@ -109,8 +127,12 @@ class Minder:
             self._woken.clear()
 
     async def _look(self, engine: Engine) -> None:
-        for session_id, _ in await engine.store.due(engine.now(), BATCH + len(self._foreign)):
-            await self._try(session_id, engine.wake)
+        passed_over = len(self._foreign) + len(self._undrained)
+        for session_id, _ in await engine.store.due(engine.now(), BATCH + passed_over):
+            if session_id not in self._undrained:
+                await self._try(session_id, engine.wake)
+                if engine.waits_for_worker(session_id):
+                    self._undrained.add(session_id)
         clock = time.monotonic()
         if clock >= self._next_orphans:
             self._next_orphans = clock + ORPHANS_MS / 1000
@@ -118,7 +140,34 @@ class Minder:
         if clock >= self._next_clean:
             self._next_clean = clock + CLEAN_MS / 1000
             self._foreign.clear()
+            self._undrained.clear()
             await self.clean(engine)
+
+    async def _take_over(self, engine: Engine) -> None:
+        """Go on with what dead owners have left."""
+        while True:
+            with contextlib.suppress(HoldfastError):  # the other task says what is wrong with the store
+                if lost := await self._lost(engine):
+                    await asyncio.sleep(RETURN_MS / 1000)
+                    still = await self._lost(engine)
+                    self._left &= still
+                    await self._attend_to([session_id for session_id, _ in (lost & still) - self._left], engine)
+                    self._left |= lost & still
+            await asyncio.sleep(LOST_MS / 1000)
+
+    @staticmethod
+    async def _lost(engine: Engine) -> set[tuple[str, int]]:
+        return {(lease.session_id, lease.epoch) for lease in await engine.store.lost()}
+
+    async def _attend_to(self, session_ids: list[str], engine: Engine) -> None:
+        random.shuffle(session_ids)  # others do the same, and should not all begin with the same one
+        slots = asyncio.Semaphore(TAKEOVERS_AT_ONCE)
+
+        async def attend(session_id: str) -> None:
+            async with slots:
+                await self._try(session_id, engine.attend)
+
+        await asyncio.gather(*map(attend, session_ids))
 
     async def _try(self, session_id: str, act: Callable[[str], Awaitable[bool]]) -> None:
         """Do something about a session; one that cannot run here is not looked at again for a while."""
@@ -139,13 +188,14 @@ class Minder:
         filters = [SessionFilter(states=[State.RUNNING], id_prefix=own)]
         kinds = sorted({*engine.drivers.kinds, "child"})
         filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind, id_prefix=own) for kind in kinds]
-        for where in filters:
-            for row in await self._all(engine, where):
-                if row.owner is None:
-                    await self._try(row.session_id, engine.attend)
+        orphans = [row.session_id for where in filters for row in await self._all(engine, where) if row.owner is None]
+        lost = {session_id for session_id, _ in await self._lost(engine)} if orphans else set()
+        for session_id in orphans:
+            if session_id not in lost:  # its owner may come back
+                await self._try(session_id, engine.attend)
         children = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=own)
         for row in await self._all(engine, children):
-            if row.owner is None and row.summary.parent is not None:
+            if row.owner is None and row.summary.parent is not None and row.summary.program_kind != AGENT:
                 await self._try(row.session_id, partial(engine.children.end_if_abandoned, parent_id=row.summary.parent))
 
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.records import (
@@ -37,6 +37,15 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | N
             waking = None
         waking = tracker.apply(entry) or waking
     return tracker, waking
+
+
+async def read_on(tracker: Tracker, waking: Waking | None, entries: AsyncIterator[Entry]) -> Waking | None:
+    """Fold what comes next into a session; gives the waking that has not come to an outcome then."""
+    async for entry in entries:
+        if isinstance(entry.record, OUTCOMES):
+            waking = None
+        waking = tracker.apply(entry) or waking
+    return waking
 
 
 def last_outcome(entries: Sequence[Entry]) -> int:

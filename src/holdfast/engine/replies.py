@@ -7,7 +7,15 @@ from typing import assert_never
 
 import msgspec
 
-from holdfast.core.decide import CancelMessage, FeedMessage, Message, WakeMessage
+from holdfast.core.decide import (
+    CancelMessage,
+    EnqueueMessage,
+    FeedMessage,
+    Message,
+    StopMessage,
+    WakeMessage,
+    WithdrawMessage,
+)
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, reply_after
 from holdfast.core.queries import Query
 from holdfast.core.records import Entry, PausedRecord
@@ -44,6 +52,12 @@ def reason_of(message: Message, asleep: bool) -> str:
             return "partial feed" if asleep else "feed"
         case CancelMessage():
             return "cancel"
+        case EnqueueMessage():
+            return "enqueue"
+        case WithdrawMessage():
+            return "withdraw"
+        case StopMessage():
+            return "stop"
         case WakeMessage():
             return "timer"
         case _:

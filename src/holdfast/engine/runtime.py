@@ -5,28 +5,31 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Self, TypeAlias
 
 import msgspec
 
 from holdfast.core.budget import Budget, Price
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
+from holdfast.core.compare import Comparison, compare
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError
 from holdfast.core.events import Event, event_of
-from holdfast.core.ids import check_id, new_session_id
+from holdfast.core.fork_points import ForkPoint
+from holdfast.core.ids import new_session_id
 from holdfast.core.queries import Failure, Usage, Value
-from holdfast.core.records import CompletedRecord, Entry, Fork, Program, StartedRecord
+from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
-from holdfast.core.summary import summarize
 from holdfast.core.values import Json
 from holdfast.engine.card_tool import card_effect, own_box
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine, Observer, Seam
-from holdfast.engine.errors import ForkPositionError, ResultTimeoutError, SessionFailedError
+from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
+from holdfast.engine.forking import ForkPlace, fork_points, make_fork
 from holdfast.engine.hosting import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.minder import Minder
+from holdfast.engine.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.programs.agent import AgentKind
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.finding import find_program
@@ -39,7 +42,7 @@ from holdfast.programs.registry import Function, Strategy
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import KIND as PYTHON
 from holdfast.store import open_store
-from holdfast.store.contract import Commit, SessionFilter, SessionPage, Store
+from holdfast.store.contract import SessionFilter, SessionPage, Store
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 
 HOT_PROGRAMS = 1_000
@@ -122,6 +125,37 @@ class Holdfast:
                 await self.cancel(row.session_id, f"its parent {session_id} was cancelled: {reason}", by=by)
         return event
 
+    async def send(self, session_id: str, message: Message) -> Event:
+        """Send a message to a session. Comes back once it is decided, by whichever process owns the session.
+
+        Whoever does not wait for that has sent it all the same.
+        """
+        return await self._engine.deliver(session_id, message)
+
+    async def session(self, session_id: str) -> Session:
+        """A session as it is now, folded. Not to be changed."""
+        return await self._engine.known(session_id)
+
+    def now(self) -> int:
+        """The engine's clock (unix ms)."""
+        return self._engine.now()
+
+    def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
+        """A worker that drains the inboxes of all agents in the store, at most so many turns at a time."""
+        return Worker(self._engine, turns, drain_s)
+
+    @contextlib.contextmanager
+    def draining(self, session_id: str, turns: int | None = None) -> Iterator[None]:
+        """Begin turns of one session with what waits in its inbox, in this process, for as long as this is open."""
+        drained = self._engine.draining.sessions
+        if session_id in drained:
+            raise HoldfastError(f"session '{session_id}' is being drained by this process already")
+        drained[session_id] = turns
+        try:
+            yield
+        finally:
+            del drained[session_id]
+
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
         wanted = parse_pending_filter(pending)
@@ -165,33 +199,38 @@ class Holdfast:
                     await changes.changed()
 
     async def fork(
-        self, session_id: str, at: int | None = None, *, id: str | None = None, wait: float | None = None
+        self,
+        session_id: str,
+        at: int | None = None,
+        *,
+        before: str | None = None,
+        node: str | None = None,
+        turn: str | None = None,
+        id: str | None = None,
+        wait: float | None = None,
     ) -> Event:
-        """A new session with the first `at` records of another one; it goes on from there, as after `start`."""
-        reach = await self.store.position(session_id)
-        last = at if at is not None else reach
-        if not 1 <= last <= reach:
-            raise ForkPositionError(session_id, last, reach)
-        entries: list[Entry] = []
-        while len(entries) < last:  # and no further: what comes after may be damaged
-            entries += await self.store.read(session_id, len(entries), min(READ_LIMIT, last - len(entries)))
-        new_id = check_id(id, "session id") if id else new_session_id()
-        first = entries[0].record
-        assert isinstance(first, StartedRecord)
-        origin = first.forked_from.origin if first.forked_from else session_id
-        started = msgspec.structs.replace(first, forked_from=Fork(session_id, last, origin), parent=None)
-        kept = [Entry(1, entries[0].at, started), *entries[1:last]]
-        session = Session.fold(new_id, kept)
-        commit = Commit(
-            session_id=new_id, expected=0, entries=kept, summary=summarize(session), owner=self._engine.owner, hold_ms=0
-        )
-        await self.store.append(commit)
-        try:
-            event = await self._engine.resume(new_id)
-        except HoldfastError:
-            await self.delete(new_id)  # a fork that cannot go on is of no use to anybody
-            raise
-        return await until_needed(self._engine, new_id, event, wait)
+        """A new session with the beginning of another one; it goes on from there, as after `start`.
+
+        `at` is the last record to keep; `before` a query, which the program then asks anew; `turn` a turn of an agent,
+        whose input it then waits for; `node` a node of its conversation: before it, if it is the input of a turn, else
+        after it. Without any of them, all is kept. `fork_points` lists the places. Of what a program wrote at once, all
+        is kept or nothing: inside of it, the place before is taken.
+
+        The shared records are not copied, and the other session is not touched. What was under way in it is done anew
+        in the fork, as effects of its own with idempotency keys of their own.
+        """
+        place = ForkPlace(at=at, before=before, node=node, turn=turn)
+        event = await make_fork(self._engine, session_id, place, id)
+        return await until_needed(self._engine, event.session_id, event, wait)
+
+    async def fork_points(self, session_id: str) -> list[ForkPoint]:
+        """The places where a session can be forked, the earliest first, with what is asked or said there."""
+        return await fork_points(self.store, session_id)
+
+    async def compare(self, left: str, right: str) -> Comparison:
+        """How far two sessions say the same, and how they go on from there."""
+        sides = [[entry async for entry in self.store.journal(each)] for each in (left, right)]
+        return compare((left, sides[0]), (right, sides[1]))
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
         """Go on with a session here: take over what a process that is gone has left, and say what it needs."""
@@ -233,6 +272,10 @@ class Holdfast:
     def on_commit(self, observer: Observer) -> None:
         """Call a function with the session and the entries of each commit made here, once it is durable."""
         self._engine.on_commit.append(observer)
+
+    def on_close(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Await a function when this is closed: nothing runs here any more by then, and the store is still open."""
+        self._engine.on_close.append(last)
 
     def find_tools_with(self, finder: Finder) -> None:
         """Let a function find the drivers of tools that were not given to `drive` by name."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self, TypeVar
 
+from holdfast.core.compare import Comparison
 from holdfast.core.events import Event
+from holdfast.core.fork_points import ForkPoint
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Effect
@@ -36,11 +38,13 @@ class SyncHoldfast:
         return self
 
     def __exit__(self, *_: object) -> None:
-        inner = self._hf
-        self._loop.stop(lambda: inner.__aexit__(None, None, None))
+        self._loop.stop(self._close)
 
     async def _open(self) -> Holdfast:
         return await open_holdfast(self._url, **self._options).__aenter__()
+
+    async def _close(self) -> None:
+        await self._hf.__aexit__(None, None, None)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.wait(work)
@@ -82,6 +86,12 @@ class SyncHoldfast:
 
     def fork(self, session_id: str, at: int | None = None, **options: Any) -> Event:
         return self._wait(self._hf.fork(session_id, at, **options))
+
+    def fork_points(self, session_id: str) -> list[ForkPoint]:
+        return self._wait(self._hf.fork_points(session_id))
+
+    def compare(self, left: str, right: str) -> Comparison:
+        return self._wait(self._hf.compare(left, right))
 
     def resume(self, session_id: str, **options: Any) -> Event:
         return self._wait(self._hf.resume(session_id, **options))

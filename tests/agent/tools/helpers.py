@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput
-from holdfast.agent.tools import CallRef, Runner, Tool
+from holdfast.agent.tools import Tool
+from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.core.conversation import tool_done
 from holdfast.core.queries import Failure, Value
 from holdfast.core.turn import ToolDone

@@ -6,7 +6,8 @@ import asyncio
 import sys
 
 from holdfast import Context, strategy
-from holdfast.agent.tools import Runner, http_tool
+from holdfast.agent.tools import http_tool
+from holdfast.agent.tools.runner import Runner
 from holdfast.core.values import Json
 from holdfast.engine.minder import Minder
 from holdfast.engine.runtime import open_holdfast

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import Context, strategy
-from holdfast.agent.tools import CallRef, Finish, Runner, ToolContext, ToolDefinitionError, tool
+from holdfast.agent.tools import Finish, ToolContext, ToolDefinitionError, tool
+from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.core.conversation import tool_done
 from holdfast.core.decide import decide_start
 from holdfast.core.queries import Failure, ToolQuery, Value

@@ -10,13 +10,12 @@ import pytest
 
 from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput, ToolStarted
 from holdfast.agent.tools import (
-    CallRef,
     Retry,
-    Runner,
     ToolContext,
     ToolError,
     tool,
 )
+from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.engine.drivers import Attempt
 
 from .helpers import Model, soon, until

@@ -17,13 +17,13 @@ import pytest
 
 from holdfast.agent.tools import (
     Finish,
-    Runner,
     SwitchFrame,
     Tool,
     ToolContext,
     ToolError,
     tool,
 )
+from holdfast.agent.tools.runner import Runner
 from holdfast.core.queries import Failure
 from holdfast.core.turn import FrameSwitch
 from holdfast.engine.drivers import Attempt

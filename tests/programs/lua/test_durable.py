@@ -26,7 +26,7 @@ from .durable_child import SESSION
 from .sessions import asked, begin, converse, echo, engine, install, own_workers, result
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([durable_child.__name__])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
 
 SEED = 20_241_231
 

@@ -35,7 +35,7 @@ EXAMPLES = 50
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([durable_child.__name__])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
 _numbers = count()
 
 

@@ -39,7 +39,7 @@ from .helpers import (
 from .killed_child import WAIT_S, answer
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([killed_child.__name__])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
 
 STRATEGIES = [strategy.name for strategy in list_strategies() if strategy.origin == "bundled"]
 

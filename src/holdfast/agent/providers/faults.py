@@ -19,13 +19,29 @@ _TOO_LONG = (
     "context length",
     "context window",
     "context size",
+    "context limit",
     "maximum context",
+    "maximum model length",
+    "maximum prompt length",
+    "maximum number of tokens allowed",
+    "max_new_tokens` must be",
+    "model token limit",
+    "exceeds max length",
+    "range of input length",
     "prompt is too long",
+    "prompt too long",
+    "prompt token count",
     "input is too long",
+    "input tokens exceed",
+    "input length exceed",
+    "`inputs` must have less than",
     "too many tokens",
     "reduce the length",
 )
 """How services word that a conversation no longer fits. There is no code for it that they agree on."""
+
+_TOO_OFTEN = ("rate limit", "rate_limit", "throttl", "please wait", "per minute", "per day")
+"""How they word that there were too many tokens in a while. Less at a time does not help, or not as much as a wait."""
 
 _BY_WORD: tuple[tuple[str, Fault], ...] = (
     ("rate_limit", "rate_limit"),
@@ -94,11 +110,17 @@ def _cut(text: str) -> str:
     return text if len(text) <= TOLD_CHARS else text[:TOLD_CHARS] + "…"
 
 
+def says_too_long(told: str) -> bool:
+    """Whether the words of a refusal mean that the conversation is too long, and not that there were too many."""
+    told = told.lower()
+    return any(words in told for words in _TOO_LONG) and not any(words in told for words in _TOO_OFTEN)
+
+
 def fault_of(status: int | None, refusal: Refusal) -> Fault:
     """The class of an error by its HTTP status, and by its words where the status does not tell enough."""
     status = status if status is not None else refusal.status
     told = f"{refusal.code} {refusal.message.lower()}"
-    if (status is None or status in (400, 413, 422)) and any(words in told for words in _TOO_LONG):
+    if (status is None or status in (400, 413, 422)) and says_too_long(told):
         return "context_length"
     if "insufficient_quota" in refusal.code:
         return "auth"  # it comes as a 429, and no waiting helps: the account is to be paid for

@@ -7,11 +7,9 @@ from holdfast.agent.tools.function import FunctionTool, tool
 from holdfast.agent.tools.http import http_tool
 from holdfast.agent.tools.output import OutputLimit
 from holdfast.agent.tools.results import full_result
-from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.agent.tools.tool import RemoteTool, Retry, Tool
 
 __all__ = [
-    "CallRef",
     "Catalog",
     "DeclaredTool",
     "DuplicateToolError",
@@ -20,7 +18,6 @@ __all__ = [
     "OutputLimit",
     "RemoteTool",
     "Retry",
-    "Runner",
     "SwitchFrame",
     "Tool",
     "ToolContext",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import typing
 from collections.abc import Callable
@@ -53,6 +54,12 @@ class FunctionTool(Tool, Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
+
+    def calling(self, function: Callable[P, R]) -> FunctionTool[P, R]:
+        """The same tool, made of another function of the same signature: the method of another object."""
+        made = copy.copy(self)
+        made.function = function
+        return made
 
     def accept(self, arguments: dict[str, Json]) -> dict[str, Any]:
         self._refuse_raw(arguments)

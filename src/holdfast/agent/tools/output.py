@@ -39,7 +39,7 @@ class OutputLimit(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def shortened(text: str, limit: OutputLimit) -> str:
+def shortened(text: str, limit: OutputLimit, hint: str = "ask for less at once") -> str:
     """The text itself, or its first two thirds and last third of what may be shown, with a note between them."""
     body = text.encode()
     lines = text.count("\n") + 1
@@ -49,7 +49,7 @@ def shortened(text: str, limit: OutputLimit) -> str:
     head = _first_lines(body[: limit.max_bytes - tail_bytes].decode(errors="ignore"), limit.max_lines - tail_lines)
     tail = _last_lines(body[-tail_bytes:].decode(errors="ignore"), tail_lines)
     left_out = len(body) - len(head.encode()) - len(tail.encode())
-    note = f"[… {left_out} of {len(body)} bytes ({lines} lines in all) are left out here: ask for less at once …]"
+    note = f"[… {left_out} of {len(body)} bytes ({lines} lines in all) are left out here: {hint} …]"
     return f"{head}\n{note}\n{tail}"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.output import KEPT_BYTES, OutputLimit, shortened
-from holdfast.core.conversation import TOOL_MARK, tool_answer
+from holdfast.core.conversation import FULL, TOOL_MARK, tool_answer
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import Failure
 from holdfast.core.turn import FrameSwitch, ToolDone
@@ -24,7 +24,6 @@ from holdfast.core.values import Json, check_value, own_copy, repaired
 ERROR_CHARS = 2_000
 """Characters of an error that a model is told: enough for the message, not for a page that a server sent with it."""
 
-_FULL = "full"
 _BINARY = (bytes, bytearray, memoryview)
 
 
@@ -32,6 +31,8 @@ class Returned(msgspec.Struct, frozen=True):
     """The tool returned: any JSON, or what a turn is to do."""
 
     value: Json | Finish | SwitchFrame
+    full: Json = msgspec.UNSET
+    """All of it, where the value is a part that was made to be shown; it is then shown as it is."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     code: str = "failed"
     partial: str = ""
     """What it had said until then."""
+    full: str | msgspec.UnsetType = msgspec.UNSET
+    """All of that, where `partial` was made to be shown."""
     retryable: bool = False
     retry_after_s: float | None = None
     ran: bool = True
@@ -66,6 +69,23 @@ def returned(value: Any, tool: str) -> Result:
         return Failed(message=str(error), code=error.kind)
     except msgspec.ValidationError as error:
         return Failed(message=f"'{tool}' has run, but the frame it opens is none: {error}", code="invalid_result")
+
+
+def checked_result(made: object, tool: str) -> Result:
+    """A result that somebody made in place of another. Raises what is wrong with it."""
+    match made:
+        case Returned(value=value, full=full):
+            if isinstance(value, Finish | SwitchFrame):
+                json_of(value, tool)
+            else:
+                check_value(value, "the result that it wants")
+            if full is not msgspec.UNSET:
+                check_value(full, "the full result that it wants")
+        case Failed():
+            msgspec.convert(msgspec.to_builtins(made), Failed)
+        case _:
+            raise ValueError(f"it gave {type(made).__name__}, which is no result")
+    return made
 
 
 def raised(error: BaseException, partial: str = "") -> Failed:
@@ -126,19 +146,19 @@ def told_to_model(result: Result, limit: OutputLimit, *, stops: bool) -> tuple[T
     """What a turn learns of a call, and what was left out of that, if anything was (else UNSET)."""
     match result:
         case Failed():
-            content = {"error": result.message, "code": result.code}
+            content: Json = {"error": result.message, "code": result.code}
             if result.partial:
-                content["partial"] = shortened(result.partial, limit)
-            return ToolDone(
-                content=content, is_error=True, executed=result.ran, stops=stops and result.ran
-            ), msgspec.UNSET
+                is_shown = result.full is not msgspec.UNSET
+                content["partial"] = result.partial if is_shown else shortened(result.partial, limit)
+            done = ToolDone(content=content, is_error=True, executed=result.ran, stops=stops and result.ran)
+            return done, result.full
         case Returned(value=Finish(value=value)):
             content, full = _limited(value, limit)
             return ToolDone(content=content, finish=value), full
         case Returned(value=SwitchFrame(frame=frame, task=task)):
             return ToolDone(content={"frame": frame}, frame=FrameSwitch(frame, task)), msgspec.UNSET
-        case Returned(value=value):
-            content, full = _limited(value, limit)
+        case Returned(value=value, full=full):
+            content, full = _limited(value, limit) if full is msgspec.UNSET else (value, full)
             return ToolDone(content=content), full
 
 
@@ -147,7 +167,7 @@ def answer_to_model(result: Result, done: ToolDone, full: Json) -> Json | Failur
     if isinstance(result, Failed) and not done.stops and not result.partial:
         return Failure(result.message, result.code)
     if full is not msgspec.UNSET:
-        return {TOOL_MARK: {**tool_answer(done)[TOOL_MARK], _FULL: full}}
+        return {TOOL_MARK: {**tool_answer(done)[TOOL_MARK], FULL: full}}
     looks_marked = isinstance(done.content, dict) and set(done.content) == {TOOL_MARK}
     return done.content if done == ToolDone(content=done.content) and not looks_marked else tool_answer(done)
 
@@ -168,7 +188,7 @@ def answer_to_strategy(result: Result, tool: str) -> Json | Failure:
 def full_result(answer: Json) -> Json:
     """All that a tool returned, from the value of the answer to its query; None if the model was shown all of it."""
     marked = answer.get(TOOL_MARK) if isinstance(answer, dict) else None
-    return marked.get(_FULL) if isinstance(marked, dict) else None
+    return marked.get(FULL) if isinstance(marked, dict) else None
 
 
 def _limited(value: Json, limit: OutputLimit) -> tuple[Json, Json]:

@@ -17,12 +17,13 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import msgspec
-
+from holdfast.agent.hooks import Hooks, abort_failure
 from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput, ToolStarted
+from holdfast.agent.plugins import AbortTurn, PluginCall
 from holdfast.agent.tools.catalog import unknown_tool
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
@@ -48,13 +49,19 @@ CLEANUP_S = 2.0
 """Seconds a tool that was cancelled has to clean up before it is left to itself."""
 
 
-class CallRef(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CallRef:
     """The model's call that a query stands for."""
 
     turn: str
     call_id: str
-    allowed: list[str] | None = None
-    """The tools that the model was told of; None: all. It is not let have others, whatever it calls."""
+    arguments: dict[str, Json] = field(default_factory=dict)
+    allowed: Collection[str] | None = None
+    """The tools that the model has; None: all. It is not let have others, whatever it calls."""
+    hooks: Hooks | None = None
+    """The plugins that are asked before and after."""
+    own: Mapping[str, Tool] = field(default_factory=dict)
+    """Tools that are run in place of others of the same name: methods of the session's own plugins."""
 
 
 About: TypeAlias = Callable[[Attempt], Awaitable[CallRef | None]]
@@ -106,16 +113,24 @@ class Runner:
                     found = await found if inspect.isawaitable(found) else found
             if isinstance(found, NotDone):
                 return found
-            return _answer(tool, returned(found, tool.name), await self._ref(attempt))
+            ref = await self._ref(attempt)
+            result = returned(found, tool.name)
+            if ref is not None:
+                result = await _Call(tool, attempt, ref, None).left_by_plugins(ref.arguments, result)
+            return _answer(tool, result, ref)
 
         return probe
 
     async def run(self, tool: Tool, attempt: Attempt, arguments: dict[str, Json]) -> Json | Failure:
         """Run a tool, and give the answer to its query."""
-        ref = await self._ref(attempt)
-        call = _Call(tool, attempt, ref, self._emit if ref is not None else None)
-        await call.tell_start(arguments)
-        result = await call.result(arguments)
+        try:
+            ref = await self._ref(attempt)
+            tool = tool if ref is None else ref.own.get(tool.name, tool)
+            call = _Call(tool, attempt, ref, self._emit if ref is not None else None)
+            await call.tell_start(arguments)
+            result = await call.result(arguments)
+        except AbortTurn as abort:
+            return abort_failure(abort)
         await call.tell_end(result)
         return _answer(tool, result, ref)
 
@@ -141,11 +156,38 @@ class _Call:
         self._id = ref.call_id if ref is not None else attempt.query_id
 
     async def result(self, arguments: dict[str, Json]) -> Result:
-        """What comes of it, after as many tries as the tool allows."""
+        """What comes of it: what plugins want instead, or what the tool comes to, as they leave it."""
         allowed = self._ref.allowed if self._ref is not None else None
+        hooks = self._ref.hooks if self._ref is not None else None
         if allowed is not None and self._tool.name not in allowed:
-            unknown = unknown_tool(self._tool.name, allowed)
+            unknown = unknown_tool(self._tool.name, sorted(allowed))
             return Failed(message=unknown.message, code=unknown.code, ran=False)
+        if hooks is None:
+            return await self._run(arguments)
+        verdict = await hooks.before_tool(self._seen(arguments))
+        result = verdict.result if verdict.result is not None else await self._run(verdict.arguments)
+        return await self.left_by_plugins(verdict.arguments, result)
+
+    async def left_by_plugins(self, arguments: dict[str, Json], result: Result) -> Result:
+        """What plugins make of a result."""
+        hooks = self._ref.hooks if self._ref is not None else None
+        return result if hooks is None else await hooks.after_tool(self._seen(arguments), result)
+
+    def _seen(self, arguments: dict[str, Json]) -> PluginCall:
+        """The call as plugins see it."""
+        return PluginCall(
+            session_id=self._attempt.session_id,
+            turn=self._turn,
+            id=self._id,
+            tool=self._tool.name,
+            arguments=arguments,
+            key=self._attempt.key,
+            query=self._attempt.query_id,
+            output=self._tool.output,
+        )
+
+    async def _run(self, arguments: dict[str, Json]) -> Result:
+        """What comes of the tool itself, after as many tries as it allows."""
         try:
             accepted = self._tool.accept(own_copy(arguments))  # the query's own must stay as they are
         except Exception as error:  # types may have checks of their own, that do anything

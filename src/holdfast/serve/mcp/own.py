@@ -207,12 +207,18 @@ class ForkParams(Params):
     session_id: SessionId
     at: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        about("The last journal position to keep, as `show` gives them; all if left out."),
+        about("The last journal position to keep, as `show` gives them; all if nothing is said."),
     ] = None
+    before: Annotated[str | None, about("Or the query before which it is: `q-7`. The program asks it again.")] = None
+    node: Annotated[str | None, about("Or a message of an agent: `n-12`. One of the user can be said otherwise.")] = None
+    turn: Annotated[str | None, about("Or the turn of an agent before whose input it is.")] = None
 
 
 async def fork(call: Call, params: ForkParams) -> Object:
-    return (await call.holdfast.fork(params.session_id, params.at)).to_json()
+    event = await call.holdfast.fork(
+        params.session_id, params.at, before=params.before, node=params.node, turn=params.turn
+    )
+    return event.to_json()
 
 
 class StrategiesParams(Params):

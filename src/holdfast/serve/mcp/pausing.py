@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
+import msgspec
 
 from holdfast.core.decide import Given
 from holdfast.core.events import PausedEvent
@@ -69,6 +70,9 @@ def _message(query: Query) -> str:
     match query:
         case LlmQuery(system=str() as system):
             return f"{system}\n\n{query.prompt}"
+        case HumanQuery(approves=asked) if asked is not None:
+            arguments = msgspec.json.format(encode(asked.arguments), indent=2).decode()
+            return "\n".join(part for part in (query.prompt, asked.reason, arguments) if part)
         case LlmQuery() | HumanQuery():
             return query.prompt
         case ToolQuery():

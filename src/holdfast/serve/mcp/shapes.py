@@ -34,6 +34,14 @@ class QueryShape(Shape, kw_only=True):
     ] = UNSET
     options: Annotated[dict[str, Any] | UnsetType, about("More wishes: model, temperature, role, ….")] = UNSET
     choices: Annotated[list[str] | UnsetType, about("Of a human query: what may be answered.")] = UNSET
+    approves: Annotated[
+        dict[str, Any] | UnsetType,
+        about(
+            "Of a human query: the call (tool, arguments, reason) that is run only if it is approved. Answer approve,"
+            ' deny or always; or the JSON of {"decision": "approve", "arguments": {…}} to change its arguments, or of'
+            ' {"decision": "deny", "reason": "…"}. Ask the user; do not decide for them.'
+        ),
+    ] = UNSET
     name: Annotated[str | UnsetType, about("Of a tool query: the tool to call.")] = UNSET
     arguments: Annotated[dict[str, Any] | UnsetType, about("Of a tool query: what to call it with.")] = UNSET
     due_at: Annotated[int | UnsetType, about("When the question lapses (unix ms).")] = UNSET

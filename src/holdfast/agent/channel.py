@@ -1,0 +1,427 @@
+"""One session as this process watches it, for all its watchers: the journal folded once, and what is said meanwhile.
+
+The journal is read on when the store says that it has changed. Live events come through the store as well, from this
+process or another. They are compared with the journal: what it has settled already is dropped, and what it does not yet
+tell of waits. Watchers read from here at their own pace, and nothing here waits for any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from itertools import groupby, takewhile
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.agent.errors import ObservationClosedError
+from holdfast.agent.live import (
+    DRAFT_CHARS,
+    OUTPUT_CHARS,
+    LiveEvent,
+    ModelStarted,
+    PluginFailed,
+    ReasoningDelta,
+    Retracted,
+    Retrying,
+    SoFar,
+    SummedUp,
+    SummingUp,
+    TextDelta,
+    Told,
+    ToolOutput,
+    told_decoder,
+)
+from holdfast.agent.observed import Draft, DurableEvent, Observation, events_of, observation_of
+from holdfast.core.conversation import Conversation
+from holdfast.core.cursors import Cursor
+from holdfast.core.queries import LlmQuery
+from holdfast.core.records import Entry, PausedRecord
+from holdfast.store.change import Heard, Missed
+from holdfast.store.contract import Store
+from holdfast.store.limits import READ_LIMIT
+
+RING_EVENTS = 2_048
+"""Live events kept for watchers that do not keep up: a long answer, token by token."""
+
+KEPT_EVENTS = 4_096
+"""Durable events kept for those who come back; who was away for longer has the journal read again."""
+
+REST_S = 100e-6
+"""Seconds of rest after live events, for each watcher: a few times what it takes to wake one. What comes meanwhile is
+told in larger pieces, and the session's owner, if it is in this process, has its time: a thousand watchers see text ten
+times a second."""
+
+_Judged: TypeAlias = Literal["past", "now", "later"]
+
+
+class Channel:
+    """A session, and those who watch it."""
+
+    def __init__(self, store: Store, session_id: str, remind: Callable[[str], None]) -> None:
+        self.store = store
+        self.session_id = session_id
+        self.conversation = Conversation(session_id)
+        self.born = 0
+        self.failure: Exception | None = None
+        """Why nothing more is known of the session."""
+        self.watchers = 0
+        self._remind = remind
+        self._reading = asyncio.Lock()
+        self._events: deque[DurableEvent] = deque()
+        self._since = 0
+        """All events of entries after this position are kept."""
+        self._after_last: tuple[tuple[int, int], list[list[DurableEvent]]] = ((0, 0), [])
+        self._iteration = 0
+        """How often the running turn has asked the model."""
+        self._changed = asyncio.Event()
+        self._at_work: list[asyncio.Task[None]] = []
+        self._shown: tuple[Cursor, Observation] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is known of what is said at the moment."""
+        self.ring_id = secrets.token_hex(4)
+        self.next_live = 0
+        self.lost_before = 0
+        """Who has not seen all live events before this one has missed something."""
+        self._ring: deque[tuple[int, str, LiveEvent]] = deque()
+        """Each with its number, and the call of a tool that it is of."""
+        self._call = ""
+        self._draft: Draft | None = None
+        self._outputs: dict[str, Draft] = {}
+        self._later: deque[Told] = deque()
+        self._told_last: tuple[tuple[int, int, int], list[tuple[int, LiveEvent]]] = ((0, 0, 0), [])
+
+    # --- watchers ----------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        self.watchers += 1
+        if not self._at_work:
+            self.failure = None
+            self._at_work = [asyncio.create_task(self._follow()), asyncio.create_task(self._listen())]
+
+    def leave(self) -> None:
+        self.watchers -= 1
+        if self.watchers == 0:
+            self._stop()
+            self._forget()
+
+    def close(self) -> None:
+        """Let all watchers go."""
+        self._stop()
+        self.failure = ObservationClosedError(self.session_id)
+        self._tick()
+
+    def _stop(self) -> None:
+        for task in self._at_work:
+            task.cancel()
+        self._at_work = []
+
+    def _tick(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def changed(self) -> None:
+        """Wait until there is more. To be called right after a look: nothing comes in between."""
+        await self._changed.wait()
+
+    # --- the journal -------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> int:
+        return self.conversation.position
+
+    @property
+    def is_over(self) -> bool:
+        return self.conversation.ended is not None
+
+    def after(self, position: int) -> list[list[DurableEvent]] | None:
+        """The events of each entry after a position that something follows from; None if they are not kept any more."""
+        if position < self._since:
+            return None
+        asked = (position, self.position)
+        if self._after_last[0] != asked:
+            later = [*takewhile(lambda event: event.position > position, reversed(self._events))][::-1]
+            by_entry = groupby(later, key=lambda event: event.position)
+            self._after_last = (asked, [[*events] for _, events in by_entry])
+        return self._after_last[1]
+
+    async def read_on(self) -> None:
+        """Know all that is in the journal now."""
+        async with self._reading:
+            if not self.born:
+                self.born = (await self.store.session(self.session_id)).summary.created_at
+            while True:
+                page = await self.store.read(self.session_id, self.position)
+                for entry in page:
+                    self._fold(entry)
+                while len(self._events) > KEPT_EVENTS:
+                    self._since = self._events.popleft().position
+                if page:
+                    self._settle()
+                    self._tick()
+                if len(page) < READ_LIMIT:
+                    return
+                await asyncio.sleep(0)  # a long journal is not all that this process has to do
+
+    def _fold(self, entry: Entry) -> None:
+        turn = self.conversation.running
+        self._events.extend(events_of(self.conversation, entry))
+        if self.conversation.running is not turn:
+            self._iteration = 0
+        if isinstance(entry.record, PausedRecord):
+            asked = (query.iteration or 0 for query in entry.record.queries if isinstance(query, LlmQuery))
+            self._iteration = max(self._iteration, *asked, 0)
+
+    async def from_journal(self, after: int, until: int) -> AsyncIterator[list[DurableEvent]]:
+        """The events of each entry after a position up to another, by folding all again."""
+        conversation = Conversation(self.session_id)
+        async for entry in self.store.journal(self.session_id):
+            if entry.position <= until and (events := events_of(conversation, entry)) and entry.position > after:
+                yield events
+
+    def observation(self) -> Observation:
+        """The session as far as it is known here. The same object until something changes."""
+        drafts = self.drafts
+        ring, live = (self.ring_id, self.next_live) if drafts else ("", 0)
+        cursor = Cursor(self.session_id, self.born, self.position, ring=ring, live=live)
+        if self._shown is None or self._shown[0] != cursor:
+            self._shown = (cursor, observation_of(self.conversation, cursor, drafts))
+        return self._shown[1]
+
+    async def _follow(self) -> None:
+        with self.store.watch(self.session_id) as changes:
+            try:
+                while True:
+                    await self.read_on()
+                    await changes.changed()
+            except Exception as error:
+                self.failure = error
+                self._tick()
+
+    # --- what is said meanwhile --------------------------------------------------------------------
+
+    @property
+    def drafts(self) -> list[Draft]:
+        """What is said at the moment, and not settled."""
+        return [*([self._draft] if self._draft is not None else []), *self._outputs.values()]
+
+    def so_far(self) -> list[LiveEvent]:
+        """The same as events, each draft in one piece: for whoever has seen nothing of it."""
+        events: list[LiveEvent] = []
+        if (draft := self._draft) is not None:
+            events.append(ModelStarted(turn=draft.turn, iteration=draft.iteration, model=draft.model))
+            if draft.reasoning:
+                events.append(ReasoningDelta(turn=draft.turn, text=draft.reasoning, attempt=draft.attempt))
+            if draft.text:
+                events.append(TextDelta(turn=draft.turn, text=draft.text, attempt=draft.attempt))
+        events += [ToolOutput(turn=each.turn, call=each.call, text=each.text) for each in self._outputs.values()]
+        return events
+
+    def live_after(self, seen: int) -> list[tuple[int, LiveEvent]]:
+        """The live events from a number on, each with the number after it. Pieces that follow each other are joined.
+
+        Most watchers are at the same place: what they are told is made once.
+        """
+        asked = (seen, self.next_live, len(self._ring))
+        if self._told_last[0] != asked:
+            self._told_last = (asked, self._live_after(seen))
+        return self._told_last[1]
+
+    def _live_after(self, seen: int) -> list[tuple[int, LiveEvent]]:
+        events: list[tuple[int, LiveEvent]] = []
+        for number, _, event in reversed(self._ring):
+            if number < seen:
+                break
+            joined = _joined(event, events[-1][1]) if events else None
+            if joined is not None:
+                events[-1] = (events[-1][0], joined)
+            else:
+                events.append((number + 1, event))
+        return events[::-1]
+
+    async def _listen(self) -> None:
+        with self.store.listen(self.session_id) as ear:
+            self._remind(self.session_id)
+            while True:
+                before = self.next_live
+                for heard in await ear.heard():
+                    self._hear(heard)
+                if self.next_live != before:
+                    self._tick()
+                    await asyncio.sleep(self.watchers * REST_S)
+
+    def _hear(self, heard: Heard) -> None:
+        if isinstance(heard, Missed):
+            self._miss()
+            return
+        try:
+            told = told_decoder.decode(heard)
+        except msgspec.MsgspecError:
+            return  # of another version
+        self._judge(told)
+
+    def _judge(self, told: Told) -> None:
+        match self._judged(told.event):
+            case "now":
+                self._take(told)
+            case "later":
+                self._later.append(told)
+                if len(self._later) > RING_EVENTS:
+                    self._later.clear()
+                    self._miss()
+            case "past":
+                pass
+
+    def _judged(self, event: LiveEvent | SoFar) -> _Judged:
+        """Whether an event is of what the journal is at, has settled, or has yet to come to."""
+        turn = self.conversation.turns.get(event.turn)
+        if turn is None:
+            return "later"
+        if turn.ended is not None:
+            return "past"
+        match event:
+            case ToolOutput(call=call):
+                calls = [each for each in turn.calls if each.call.id == call]
+                return "later" if not calls else "past" if all(each.done is not None for each in calls) else "now"
+            case ModelStarted(iteration=iteration):
+                return self._judged_asking(iteration)
+            case SoFar(iteration=iteration, outputs=outputs):
+                return "now" if outputs else self._judged_asking(iteration)
+            case _:
+                return "later" if self._later else "now"  # after what it follows
+
+    def _judged_asking(self, iteration: int) -> _Judged:
+        """The same for a call of the model. Summing up is no part of what is said."""
+        asked = (query.iteration for query in self.conversation.asked.values() if isinstance(query, LlmQuery))
+        if iteration and iteration in asked:
+            return "now"
+        return "later" if iteration > self._iteration else "past"
+
+    def _take(self, told: Told) -> None:
+        event = told.event
+        match event:
+            case SoFar():
+                self._take_so_far(told.call, event)
+            case ToolOutput(call=call, text=text):
+                before = self._outputs.get(call) or Draft(turn=event.turn, call=call)
+                self._outputs[call] = msgspec.structs.replace(before, text=(before.text + text)[-OUTPUT_CHARS:])
+                self._put(event, call)
+            case ModelStarted(turn=turn, iteration=iteration, model=model):
+                self._call, self._draft = told.call, Draft(turn=turn, iteration=iteration, model=model)
+                self._drop("")
+                self._put(event)
+            case PluginFailed() | SummingUp() | SummedUp():
+                self._put(event)
+            case _ if told.call == self._call and self._draft is not None:
+                self._take_piece(self._draft, event)
+            case _:
+                pass  # of another call of the model, or one whose beginning was not heard
+
+    def _take_piece(self, draft: Draft, event: LiveEvent) -> None:
+        match event:
+            case TextDelta(text=text, attempt=attempt):
+                self._draft = msgspec.structs.replace(draft, text=draft.text + text, attempt=attempt)
+            case ReasoningDelta(text=text, attempt=attempt):
+                self._draft = msgspec.structs.replace(draft, reasoning=draft.reasoning + text, attempt=attempt)
+            case Retracted() | Retrying():
+                self._draft = msgspec.structs.replace(draft, text="", reasoning="")
+            case _:
+                return
+        if len(draft.text) + len(draft.reasoning) > DRAFT_CHARS:
+            self._miss()
+        else:
+            self._put(event)
+
+    def _take_so_far(self, call: str, so_far: SoFar) -> None:
+        """All of it is told: for those who have not heard the beginning. Most of the time it is what is known."""
+        draft = self._draft
+        if self._judged_asking(so_far.iteration) == "now":
+            draft = Draft(
+                turn=so_far.turn,
+                text=so_far.text,
+                reasoning=so_far.reasoning,
+                iteration=so_far.iteration,
+                model=so_far.model,
+                attempt=so_far.attempt,
+            )
+        running = {call_id for call_id in so_far.outputs if self._judged(_output(so_far, call_id)) == "now"}
+        outputs = {
+            call_id: Draft(turn=so_far.turn, call=call_id, text=so_far.outputs[call_id])
+            for call_id in so_far.outputs
+            if call_id in running
+        }
+        outputs = {**self._outputs, **outputs}
+        if (draft, outputs) == (self._draft, self._outputs):
+            return
+        is_news = not self.drafts
+        self._call, self._draft, self._outputs = call if draft is not None else self._call, draft, outputs
+        if is_news:
+            for event in self.so_far():
+                self._put(event, event.call if isinstance(event, ToolOutput) else "")
+        else:
+            self._redraw()
+
+    def _put(self, event: LiveEvent, call: str = "") -> None:
+        self._ring.append((self.next_live, call, event))
+        self.next_live += 1
+        if len(self._ring) > RING_EVENTS:
+            self.lost_before = self._ring.popleft()[0] + 1
+
+    def _drop(self, call: str) -> None:
+        """What was said of something that is settled, or begins anew."""
+        self._ring = deque(each for each in self._ring if each[1] != call)
+
+    def _miss(self) -> None:
+        """Something was not heard, and nobody knows what: nothing is better than a text with a hole."""
+        self._call, had = "", self.drafts
+        self._draft, self._outputs = None, {}
+        self._later.clear()
+        if had:
+            self._redraw()
+        self._remind(self.session_id)
+
+    def _redraw(self) -> None:
+        """What watchers have seen of the drafts is wrong."""
+        self._ring.clear()
+        self.next_live += 1
+        self.lost_before = self.next_live
+
+    def _settle(self) -> None:
+        """The journal has gone on: what it has settled is no draft any more, and what waited for it may be."""
+        draft = self._draft
+        running = self.conversation.running
+        is_of_turn = draft is not None and running is not None and running.id == draft.turn
+        if draft is not None and not (is_of_turn and self._judged_asking(draft.iteration) == "now"):
+            self._call, self._draft = "", None
+            self._drop("")
+        for call, output in [*self._outputs.items()]:
+            if self._judged(ToolOutput(turn=output.turn, call=call, text="")) == "past":
+                del self._outputs[call]
+                self._drop(call)
+        if not self.drafts:
+            self.lost_before = 0
+        waiting, self._later = self._later, deque()
+        for told in waiting:
+            self._judge(told)
+
+
+def _output(so_far: SoFar, call: str) -> ToolOutput:
+    return ToolOutput(turn=so_far.turn, call=call, text=so_far.outputs[call])
+
+
+def _joined(first: LiveEvent, second: LiveEvent) -> LiveEvent | None:
+    """Two pieces of one text as one; None if they are not."""
+    match first, second:
+        case TextDelta(turn=turn, attempt=attempt, text=text), TextDelta() as more:
+            is_same = (more.turn, more.attempt) == (turn, attempt)
+        case ReasoningDelta(turn=turn, attempt=attempt, text=text), ReasoningDelta() as more:
+            is_same = (more.turn, more.attempt) == (turn, attempt)
+        case ToolOutput(turn=turn, call=call, text=text), ToolOutput() as more:
+            is_same = (more.turn, more.call) == (turn, call)
+        case _:
+            return None
+    return msgspec.structs.replace(first, text=text + more.text) if is_same else None

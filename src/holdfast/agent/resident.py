@@ -1,0 +1,365 @@
+"""A session as this process has it: the overlay of its context, the catalog of its tools, its plugins and its prompt.
+
+All of it can be lost, and is made again from the session's policy and from what the host gives. What is costly to make
+is kept for as long as nothing that it was made of has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
+from holdfast.agent.hooks import Hooks
+from holdfast.agent.plugin_registry import Wanted
+from holdfast.agent.plugins import Plugin, SessionInfo
+from holdfast.agent.prompts import PromptCache
+from holdfast.agent.results import result_of
+from holdfast.agent.tools.catalog import Catalog, Toolish
+from holdfast.agent.tools.catalog import Entry as CatalogEntry
+from holdfast.agent.tools.choosing import SessionCatalog, chosen
+from holdfast.agent.tools.results import full_result
+from holdfast.agent.tools.tool import Tool
+from holdfast.core.conversation import Conversation
+from holdfast.core.policy import Policy
+from holdfast.core.prompt import Contribution, PromptLayer, layer_of
+from holdfast.core.queries import InputQuery, Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
+from holdfast.core.replay import ENDS
+from holdfast.core.values import Json
+
+if TYPE_CHECKING:
+    from holdfast.agent.live import LiveEvent
+    from holdfast.agent.place import Place
+    from holdfast.agent.runtime import Runtime
+
+log = logging.getLogger("holdfast.plugins")
+
+KEPT_CATALOGS = 8
+"""Catalogs of a session that are kept: a plugin that switches between a few does not have them made each time."""
+
+RESIDENTS = 1_000
+"""Sessions that are kept so: as many as conversations are. Those with a context of their own are kept beyond that,
+because nobody could give it to them again."""
+
+
+class CatalogKey(msgspec.Struct, frozen=True):
+    """Everything that a catalog is made of, as numbers that change with it."""
+
+    include_base: bool
+    overlay: int
+    generation: int
+    plugins: tuple[object, ...]
+    """The revisions of the plugins, and the access rules of the session."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What plugins, tools and code of a session may use of the runtime. One object, so that it can be handed on."""
+
+    session_id: str
+    place: Place
+    tell: Callable[[LiveEvent], None]
+    """Tell whoever watches the session; it is not waited for."""
+
+    async def conversation(self) -> Conversation:
+        """What was said so far."""
+        return await self.place.conversations.get(self.session_id)
+
+    async def output(self, query: str) -> Json:
+        """All that a tool of this session said; None if the model was shown all of it, or there is no such call.
+
+        By the query that stands for the call in this session's journal, so that no other session's can be had.
+        """
+        conversation = await self.place.conversations.whole(self.session_id)
+        calls = (call for turn in conversation.turns.values() for call in turn.calls)
+        answered = next((call.position for call in calls if call.query == query and call.position), None)
+        if answered is None:
+            return None
+        (entry,) = await self.place.store.read(self.session_id, answered - 1, 1)
+        match entry.record:
+            case AnsweredRecord(answer=Value(value=value)):
+                return full_result(value)
+            case _:
+                return None
+
+
+class ExecRequest(msgspec.Struct, frozen=True):
+    """Code that a model wants run in its session."""
+
+    language: str
+    code: str
+    accept_finish: bool = False
+    """Whether the code may end the turn."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What runs on behalf of one turn needs to know, be it a tool or code: where it is, and what it may use."""
+
+    session_id: str
+    turn: str
+    mode: str
+    catalog: SessionCatalog
+    hooks: Hooks
+    services: Services
+
+    async def run_code(self, request: ExecRequest) -> Json:
+        """Run code of the model. Raises `CodeExecutionUnavailableError` in sessions whose mode has none."""
+        raise CodeExecutionUnavailableError(self.session_id, self.mode, request.language)
+
+
+class Resident:
+    """One session."""
+
+    def __init__(self, runtime: Runtime, place: Place, session_id: str, parent: str | None) -> None:
+        self.session_id = session_id
+        self.services = Services(session_id, place, self._tell)
+        self.prompts = PromptCache()
+        self.hooks = Hooks(session_id, [], self._tell)
+        self._runtime = runtime
+        self._parent = parent
+        self._methods: dict[str, Tool] = {}
+        """Tools that are methods of this session's plugins: the runtime has others of the same name."""
+        self._built: Wanted | None = None
+        """The plugins that were built."""
+        self._include_base = True
+        self._overlay = Catalog()
+        self._overlay_given: tuple[Toolish, ...] = ()
+        self._overlay_revision = 0
+        self._contributions: tuple[Contribution, ...] = ()
+        self._catalogs: OrderedDict[CatalogKey, SessionCatalog] = OrderedDict()
+        self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
+        self._taking_up = asyncio.Lock()
+        self.builds = 0
+        """How often a catalog was made."""
+
+    @property
+    def has_context(self) -> bool:
+        """Whether the host gave it something that nothing else knows of."""
+        return self._overlay_revision > 0
+
+    # --- context -----------------------------------------------------------------------------------
+
+    async def set_context(
+        self, tools: Sequence[Toolish] = (), prompt: Sequence[Contribution] = (), *, include_base: bool = True
+    ) -> None:
+        """Give the session tools and words of its own, on top of the runtime's or instead of them.
+
+        The same objects again are no change. If one of the tools cannot be had, everything stays as it was.
+        """
+        same = len(tools) == len(self._overlay_given) and all(
+            one is other for one, other in zip(tools, self._overlay_given, strict=True)
+        )
+        if same and include_base == self._include_base and tuple(prompt) == self._contributions:
+            return
+        overlay = self._overlay if same else await self._composed(tools, include_base=include_base)
+        self._overlay, self._overlay_given = overlay, tuple(tools)
+        self._include_base, self._contributions = include_base, tuple(prompt)
+        self._overlay_revision += 1
+        self._catalogs.clear()
+
+    async def refresh(self) -> None:
+        """Ask the providers of the overlay, and the runtime's, what they have now."""
+        await self._runtime.tools.refresh()
+        await self._overlay.refresh()
+        self._catalogs.clear()
+
+    def invalidate(self) -> None:
+        """Make catalogs and prompt anew when they are needed next."""
+        self._catalogs.clear()
+        self.prompts.clear()
+        self._prompt_layers = None
+
+    async def _composed(self, tools: Sequence[Toolish], *, include_base: bool) -> Catalog:
+        try:
+            overlay = Catalog()
+            overlay.add(*tools)
+            await overlay.refresh()
+            if include_base:
+                overlay.check_beside(self._runtime.tools)
+        except Exception as error:
+            raise PluginError("", "context", self.session_id, str(error)) from error
+        return overlay
+
+    # --- tools -------------------------------------------------------------------------------------
+
+    def tool(self, name: str) -> CatalogEntry | None:
+        """A tool by its name, the session's own first."""
+        own = self._overlay.get(name)
+        if own is not None or not self._include_base:
+            return own
+        return self._runtime.tools.get(name)
+
+    @property
+    def own_tools(self) -> Mapping[str, Tool]:
+        """Those of its plugins' tools, by name, that are not the same for all sessions."""
+        return self._methods
+
+    def catalog(self, policy: Policy) -> SessionCatalog:
+        """The tools that the model has. The same object until something about them changes."""
+        key = self._key(policy)
+        found = self._catalogs.get(key)
+        if found is None:
+            found = self._catalogs[key] = self._build(policy)
+            while len(self._catalogs) > KEPT_CATALOGS:
+                self._catalogs.popitem(last=False)
+        else:
+            self._catalogs.move_to_end(key)
+        return found
+
+    def _key(self, policy: Policy) -> CatalogKey:
+        access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny))
+        generation = self._runtime.tools.generation + self._overlay.generation
+        return CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
+
+    def _build(self, policy: Policy) -> SessionCatalog:
+        self.builds += 1
+        base = self._runtime.tools if self._include_base else Catalog()
+        entries = chosen(base, self._overlay, policy.tools, policy.deny)
+        made = SessionCatalog(entries)
+        return made.left_by(self.hooks.catalog(made.manifests))
+
+    # --- prompt ------------------------------------------------------------------------------------
+
+    def prompt(self, policy: Policy, turn: PromptLayer | None, tools: SessionCatalog) -> str:
+        """The system text: the runtime's and the session's layers, those of the plugins, and the turn's."""
+        key = (policy, self.hooks.revision, self._overlay_revision)
+        if self._prompt_layers is None or self._prompt_layers[0] != key:
+            own = layer_of(*self.hooks.prompt(), *self._contributions)
+            layers = (layer_of(policy.instructions), *policy.prompt, own)
+            self._prompt_layers = (key, tuple(layer for layer in layers if layer.slots or layer.template))
+        layers = self._prompt_layers[1]
+        return self.prompts.render(layers if turn is None else (*layers, turn), tools.names)
+
+    # --- plugins -----------------------------------------------------------------------------------
+
+    async def take_up(self, policy: Policy) -> None:
+        """Have the plugins that the session is recorded with, and those that every session has."""
+        wanted = self._runtime.plugins.wanted(self.session_id, self._parent, policy.plugins)
+        if wanted == self._built:
+            return
+        async with self._taking_up:  # calls of tools come at the same time
+            if wanted != self._built:
+                await self._build_plugins(wanted)
+
+    async def _build_plugins(self, wanted: Wanted) -> None:
+        await self.hooks.closed()
+        info = SessionInfo(session_id=self.session_id, parent=self._parent, services=self.services)
+        built: list[Plugin] = []
+        for plugin_id, (source, config) in wanted.items():
+            plugin = await self._runtime.plugins.built(plugin_id, source, info, config)
+            if plugin is not None:
+                built.append(plugin)
+        own = (self._runtime.plugins.own_tool(each) for plugin in built for each in plugin.tools())
+        self._methods = {tool.name: tool for tool in own if tool is not None}
+        self._built, self.hooks = wanted, Hooks(self.session_id, built, self._tell)
+        self.invalidate()  # plugins of the same revisions, but with other configurations, say something else
+        await self.hooks.opened()
+
+    def execution(self, turn: str, policy: Policy) -> Execution:
+        """What something that runs in a turn is given."""
+        return Execution(self.session_id, turn, policy.mode, self.catalog(policy), self.hooks, self.services)
+
+    async def close(self) -> None:
+        """Let go of the session, and of what its own providers of tools hold."""
+        await self.hooks.closed()
+        await self._overlay.aclose()
+
+    def _tell(self, event: Any) -> None:
+        self.services.place.tell_soon(self.session_id, event)
+
+
+class Residents:
+    """The sessions that this process has."""
+
+    def __init__(self, runtime: Runtime, place: Place) -> None:
+        self._runtime = runtime
+        self._place = place
+        self._known: OrderedDict[str, Resident] = OrderedDict()
+        self._telling: dict[str, asyncio.Task[None]] = {}
+        """By session: the plugins of these are told of the end of a turn."""
+
+    def peek(self, session_id: str) -> Resident | None:
+        """A session that is here already."""
+        return self._known.get(session_id)
+
+    async def get(self, session_id: str, policy: Policy, parent: str | None = None) -> Resident:
+        """A session with its plugins."""
+        resident = self._known.get(session_id)
+        if resident is None:
+            resident = self._known[session_id] = Resident(self._runtime, self._place, session_id, parent)
+            await self._make_room()
+        self._known.move_to_end(session_id)
+        await resident.take_up(policy)
+        return resident
+
+    async def _make_room(self) -> None:
+        if len(self._known) > RESIDENTS:
+            oldest = next((each for each in self._known.values() if not each.has_context), None)
+            if oldest is not None:
+                del self._known[oldest.session_id]
+                await oldest.close()
+
+    async def at_work(self, conversation: Conversation) -> Resident:
+        """A session whose turn is about to be worked on: its plugins know of it. Raises `AbortTurn`."""
+        resident = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
+        if conversation.running is not None:
+            await resident.hooks.turn_started(conversation.running)
+        return resident
+
+    def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Entries that have just become durable, by this process: plugins are told, also of the end of a turn."""
+        resident = self._known.get(session_id)
+        if resident is None:
+            return
+        resident.hooks.committed(entries)
+        if resident.hooks.has("turn_ended") and any(map(_ends_turn, entries)):
+            before = self._telling.get(session_id)
+            task = asyncio.get_running_loop().create_task(self._tell_ended(resident, entries, before))
+            self._telling[session_id] = task
+            task.add_done_callback(lambda done: self._told(session_id, done))
+
+    async def told(self, session_id: str) -> None:
+        """Wait until plugins know of the turns of a session that have ended here."""
+        if (telling := self._telling.get(session_id)) is not None:
+            await asyncio.shield(telling)
+
+    async def _tell_ended(
+        self, resident: Resident, entries: Sequence[Entry], before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        conversation = await self._place.conversations.get(resident.session_id)
+        ended = (turn for turn in reversed(conversation.turns.values()) if turn.ended is not None)
+        told = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
+        for turn in reversed([turn for turn in told if turn.ended_position <= entries[-1].position]):
+            await resident.hooks.turn_ended(result_of(conversation, turn, replayed=False))
+
+    def _told(self, session_id: str, done: asyncio.Task[None]) -> None:
+        if self._telling.get(session_id) is done:
+            del self._telling[session_id]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("session '%s': its plugins were not told of a turn's end", session_id, exc_info=error)
+
+    async def close(self) -> None:
+        """Let go of all."""
+        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+        known, self._known = list(self._known.values()), OrderedDict()
+        for resident in known:
+            await resident.close()
+
+
+def _ends_turn(entry: Entry) -> bool:
+    """Whether a turn may be over with an entry: the session waits for the next, or has ended."""
+    record = entry.record
+    if isinstance(record, PausedRecord):
+        return any(isinstance(query, InputQuery) for query in record.queries)
+    return isinstance(record, ENDS)

@@ -1,0 +1,118 @@
+"""Processes that tools start: each in a group of its own, its output told as it comes, and ended with its children.
+
+When whoever waits for one gives up, because the turn was stopped or its time is over, the group is asked to end
+(SIGTERM), and made to after `KILL_AFTER_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+KILL_AFTER_S = 2.0
+"""Seconds that a process has to clean up after it was asked to end."""
+
+OUTPUT_BYTES = 4 * 1024 * 1024
+"""Bytes of the output of one process that are read and told. The rest is read, so that it is not held up, and lost."""
+
+_PIECE_BYTES = 64 * 1024
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What came of a process."""
+
+    code: int
+    """Its exit code; the negative number of the signal that ended it."""
+    output: str
+    """All that it said, on both its channels, in the order in which it came; up to a limit."""
+    lost: int = 0
+    """Bytes past that limit."""
+
+    @property
+    def is_success(self) -> bool:
+        return self.code == 0
+
+
+async def run_process(
+    argv: Sequence[str],
+    tell: Callable[[str], None],
+    *,
+    stdin: str = "",
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Ended:
+    """Run a process to its end; `tell` is called with what it says."""
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+    )
+    try:
+        feeding = asyncio.create_task(_feed(process, stdin))
+        try:
+            output, lost = await _read(process, tell)
+            code = await process.wait()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        return Ended(code, output, lost)
+    finally:
+        await _end(process)
+
+
+async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(text.encode())
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+async def _read(process: asyncio.subprocess.Process, tell: Callable[[str], None]) -> tuple[str, int]:
+    assert process.stdout is not None
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    said: list[str] = []
+    room, lost = OUTPUT_BYTES, 0
+    while piece := await process.stdout.read(_PIECE_BYTES):
+        text = decoder.decode(piece[:room])
+        room, lost = max(0, room - len(piece)), lost + max(0, len(piece) - room)
+        said.append(text)
+        tell(text)
+    return "".join(said), lost
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a group, whatever is left of it. Whoever is interrupted here a second time does not wait."""
+    if not _signal(process.pid, signal.SIGTERM):
+        return
+    try:
+        async with asyncio.timeout(KILL_AFTER_S):
+            while _signal(process.pid, 0):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.02):
+                        await process.wait()
+                        await asyncio.sleep(0.01)  # its children may need a moment more
+    except TimeoutError:
+        pass
+    finally:
+        _signal(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a group; False if there is nobody in it any more."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,68 @@
+"""The transcript of a session as a watcher has it: what it has seen, put together, and where to go on."""
+
+from __future__ import annotations
+
+from holdfast.agent.live import ModelStarted, ReasoningDelta, Retracted, Retrying, TextDelta, ToolOutput
+from holdfast.agent.observed import (
+    CallSettledEvent,
+    Gap,
+    MessageEvent,
+    Observation,
+    Redraw,
+    Seen,
+    TurnBeganEvent,
+    TurnEndedEvent,
+)
+from holdfast.agent.results import ViewMessage
+
+
+class Transcript:
+    """Made from an observation, and kept up with `see`. However often its watcher goes and comes back, it is right."""
+
+    def __init__(self, observation: Observation) -> None:
+        self.messages: list[ViewMessage] = []
+        """What was said, and stays so."""
+        self.text = ""
+        """What the model is saying."""
+        self.reasoning = ""
+        self.outputs: dict[str, str] = {}
+        """What running tools say, by call."""
+        self.running: str | None = None
+        """The turn that is under way."""
+        self._draw(observation)
+
+    def see(self, seen: Seen) -> None:
+        """Take in one more event."""
+        self.cursor = seen.cursor
+        match seen.event:
+            case Redraw(observation=observation) | Gap(observation=observation):
+                self._draw(observation)
+            case TurnBeganEvent(turn=turn, begins_anew=begins_anew):
+                self.running = turn
+                self.messages = [] if begins_anew else self.messages
+            case MessageEvent(message=message):
+                self.messages.append(message)
+                if message.role == "assistant":
+                    self.text = self.reasoning = ""
+            case ModelStarted() | Retracted() | Retrying():
+                self.text = self.reasoning = ""
+            case TextDelta(text=text):
+                self.text += text
+            case ReasoningDelta(text=text):
+                self.reasoning += text
+            case ToolOutput(call=call, text=text):
+                self.outputs[call] = self.outputs.get(call, "") + text
+            case CallSettledEvent(call=call):
+                self.outputs.pop(call, None)
+            case TurnEndedEvent():
+                self.running, self.text, self.reasoning, self.outputs = None, "", "", {}
+            case _:
+                pass
+
+    def _draw(self, observation: Observation) -> None:
+        self.cursor = observation.cursor
+        self.messages = list(observation.view.messages)
+        self.running = observation.running
+        said = next((draft for draft in observation.drafts if not draft.call), None)
+        self.text, self.reasoning = (said.text, said.reasoning) if said is not None else ("", "")
+        self.outputs = {draft.call: draft.text for draft in observation.drafts if draft.call}

@@ -1,0 +1,199 @@
+"""The system text of an agent: slots, layers of contributions to them, and the template that puts them in order. Pure.
+
+Rules of this file
+------------------
+- A layer says two things of a slot: what it contributes, and whether what lower layers contributed is dropped. Layers
+  are laid one on the other, the runtime's first, then the session's, then the turn's.
+- What is rendered does not depend on who registered first: contributions of a slot are ordered by priority, title and
+  text, and what was contributed twice is said once.
+- Texts are taken as they are. There are no placeholders, so braces and percent signs mean nothing.
+- The sections that change least come first. A change in one leaves every byte before it as it was, and that is what a
+  provider that caches prompts by their beginning needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.values import preview
+
+Slot: TypeAlias = Literal["intro", "execution", "guidance", "project", "context", "environment"]
+"""Who the agent is; how it works; what it is to heed; what holds in this project; what is so now; where it runs."""
+
+SLOTS: tuple[Slot, ...] = get_args(Slot)
+
+
+def _check_slot(slot: str, what: str) -> None:
+    if slot not in SLOTS:
+        raise InvalidValueError(what, f"there is no slot {preview(slot)}; the slots are {_all_slots()}")
+
+
+def _check_line(text: str, what: str) -> None:
+    if text != text.strip() or len(text.splitlines()) > 1:
+        raise InvalidValueError(what, f"{preview(text)} is not one line without white space around it")
+
+
+def _all_slots() -> str:
+    return ", ".join(SLOTS)
+
+
+class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text for a slot. One that is blank says nothing, and is left out."""
+
+    slot: Slot
+    text: str
+    title: str = ""
+    priority: int = 0
+    """Lower ones come first in their slot."""
+    requires_tool: str | None = None
+    """The tool without which the text is left out."""
+
+    def __post_init__(self) -> None:
+        _check_slot(self.slot, "contribution")
+        _check_line(self.title, "title of a contribution")
+
+
+class SlotLayer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a layer says of one slot."""
+
+    reset: bool = False
+    """Whether what lower layers contribute is dropped."""
+    contributions: tuple[Contribution, ...] = ()
+
+
+class Section(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A slot's place in the text. Without any contribution there is no section, and no heading."""
+
+    slot: Slot
+    heading: str = ""
+
+    def __post_init__(self) -> None:
+        _check_slot(self.slot, "section")
+        _check_line(self.heading, f"heading of the section '{self.slot}'")
+
+
+class PromptTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The sections of the text, in order. Contributions to a slot that has no section are not told."""
+
+    sections: tuple[Section, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sections:
+            raise InvalidValueError("prompt template", f"it has no sections; name some of the slots {_all_slots()}")
+        seen: set[str] = set()
+        for section in self.sections:
+            if section.slot in seen:
+                raise InvalidValueError(
+                    "prompt template", f"the slot '{section.slot}' is there twice; keep one of them"
+                )
+            seen.add(section.slot)
+
+
+DEFAULT_TEMPLATE = PromptTemplate(
+    (
+        Section("intro"),
+        Section("execution"),
+        Section("guidance"),
+        Section("project", "Project"),
+        Section("context", "Context"),
+        Section("environment", "Environment"),
+    )
+)
+
+
+class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the runtime, the session or a turn says of the text. `layer_of` makes one."""
+
+    template: PromptTemplate | None = None
+    """Takes the place of the one of lower layers; None leaves it."""
+    slots: dict[Slot, SlotLayer] = {}
+
+    def __post_init__(self) -> None:
+        for slot, said in self.slots.items():
+            _check_slot(slot, "prompt layer")
+            for each in said.contributions:
+                if each.slot != slot:
+                    why = f"a contribution to '{each.slot}' is in the slot '{slot}'; put it where it belongs"
+                    raise InvalidValueError("prompt layer", why)
+
+
+def layer_of(
+    *contributions: Contribution | str, resets: Collection[Slot] = (), template: PromptTemplate | None = None
+) -> PromptLayer:
+    """A layer of contributions. A plain text is one to `guidance`: if it is all there is, it is rendered as it is."""
+    given = [Contribution("guidance", each) if isinstance(each, str) else each for each in contributions]
+    for slot in resets:
+        _check_slot(slot, "prompt layer")
+    slots = {
+        slot: SlotLayer(slot in resets, tuple(each for each in given if each.slot == slot))
+        for slot in SLOTS
+        if slot in resets or any(each.slot == slot for each in given)
+    }
+    return PromptLayer(template, slots)
+
+
+def merged(layers: Iterable[PromptLayer]) -> PromptLayer:
+    """One layer that says what these say together, from the lowest to the highest."""
+    template: PromptTemplate | None = None
+    slots: dict[Slot, SlotLayer] = {}
+    for layer in layers:
+        template = layer.template or template
+        for slot, said in layer.slots.items():
+            below = None if said.reset else slots.get(slot)
+            if below is None:
+                slots[slot] = said
+            else:
+                slots[slot] = SlotLayer(below.reset, below.contributions + said.contributions)
+    return PromptLayer(template, slots)
+
+
+def render(layers: Iterable[PromptLayer], tools: Collection[str] = ()) -> str:
+    """The text that layers come to, from the lowest to the highest, where there are tools of these names."""
+    whole = merged(layers)
+    told = [
+        (section, found)
+        for section in (whole.template or DEFAULT_TEMPLATE).sections
+        if section.slot in whole.slots and (found := _told(whole.slots[section.slot].contributions, tools))
+    ]
+    if len(told) == 1 and len(told[0][1]) == 1:
+        section, (only,) = told[0]
+        if not section.heading and not only.title:
+            return only.text  # with the white space around it: so instructions were told before there were layers
+    parts: list[str] = []
+    for section, found in told:
+        if section.heading:
+            parts.append(f"# {section.heading}")
+        for each in found:
+            if each.title:
+                parts.append(f"## {each.title}")
+            parts.append(each.text.strip())
+    return "\n\n".join(parts)
+
+
+def required_tools(layers: Iterable[PromptLayer]) -> frozenset[str]:
+    """The tools on which the text depends: whether there are others makes no difference to it."""
+    return frozenset(
+        each.requires_tool
+        for layer in layers
+        for said in layer.slots.values()
+        for each in said.contributions
+        if each.requires_tool is not None
+    )
+
+
+def _told(given: Iterable[Contribution], tools: Collection[str]) -> list[Contribution]:
+    """Those of a slot that say something, in order, each once."""
+    there = [each for each in given if each.text.strip() and _is_open(each, tools)]
+    there.sort(key=lambda each: (each.priority, each.title, each.text.strip(), each.text))
+    first: dict[tuple[str, str], Contribution] = {}
+    for each in there:
+        first.setdefault((each.title, each.text.strip()), each)
+    return list(first.values())
+
+
+def _is_open(contribution: Contribution, tools: Collection[str]) -> bool:
+    return contribution.requires_tool is None or contribution.requires_tool in tools

@@ -1,0 +1,114 @@
+"""Owners that die, or only seem to: how soon their sessions go on elsewhere. Leases are long here: time ends none."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast.core.records import AttemptedRecord
+from holdfast.testing.servers import fresh_database, postgres_server
+
+from .helpers import of_type, quiet, soon, sqlite, until
+from .process_child import called, helped
+from .processes import Process
+
+LONG_MS = 600_000
+"""Milliseconds that an effect takes which is not to end by itself, and that a lease lasts."""
+
+TRIES = 5
+EACH_S, MEDIAN_S = 5.0, 2.0
+"""Seconds that a takeover may take: a single one on a machine under load, and as a rule."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with postgres_server(tmp_path_factory.mktemp("server")) as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return sqlite(tmp_path)
+    return fresh_database(request.getfixturevalue("server"))
+
+
+def runs(ledger: Path) -> list[list[str]]:
+    """The effects that were begun so far, by whichever process: session, query, attempt, process."""
+    return [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
+
+
+async def has_run(ledger: Path, session: str, attempt: int, by: Process) -> bool:
+    return any((run[0], run[2], run[3]) == (session, str(attempt), str(by.pid)) for run in runs(ledger))
+
+
+async def test_the_sessions_of_a_killed_owner_go_on_elsewhere_within_two_seconds(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    took: list[float] = []
+    async with contextlib.AsyncExitStack() as processes:
+        starts = [processes.enter_async_context(Process.on(url, ledger, lease_ms=LONG_MS)) for _ in range(TRIES + 1)]
+        heir, *owners = await asyncio.gather(*starts)
+        for process in (heir, *owners):
+            await process.do("drive", what="work", recovery="safe", concurrency=TRIES)
+        for number, owner in enumerate(owners):
+            program = called.program.source
+            await owner.do("start", program=program, id=f"s-{number}", ctx={"ms": LONG_MS}, wait=0)
+            await until(lambda number=number, owner=owner: has_run(ledger, f"s-{number}", 1, owner))  # type: ignore[misc]
+        for number, owner in enumerate(owners):
+            others = [process for process in (heir, *owners) if process.is_alive and process is not owner]
+            await owner.kill()
+            died = time.monotonic()
+            while not any([await has_run(ledger, f"s-{number}", 2, each) for each in others]):
+                assert time.monotonic() - died < EACH_S, f"nobody has taken over s-{number}"
+                await asyncio.sleep(0.01)
+            took.append(time.monotonic() - died)
+            await heir.do("cancel", session=f"s-{number}", reason="seen")
+    print(f"{url.partition(':')[0]}: taken over after " + ", ".join(f"{each:.2f}" for each in took) + " s")
+    assert statistics.median(took) <= MEDIAN_S
+    assert {(run[0], run[2]) for run in runs(ledger)} >= {(f"s-{n}", "2") for n in range(TRIES)}
+
+
+async def test_an_owner_that_is_only_cut_off_for_a_moment_keeps_its_session(server: str, tmp_path: Path) -> None:
+    url, ledger = fresh_database(server), tmp_path / "ledger"
+    async with (
+        Process.on(url, ledger, lease_ms=LONG_MS) as owner,
+        Process.on(url, ledger, lease_ms=LONG_MS) as other,
+    ):
+        for process in (owner, other):
+            await process.do("drive", what="work", recovery="safe")
+        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 3_500}, wait=0)
+        await until(lambda: has_run(ledger, "s", 1, owner))
+        for _ in range(3):
+            connection = await asyncpg.connect(url)
+            await connection.execute(
+                "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            await connection.close()
+            await asyncio.sleep(0.7)
+        assert await owner.do("result", session="s", timeout=10) == f"done by {owner.pid}"
+    assert [run[2] for run in runs(ledger)] == ["1"]
+
+
+async def test_a_message_to_an_owner_that_has_died_is_taken_by_its_sender(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with quiet(url, lease_ms=LONG_MS) as hf:
+        async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
+            await owner.do("drive", what="work", recovery="never")
+            await owner.do("start", program=helped.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+            await until(lambda: has_run(ledger, "s", 1, owner))
+            owner.stop()
+            feeding = asyncio.create_task(hf.feed("s", {"q-0": "me"}))
+            await until(lambda: hf.store.mailbox("s"))
+        began = time.monotonic()
+        await soon(feeding)
+        assert time.monotonic() - began < EACH_S
+        assert await hf.store.mailbox("s") == []
+        assert len(await of_type(hf.store, "s", AttemptedRecord)) == 1

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import Figure, Plan, UnavailableError, agent, engine, journal, lua, mcp, observe, sandbox
+from bench import Figure, Plan, UnavailableError, agent, engine, inbox, journal, lua, mcp, observe, sandbox
 from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
 
 BENCHMARKS = (
@@ -28,6 +28,7 @@ BENCHMARKS = (
     | agent.BENCHMARKS
     | mcp.BENCHMARKS
     | observe.BENCHMARKS
+    | inbox.BENCHMARKS
 )
 
 RESULTS = Path(__file__).parent / "results"

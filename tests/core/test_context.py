@@ -34,10 +34,19 @@ from holdfast.core.messages import (
 )
 from holdfast.core.policy import Policy
 from holdfast.core.queries import Answer, Failure, HumanQuery, InputQuery, LlmQuery, ToolQuery, Usage, Value
-from holdfast.core.records import AnsweredRecord, Entry, FrameRecord, PausedRecord, Program, Record, StartedRecord
+from holdfast.core.records import (
+    AnsweredRecord,
+    Entry,
+    FrameRecord,
+    PausedRecord,
+    Program,
+    Record,
+    RefusedRecord,
+    StartedRecord,
+)
 from holdfast.core.state import Session
 from holdfast.core.tree import FrameOpen
-from holdfast.core.turn import Replied
+from holdfast.core.turn import Replied, Stopped
 from holdfast.programs.agent import AgentInstance
 from holdfast.programs.contract import Asked, Step
 
@@ -399,6 +408,29 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
         elif isinstance(entry.record, AnsweredRecord):
             answers.append((entry.record.query_id, entry.record.answer))
         replayed.session.apply(entry)
+
+
+class Poor(Agent):
+    """One whose budget does not allow a summary."""
+
+    def _take(self, step: Step) -> None:
+        assert isinstance(step, Asked)
+        if any(isinstance(query, LlmQuery) and query.sums_up is not None for query in step.queries):
+            spent = Failure("the budget is spent", "budget")
+            self._write(*step.notes, RefusedRecord(queries=1, failure=spent))
+            step = self.instance.refuse(len(self.entries), spent)
+        super()._take(step)
+
+
+def test_a_summary_that_the_budget_does_not_allow_stops_the_turn_and_the_session_goes_on() -> None:
+    agent = Poor(window=300)
+    agent.say(TextBlock("word " * 100))
+    agent.reply(TextBlock("word " * 100))
+    agent.say(TextBlock("More"))
+    assert agent.whole.turns["t-2"].ended == Stopped("provider_error", "the budget is spent", limit="budget")
+    agent.say(command=Command("compact", {}))
+    assert agent.whole.turns["t-3"].ended == Stopped("provider_error", "the budget is spent", limit="budget")
+    assert agent.asked(InputQuery)
 
 
 def test_the_search_for_windows_does_find_summaries_in_the_middle_of_turns() -> None:

@@ -21,3 +21,12 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("HOLDFAST_SNAPSHOT_KEY", "HOLDFAST_STRATEGIES_PATH"):
             patch.delenv(name, raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server, one for each process that runs tests; `fresh_database` makes each test a database on it."""
+    from holdfast.testing.servers import postgres_server
+
+    with postgres_server(tmp_path_factory.mktemp("server")) as url:
+        yield url

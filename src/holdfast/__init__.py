@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agent.approving import Approve as Approve
+    from holdfast.agent.mcp.server import McpServer as McpServer
+    from holdfast.agent.output_budget import OutputBudget as OutputBudget
+    from holdfast.agent.plugins import AbortTurn as AbortTurn
+    from holdfast.agent.plugins import Deny as Deny
+    from holdfast.agent.plugins import Instead as Instead
+    from holdfast.agent.plugins import Plugin as Plugin
+    from holdfast.agent.plugins import PluginCall as PluginCall
+    from holdfast.agent.plugins import Replace as Replace
     from holdfast.agent.runtime import Runtime as Runtime
     from holdfast.agent.session import AgentSession as AgentSession
     from holdfast.agent.sync import SyncRuntime as SyncRuntime
     from holdfast.agent.tools.context import ToolContext as ToolContext
     from holdfast.agent.tools.function import tool as tool
+    from holdfast.core.approval import Approval as Approval
+    from holdfast.core.approval import Rule as Rule
     from holdfast.core.budget import Budget as Budget
     from holdfast.core.budget import Price as Price
     from holdfast.core.decide import Given as Given
@@ -42,21 +53,32 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AbortTurn": "holdfast.agent.plugins",
     "AgentSession": "holdfast.agent.session",
+    "Approval": "holdfast.core.approval",
+    "Approve": "holdfast.agent.approving",
     "Attempt": "holdfast.engine.drivers",
     "Budget": "holdfast.core.budget",
     "Context": "holdfast.programs.context",
+    "Deny": "holdfast.agent.plugins",
     "Failure": "holdfast.core.queries",
     "Given": "holdfast.core.decide",
     "Holdfast": "holdfast.engine.runtime",
     "HoldfastError": "holdfast.core.errors",
+    "Instead": "holdfast.agent.plugins",
     "Limits": "holdfast.core.turn",
     "LuaKind": "holdfast.programs.lua.kind",
+    "McpServer": "holdfast.agent.mcp.server",
     "Minder": "holdfast.engine.minder",
     "NotDone": "holdfast.engine.drivers",
+    "OutputBudget": "holdfast.agent.output_budget",
+    "Plugin": "holdfast.agent.plugins",
+    "PluginCall": "holdfast.agent.plugins",
     "Price": "holdfast.core.budget",
     "QueryFailedError": "holdfast.programs.errors",
+    "Replace": "holdfast.agent.plugins",
     "Reply": "holdfast.engine.drivers",
+    "Rule": "holdfast.core.approval",
     "Runtime": "holdfast.agent.runtime",
     "SessionFilter": "holdfast.store.contract",
     "Spec": "holdfast.core.policy",

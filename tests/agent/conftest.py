@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 from .helpers import Home
-
-
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -26,6 +19,16 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shared_home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     """One that other processes can reach."""
+    if request.param == "sqlite":
+        return Home(f"sqlite:///{tmp_path}/chat.db")
+    return Home(fresh_database(request.getfixturevalue("server")))
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def any_home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    """One of each kind of store."""
+    if request.param == "memory":
+        return Home("memory:")
     if request.param == "sqlite":
         return Home(f"sqlite:///{tmp_path}/chat.db")
     return Home(fresh_database(request.getfixturevalue("server")))

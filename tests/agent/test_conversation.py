@@ -16,7 +16,6 @@ from holdfast.agent.tools import SwitchFrame
 from holdfast.core.conversation import (
     Begin,
     Conversation,
-    FrameOpen,
     TurnInput,
     input_of,
     tool_answer,
@@ -37,6 +36,7 @@ from holdfast.core.records import (
     StartedRecord,
     TurnRecord,
 )
+from holdfast.core.tree import FrameOpen
 from holdfast.core.turn import FinishedMessage, FrameSwitch, Replied, Stopped, ToolDone
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.memory import MemoryStore

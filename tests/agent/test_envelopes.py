@@ -331,7 +331,7 @@ async def test_remarks_of_the_runtime_go_along() -> None:
         assert "stopped" in messages[-1].text
         again = await import_envelope(runtime, "b", an_envelope(*messages))
         await again.turn("Go on").run()
-        assert provider.requests[-1].messages[-2].text == messages[-1].text
+        assert provider.requests[-1].messages[-2].text == f"<runtime>\n{messages[-1].text}\n</runtime>"
 
 
 async def test_the_task_of_a_frame_is_a_message() -> None:

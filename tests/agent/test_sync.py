@@ -21,12 +21,20 @@ from holdfast.agent.errors import (
     ProviderUnconfiguredError,
     TurnConflictError,
 )
+from holdfast.agent.inbox import EnqueueBuilder, QueuedTurns
 from holdfast.agent.live import LiveEvent, TextDelta, TurnFinished
 from holdfast.agent.plugins import Plugin
 from holdfast.agent.providers import protocol
 from holdfast.agent.session import AgentSession
 from holdfast.agent.streaming import STREAM_EVENTS
-from holdfast.agent.sync import SyncAgentSession, SyncRuntime, SyncSessionBuilder, SyncTurnBuilder
+from holdfast.agent.sync import (
+    SyncAgentSession,
+    SyncEnqueueBuilder,
+    SyncQueuedTurns,
+    SyncRuntime,
+    SyncSessionBuilder,
+    SyncTurnBuilder,
+)
 from holdfast.agent.turns import TurnBuilder
 from holdfast.core.messages import AgentMessage, TextBlock
 from holdfast.engine.errors import RuntimeClosedError
@@ -59,7 +67,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, outcome
 
 
-FOR_TURNS = {"changed_policy", "begin_in", "begin_with", "has_begun_with"}
+FOR_TURNS = {"draining", "changed_policy", "begin_in", "begin_with", "has_begun_with"}
 """What a session has for its turns, and for nobody else."""
 
 
@@ -168,9 +176,11 @@ def test_errors_are_the_same() -> None:
     [
         (SessionBuilder, SyncSessionBuilder, set()),
         (TurnBuilder, SyncTurnBuilder, set()),
-        (AgentSession, SyncAgentSession, {"conversation", *FOR_TURNS}),
+        (EnqueueBuilder, SyncEnqueueBuilder, set()),
+        (QueuedTurns, SyncQueuedTurns, set()),
+        (AgentSession, SyncAgentSession, {"conversation", "resident", *FOR_TURNS}),
     ],
-    ids=["builder", "turn", "session"],
+    ids=["builder", "turn", "enqueue", "queued", "session"],
 )
 def test_every_method_is_there_with_the_same_parameters(theirs: type, ours: type, left_out: set[str]) -> None:
     names = {name for name in vars(theirs) if not name.startswith("_")} - left_out
@@ -348,3 +358,19 @@ def test_a_store_that_cannot_be_opened_says_so_and_leaves_no_thread(tmp_path: Pa
     with pytest.raises(Exception, match="cannot be used"), SyncRuntime(f"sqlite:///{tmp_path}"):
         pass
     assert threading.active_count() == before
+
+
+def test_items_are_sent_worked_and_cancelled_without_asyncio(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chat.db"
+    with SyncRuntime(url, provider=ScriptedProvider(["One.", "Two."]), model="m-1") as runtime:
+        session = runtime.session("s").open()
+        assert session.enqueue("a").id("a").slot("join").by("ann").send().item_id == "a"
+        assert session.enqueue("a").id("a").slot("join").send().replayed
+        session.enqueue_command("compact").id("c").send()
+        session.enqueue("b").id("b").delivery("boundary").after(60).send()
+        assert [item.id for item in session.queued_work()] == ["a", "c", "b"]
+        assert session.cancel_queued_work("c", "no need").status == "cancelled"
+        assert [result.text for result in session.queued_turn().run()] == ["One."]
+        assert session.wait_for("a", timeout=1) == session.outcome("a")
+        assert (session.cancel(item="b").state, session.cancel().state) == ("withdrawn", "idle")
+        assert session.cancel_running_turns() == 0

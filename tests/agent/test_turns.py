@@ -234,7 +234,7 @@ async def test_max_turns_ends_the_turn_with_a_note_right_after_the_results(home:
         await soon(session.turn("And?").run())
         shown = runtime.providers["scripted"].requests[-1].messages  # type: ignore[attr-defined]
         assert [message.role for message in shown[-2:]] == ["user", "user"]
-        assert shown[-2].text == result.messages[-1].text
+        assert shown[-2].text == f"<runtime>\n{result.messages[-1].text}\n</runtime>"
 
 
 async def test_a_model_that_makes_no_progress_is_stopped(home: Home) -> None:

@@ -10,6 +10,7 @@ import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -129,9 +130,9 @@ class Home:
         )
 
     @contextmanager
-    def terminal(self, *args: str, env: dict[str, str] | None = None) -> Iterator[Terminal]:
+    def terminal(self, *args: str, env: dict[str, str] | None = None, columns: int = 120) -> Iterator[Terminal]:
         """Run the command on a terminal of its own."""
-        terminal = Terminal(_command(args), {**self._env(env), "TERM": "xterm"}, self.folder)
+        terminal = Terminal(_command(args), {**self._env(env), "TERM": "xterm"}, self.folder, columns)
         try:
             yield terminal
         finally:
@@ -153,9 +154,9 @@ def _command(args: tuple[str, ...]) -> list[str]:
 class Terminal:
     """A process on a real pseudo-terminal."""
 
-    def __init__(self, command: list[str], env: dict[str, str], cwd: Path) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], cwd: Path, columns: int = 120) -> None:
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x28\x00\x78\x00\x00\x00\x00\x00")  # 40 rows, 120 columns
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("=HHHH", 40, columns, 0, 0))  # 40 rows
 
         def take_terminal() -> None:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C becomes a signal

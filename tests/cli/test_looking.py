@@ -119,7 +119,7 @@ def test_watch_prints_a_line_of_json_for_each_entry(home: Home) -> None:
     home.ok("answer", sid, "Ada")
     lines = [json.loads(line) for line in home.ok("watch", sid, "--json").splitlines()]
     assert [line["position"] for line in lines] == [1, 2, 3, 4]
-    assert set(lines[0]) == {"position", "at", "record"}
+    assert set(lines[0]) == {"position", "at", "record", "cursor"}
     assert [line["record"]["type"] for line in lines] == ["started", "paused", "answered", "completed"]
     later = [json.loads(line)["position"] for line in home.ok("watch", sid, "--json", "--from", "3").splitlines()]
     assert later == [4]

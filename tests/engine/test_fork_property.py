@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.core.records import Program, Record, StartedRecord
 from holdfast.core.turn import Limits, Replied
 from holdfast.engine.runtime import Holdfast
 from holdfast.programs.context import Context
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 from .helpers import quiet
 
@@ -41,12 +41,6 @@ async def opened(url: str) -> AsyncIterator[Holdfast]:
     with tempfile.TemporaryDirectory() as folder:
         async with quiet(f"sqlite:///{folder}/s.db") as hf:
             yield hf
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
 
 
 async def trace(hf: Holdfast, session_id: str) -> list[Record]:

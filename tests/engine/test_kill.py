@@ -41,7 +41,7 @@ from holdfast.engine.runtime import open_holdfast
 from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
 from holdfast.testing.seams import Seam, read_trace
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 from . import kill_child
 from .kill_child import LEASE_MS, PATIENCE, STEPS, Host, Ledger, World, did, read_ledger, until
@@ -102,12 +102,6 @@ class Place:
 
 
 MakePlace = Callable[[str], Place]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 def sqlite_places(folder: Path) -> MakePlace:

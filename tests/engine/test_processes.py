@@ -7,7 +7,7 @@ import contextlib
 import json
 import random
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from holdfast.core.summary import summarize
 from holdfast.engine.runtime import Holdfast
 from holdfast.programs.context import Context
 from holdfast.store import Store
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 from .helpers import of_type, ponder, quiet, records, soon, sqlite, until
 from .process_child import called, helped, questions, sleeper, thinker
@@ -40,12 +40,6 @@ LEASE_MS = 500
 """Milliseconds after which a silent owner has lost its session: long enough for a machine under load."""
 LONG_MS = 60_000
 """Milliseconds that an effect takes which is not to end by itself."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from holdfast.core.records import AttemptedRecord
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 from .helpers import of_type, quiet, soon, sqlite, until
 from .process_child import called, helped
@@ -25,12 +24,6 @@ LONG_MS = 600_000
 TRIES = 5
 EACH_S, MEDIAN_S = 5.0, 2.0
 """Seconds that a takeover may take: a single one on a machine under load, and as a rule."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
@@ -13,15 +13,14 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_schema import MIGRATIONS, migrate
 from holdfast.testing.scenarios import Scenario, begin
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 __all__ = ["database", "old_session", "postgres_url", "store"]
 
 
-@pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
+@pytest.fixture
+def postgres_url(server: str) -> str:
+    return server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import asyncpg
 import pytest
 
 from holdfast.testing import StoreContract
-from holdfast.testing.servers import postgres_server
 
 CHANGE = """update {journal} set body = '{{"type": "logged", "message": "forged"}}' """
 REMOVE = "delete from {journal} "
@@ -46,10 +44,9 @@ class TestSqliteStore(StoreContract):
             assert database.execute(statement).rowcount == 1
 
 
-@pytest.fixture(scope="module")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
-        yield url
+@pytest.fixture
+def server_url(server: str) -> str:
+    return server
 
 
 class TestPostgresStore(StoreContract):

@@ -30,7 +30,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.scenarios import Scenario, begin, entries_of, feed, picture
-from holdfast.testing.servers import fresh_database, postgres_server
+from holdfast.testing.servers import fresh_database
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LARGE = [f"line {number} of a value too large for its record" for number in range(400)]
@@ -46,12 +46,6 @@ def store() -> MemoryStore:
 async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with SqliteStore(str(tmp_path / "store.db")) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgres_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
 
 
 async def rich(store: Store, session_id: str = "s-1") -> Scenario:

@@ -60,7 +60,7 @@ _Judged: TypeAlias = Literal["past", "now", "later"]
 class Channel:
     """A session, and those who watch it."""
 
-    def __init__(self, store: Store, session_id: str, remind: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, session_id: str, remind: Callable[[str], bool]) -> None:
         self.store = store
         self.session_id = session_id
         self.conversation = Conversation(session_id)
@@ -93,6 +93,8 @@ class Channel:
         self._draft: Draft | None = None
         self._outputs: dict[str, Draft] = {}
         self._later: deque[Told] = deque()
+        self._is_waiting = False
+        """Whether something was missed, and all that was said is about to be told again: what comes before is in it."""
         self._told_last: tuple[tuple[int, int, int], list[tuple[int, LiveEvent]]] = ((0, 0, 0), [])
 
     # --- watchers ----------------------------------------------------------------------------------
@@ -262,7 +264,10 @@ class Channel:
             told = told_decoder.decode(heard)
         except msgspec.MsgspecError:
             return  # of another version
-        self._judge(told)
+        if isinstance(told.event, SoFar):
+            self._is_waiting = False
+        if not self._is_waiting:
+            self._judge(told)
 
     def _judge(self, told: Told) -> None:
         match self._judged(told.event):
@@ -376,13 +381,17 @@ class Channel:
         self._ring = deque(each for each in self._ring if each[1] != call)
 
     def _miss(self) -> None:
-        """Something was not heard, and nobody knows what: nothing is better than a text with a hole."""
-        self._call, had = "", self.drafts
-        self._draft, self._outputs = None, {}
+        """Something was not heard. Whoever is at work here can tell all of it again; else nothing is shown any more.
+
+        A text with a hole is worse than none.
+        """
         self._later.clear()
-        if had:
-            self._redraw()
-        self._remind(self.session_id)
+        self._is_waiting = self._remind(self.session_id)
+        if not self._is_waiting:
+            self._call, had = "", self.drafts
+            self._draft, self._outputs = None, {}
+            if had:
+                self._redraw()
 
     def _redraw(self) -> None:
         """What watchers have seen of the drafts is wrong."""

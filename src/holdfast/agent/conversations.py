@@ -55,6 +55,11 @@ class Conversations:
         kept.written = entries[-1].position
         self._apply(kept, entries)
 
+    def is_by_others(self, session_id: str) -> bool:
+        """Whether what is known last of a session was written by another process."""
+        kept = self._known.get(session_id)
+        return kept is not None and kept.conversation.position > kept.written
+
     def probe(self, session_id: str, probe: PhaseProbe | None) -> None:
         """Tell a probe of the phases of a session's turns when they become known here; None ends that."""
         self._probes.pop(session_id, None)

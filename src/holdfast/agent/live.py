@@ -279,14 +279,17 @@ class Hub:
             if saying.chars + sum(map(len, saying.outputs.values())) <= REMIND_CHARS:
                 self.remind(session_id)
 
-    def remind(self, session_id: str) -> None:
-        """Tell watchers all that is said at the moment, if it is not too much for one message."""
+    def remind(self, session_id: str) -> bool:
+        """Tell watchers all that is said at the moment. False if it is nothing, or too much for one message."""
         saying = self._saying.get(session_id)
         so_far = saying.so_far if saying is not None else None
-        if saying is not None and so_far is not None:
-            payload = msgspec.msgpack.encode(Told(saying.call, so_far))
-            if len(payload) <= LIVE_BYTES:
-                self._publish(session_id, payload)
+        if saying is None or so_far is None:
+            return False
+        payload = msgspec.msgpack.encode(Told(saying.call, so_far))
+        if len(payload) > LIVE_BYTES:
+            return False
+        self._publish(session_id, payload)
+        return True
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Entries that have just become durable, by this process: a turn that is over says nothing more."""

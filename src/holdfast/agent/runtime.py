@@ -29,6 +29,7 @@ from holdfast.core.policy import Policy, compaction_from, limits_from
 from holdfast.core.prompt import PromptLayer
 from holdfast.core.turn import Limits
 from holdfast.core.values import Json
+from holdfast.engine.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 
@@ -138,6 +139,13 @@ class Runtime:
     def describe(self) -> Description:
         """Every default in force, and where it comes from. Prints as a table."""
         return described(self, self._given)
+
+    def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
+        """A worker on the runtime's own store: it begins turns with what waits in the inboxes of all its sessions.
+
+        `async with runtime.work(): …`, or `await runtime.work().run()` until its `stop` is called.
+        """
+        return self.place.holdfast.work(turns, drain_s=drain_s)
 
     # --- providers ---------------------------------------------------------------------------------
 

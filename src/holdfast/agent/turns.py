@@ -236,6 +236,9 @@ class TurnBuilder:
                 if turn.ended is None:
                     conversation = await session.conversation(fresh=True)
                     turn = conversation.turns[turn.id]
+                if turn.ended is None and session.place.conversations.is_by_others(session.session_id):
+                    # It may have answered what we waited for, and not be able to do what comes next.
+                    await session.place.holdfast.resume(session.session_id, wait=0)
         session.place.result_types.pop((session.session_id, turn.id), None)
         result = result_of(conversation, turn, replayed=begun.replayed, wanted=self._type)
         await session.place.residents.told(session.session_id)

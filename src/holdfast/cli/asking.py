@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.approving import approved_call, ask, attention
 from holdfast.cli.errors import INTERRUPTED, OK
 from holdfast.cli.finding import check_runs_here, opened
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
 from holdfast.cli.telling import is_of_chat, show_query, tell
-from holdfast.core.errors import AnswerConflictError, StaleQueryError
+from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
 from holdfast.engine.minder import Minder
@@ -116,14 +117,17 @@ def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:
     value = _read(query)
     try:
         hf.feed(session_id, Given(Value(value=value), query.id), by="person", wait=0)
-    except (AnswerConflictError, StaleQueryError) as error:
-        click.echo(f"{plain(str(error))}\n", err=True)
+    except (AnswerConflictError, InvalidDecisionError, StaleQueryError) as error:
+        click.echo(f"{plain(str(error))}\n", err=True)  # if it still waits, it is asked again
     else:
         click.echo()
 
 
 def _read(query: Query) -> Any:
     """An answer that fits the query."""
+    if (call := approved_call(query)) is not None:
+        with attention():
+            return ask(call, input)
     while True:
         text = _read_text()
         if not text.strip():

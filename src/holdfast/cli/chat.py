@@ -10,21 +10,25 @@ import shlex
 import sys
 from collections.abc import Coroutine, Iterable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.approving import ask, attention, call_lines, rules_of
 from holdfast.cli.errors import ENDED_BADLY, INTERRUPTED, OK, InputError
 from holdfast.cli.finding import SessionType
 from holdfast.cli.models import MODEL_VARIABLE, find_tools, model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import dim, plain
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidDecisionError
 
 if TYPE_CHECKING:
     from holdfast.agent.results import TurnResult
+    from holdfast.agent.runtime import Runtime
     from holdfast.cli.chat_opening import Asked
     from holdfast.cli.chatting import Chat
+    from holdfast.core.queries import HumanQuery
     from holdfast.engine.loop_thread import LoopThread
 
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
@@ -45,6 +49,16 @@ _BLOCK = '"""'
     metavar="MODULE:NAME",
     help="A function that the model can call; FILE.py:NAME, too. Repeatable.",
 )
+@click.option(
+    "--mcp",
+    "servers",
+    multiple=True,
+    metavar="NAME=COMMAND|URL",
+    help="An MCP server whose tools the model can call, as 'files=mcp-files .' or 'wiki=https://…'. Repeatable.",
+)
+@click.option("--allow", multiple=True, metavar="PATTERN", help="Tools that the model may call. Repeatable.")
+@click.option("--confirm", multiple=True, metavar="PATTERN", help="Tools whose calls you are asked about. Repeatable.")
+@click.option("--deny", multiple=True, metavar="PATTERN", help="Tools that are not run. Repeatable.")
 @click.option("-m", "--message", metavar="TEXT", help="Take one turn and leave; - reads the text from standard input.")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
 @common()
@@ -55,6 +69,10 @@ def chat_command(
     base_url: str | None,
     system: str | None,
     tools: tuple[str, ...],
+    servers: tuple[str, ...],
+    allow: tuple[str, ...],
+    confirm: tuple[str, ...],
+    deny: tuple[str, ...],
     message: str | None,
     session_id: str | None,
 ) -> int:
@@ -63,6 +81,9 @@ def chat_command(
     Ctrl-C stops a turn and keeps the session; Ctrl-D leaves. A line that ends with \\ goes on in the next one, and
     \"\"\" begins and ends a text of several lines. /help lists the commands.
 
+    PATTERN is a name of a tool, in which * is any text. --deny beats the others; of those, the pattern that says most
+    counts, and what none speaks of is run. The rules are kept with the session until you give others.
+
     Where standard input is no terminal, every line of it is a turn. Where standard output is none, what the model says
     goes there, and everything else to standard error. With --json, one event a line goes to standard output.
     """
@@ -70,19 +91,21 @@ def chat_command(
         raise click.UsageError("--id names a new session; leave it out, or SESSION", click.get_current_context())
     if message is not None and not message.strip():
         raise InputError("--message is empty; say something")
-    from holdfast.cli.chat_opening import Asked, find_chat
+    from holdfast.cli.chat_opening import Asked, find_chat, find_servers, runtime_for
     from holdfast.core.ids import new_session_id
 
     found = asyncio.run(find_chat(session)) if session is not None else None
     asked = Asked(
         session_id=found.session_id if found is not None else session_id or new_session_id(),
         found=found,
-        tools=find_tools(tools),
+        tools=[*find_tools(tools), *find_servers(servers)],
         instructions=_text(system) if system is not None else None,
         model=model,
         base_url=base_url,
+        rules=rules_of(allow, confirm, deny),
     )
-    return _talk(asked, read_stdin("the message") if message == "-" else message, _command_to_go_on(asked, tools))
+    again = _command_to_go_on(asked, tools, servers)
+    return talk(runtime_for(asked), asked, read_stdin("the message") if message == "-" else message, again)
 
 
 def _text(given: str) -> str:
@@ -97,7 +120,7 @@ def _text(given: str) -> str:
         raise InputError(f"--system {given}: not a text file in UTF-8") from None
 
 
-def _command_to_go_on(asked: Asked, tools: Iterable[str]) -> str:
+def _command_to_go_on(asked: Asked, tools: Iterable[str], servers: Iterable[str]) -> str:
     """What to type to go on with the session: its id, and what is not recorded with it."""
     words = ["holdfast", "chat", asked.session_id]
     if asked.base_url is not None:
@@ -106,25 +129,27 @@ def _command_to_go_on(asked: Asked, tools: Iterable[str]) -> str:
         words += ["--model", asked.model]
     for tool in tools:
         words += ["--tool", tool]
+    for server in servers:
+        words += ["--mcp", server]
     if (store := settings().store) is not None and store != os.environ.get("HOLDFAST_STORE"):
         words += ["--store", store]
     return shlex.join(words)
 
 
-def _talk(asked: Asked, message: str | None, again: str) -> int:
-    from holdfast.cli.chat_opening import close_chat, open_chat, runtime_for
+def talk(runtime: Runtime, asked: Asked, message: str | None, again: str) -> int:
+    """Open the session, and talk: a message and no more, or what is typed or piped in."""
+    from holdfast.cli.chat_opening import close_chat, open_chat, start
     from holdfast.cli.chat_screen import screen_for
     from holdfast.engine.loop_thread import LoopThread
 
     as_json = settings().json
     is_person = message is None and sys.stdin.isatty() and not as_json
-    runtime = runtime_for(asked)
     screen = screen_for(as_json=as_json, echoes=not is_person)
     loop = LoopThread()
     loop.start()
     try:
-        loop.wait(runtime.__aenter__())
-        chat = loop.wait(open_chat(runtime, asked, screen))
+        loop.wait(start(runtime, asked))
+        chat = loop.wait(open_chat(runtime, asked, screen, asks=is_person))
         if is_person:
             return _converse(chat, loop, again, is_new=asked.found is None)
         return _feed(chat, loop, _lines() if message is None else [message])
@@ -195,6 +220,9 @@ def _once(chat: Chat, loop: LoopThread) -> bool:
         return True
     if command[1] == "/quit":
         return False
+    if command[1] == "/compact":
+        _take(chat, loop, chat.compact((command[2] or "").strip()))
+        return True
     for line in loop.wait(chat.command(command[1], (command[2] or "").strip())):
         _echo(line)
     return True
@@ -208,21 +236,56 @@ def _take(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | N
 
 
 def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> TurnResult | None:
-    """Wait for a turn. Ctrl-C stops it; once more leaves it as it is."""
+    """Wait for a turn, and ask what has to be approved meanwhile. Ctrl-C stops it; once more leaves it as it is."""
     from holdfast.cli.tail import unechoed
 
+    chat.asked = SimpleQueue()
     working = loop.begin(turn)
     assert working is not None
+    working.add_done_callback(lambda _: chat.asked.put(None))
+    try:
+        while (query := _next_asked(chat)) is not None:
+            _approve(chat, loop, query)
+        return working.result()
+    except KeyboardInterrupt:
+        loop.begin(chat.stop(working))
+    except EOFError:
+        working.cancel()  # it is not to be shown any more
+        raise
     with unechoed():
         try:
             return working.result()
         except KeyboardInterrupt:
-            loop.begin(chat.stop(working))
-        try:
-            return working.result()
-        except KeyboardInterrupt:
-            working.cancel()  # it is not to be shown any more
+            working.cancel()
             raise
+
+
+def _next_asked(chat: Chat) -> HumanQuery | None:
+    from holdfast.cli.tail import unechoed
+
+    with unechoed():
+        return chat.asked.get()
+
+
+def _approve(chat: Chat, loop: LoopThread, query: HumanQuery) -> None:
+    """Ask the person about a call, unless that is settled already."""
+    call = query.approves
+    if call is not None and loop.wait(chat.still_asks(query)):
+        for line in call_lines(call):
+            _echo(line)
+        is_first = False
+        while True:
+            try:
+                with attention():
+                    decision = ask(call, _ask)
+                is_first = loop.wait(chat.decide(query, decision))
+                break
+            except InvalidDecisionError as error:
+                _echo(click.style(plain(error.why), fg="red"))
+        if not is_first:
+            _echo(dim("Somebody else has decided it meanwhile."))
+    if chat.asked.empty():
+        loop.wait(chat.show_held())
 
 
 def _read() -> tuple[str, bool]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+import shlex
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,11 +15,13 @@ from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
 from holdfast.cli.options import settings
 
 if TYPE_CHECKING:
+    from holdfast.agent.mcp.server import McpServer
     from holdfast.agent.providers.protocol import ModelRequest, Provider, StreamItem
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
     from holdfast.cli.chat_screen import Screen
     from holdfast.cli.chatting import Chat
+    from holdfast.core.approval import Rule
     from holdfast.core.conversation import Conversation
     from holdfast.core.policy import Policy
     from holdfast.store.contract import Store
@@ -45,6 +48,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None
     model: str | None
     base_url: str | None
+    rules: list[Rule] = []
+    """About calls of tools; those that the session is recorded with stay, if there are none."""
 
 
 class _Gone:
@@ -74,6 +79,27 @@ async def find_chat(given: str) -> Found:
         if summary.state.is_terminal:
             raise SessionEndedError(session_id, summary.state)
         return Found(session_id, await Conversations(store).get(session_id))
+
+
+def find_servers(given: Sequence[str]) -> list[McpServer]:
+    """The servers behind `name=command …` or `name=https://…`."""
+    if not given:
+        return []
+    from holdfast.agent.mcp.server import McpServer
+    from holdfast.core.errors import HoldfastError
+
+    found = []
+    for each in given:
+        name, _, where = each.partition("=")
+        try:
+            command = shlex.split(where)
+            if not name or not command:
+                raise InputError(f"--mcp {each}: say how it is called and where it is, as NAME=COMMAND or NAME=URL")
+            is_url = where.startswith(("http://", "https://"))
+            found.append(McpServer.http(name, where) if is_url else McpServer.stdio(name, command))
+        except (ValueError, HoldfastError) as error:
+            raise error if isinstance(error, InputError) else InputError(f"--mcp {each}: {error}") from None
+    return found
 
 
 def _chosen(asked: Asked) -> tuple[Provider, str]:
@@ -143,20 +169,39 @@ def runtime_for(asked: Asked) -> Runtime:
         except HoldfastError:
             before = _Gone(known.provider)
         runtime.add_provider(before)
-    for query in asked.found.conversation.asked.values():
-        # A call that waits for a tool which is not here is not to be answered with "there is no such tool".
-        name = getattr(query, "name", None)
-        if name is not None and name not in runtime.tools:
-            runtime.tools.declare(name, "", {"type": "object"})
     return runtime
 
 
-async def open_chat(runtime: Runtime, asked: Asked, screen: Screen) -> Chat:
-    """Open the session, and show it."""
+async def start(runtime: Runtime, asked: Asked) -> None:
+    """Start the runtime, as soon as it is known which tools there are."""
+    await runtime.tools.refresh()
+    for name in _tools_waited_for(asked.found.conversation) if asked.found is not None else ():
+        # A call that waits for a tool which is not here is not to be answered with "there is no such tool".
+        if name not in runtime.tools:
+            runtime.tools.declare(name, "", {"type": "object"})
+    await runtime.__aenter__()
+
+
+def _tools_waited_for(conversation: Conversation) -> set[str]:
+    """The tools whose calls wait to be run, or to be approved."""
+    from holdfast.cli.approving import approved_call
+    from holdfast.core.calls import HARMLESS
+    from holdfast.core.queries import ToolQuery, is_own
+
+    asked = conversation.asked.values()
+    names = {query.name for query in asked if isinstance(query, ToolQuery) and not is_own(query)}
+    return (names | {call.tool for query in asked if (call := approved_call(query)) is not None}) - HARMLESS
+
+
+async def open_chat(runtime: Runtime, asked: Asked, screen: Screen, *, asks: bool) -> Chat:
+    """Open the session, and show it; `asks`: there is a person to approve what has to be."""
+    from holdfast.agent.approving import Approve
     from holdfast.cli.chatting import Chat
     from holdfast.core.errors import SessionExistsError
 
     builder = runtime.session(asked.session_id)
+    if asked.rules:
+        builder.plugin(Approve(asked.rules))
     if asked.found is None:
         if await _exists(runtime.place.store, asked.session_id):
             raise SessionExistsError(asked.session_id)
@@ -166,7 +211,7 @@ async def open_chat(runtime: Runtime, asked: Asked, screen: Screen) -> Chat:
         session = await builder.mode(known.mode).open()
         # The recorded provider is kept by whoever opens; who names another one means it.
         session.configure(provider=runtime.policy.provider, model=runtime.policy.model, tools=known.tools)
-    chat = Chat(runtime, session, screen)
+    chat = Chat(runtime, session, screen, asks=asks)
     await chat.begin(is_new=asked.found is None)
     return chat
 

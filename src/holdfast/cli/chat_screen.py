@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 import msgspec
 
+from holdfast.cli.approving import approved_call, commands_for
 from holdfast.cli.output import duration, one_line, plain, print_json
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ class Screen(Protocol):
         """The turn waits for somebody outside."""
         ...
 
+    def pause(self) -> None:
+        """Something is asked of the person below what is shown: that is to stay as it is until the next event."""
+        ...
+
     def ended(self, result: TurnResult, hint: str) -> None:
         """A turn is over; `hint` says what to do if it came to nothing."""
         ...
@@ -101,6 +106,8 @@ def stop_line(result: TurnResult, hint: str, *, has_spoken: bool) -> str:
 
 def how_to_answer(session_id: str, query: Query) -> list[str]:
     """The commands that answer a query from outside."""
+    if approved_call(query) is not None:
+        return commands_for(session_id, query.id)
     base = f"holdfast answer {session_id} --query {query.id}"
     return [f"{base} TEXT", f"{base} --fail WHY"]
 
@@ -110,6 +117,18 @@ def shown_result(result: Any, is_error: bool) -> str:
     if is_error and isinstance(result, dict) and isinstance(result.get("error"), str):
         result = result["error"]
     return one_line(result, RESULT_CHARS) or "(nothing)"
+
+
+def summed_up_line(summary: str, error: str) -> str:
+    """What came of summing up, in a line."""
+    return f"✗ not summed up: {one_line(error, 400)}" if error else f"≡ summed up: {one_line(summary, 400)}"
+
+
+def has_value(result: TurnResult) -> bool:
+    """Whether there is a value to show: one of the turn's own, and not what a command has told already."""
+    from holdfast.core.turn import FinishedCommand
+
+    return result.value is not None and not isinstance(result.outcome, FinishedCommand)
 
 
 # --- no terminal -------------------------------------------------------------------------------------
@@ -148,6 +167,8 @@ class PlainScreen:
                 self._end_line()
                 self._say("[the answer above is taken back]\n")
                 self._has_spoken = self._is_takeable = False
+            case live.SummedUp(summary=summary, error=error):
+                self.note(summed_up_line(summary, error))
             case live.Retrying(why=why, delay_s=delay):
                 self.note(f"↻ {plain(why)}; asked again in {delay:.1f} s")
             case live.ToolFinished(name=name, result=result, is_error=is_error):
@@ -166,12 +187,16 @@ class PlainScreen:
 
         for query in queries:
             commands = " or ".join(f"`{command}`" for command in how_to_answer(session_id, query))
-            self.note(f"the turn waits for an answer: {query_line(query, 200)}; answer with {commands}")
+            what = "approval" if approved_call(query) is not None else "an answer"
+            self.note(f"the turn waits for {what}: {query_line(query, 200)}; answer with {commands}")
+
+    def pause(self) -> None:
+        self._end_line()
 
     def ended(self, result: TurnResult, hint: str) -> None:
         if not self._has_spoken and result.text:
             self._say(result.text)
-        elif not result.text and result.value is not None:
+        elif not result.text and has_value(result):
             self._say(msgspec.json.encode(result.value).decode())
         self._end_line()
         if why := stop_line(result, hint, has_spoken=self._has_spoken):
@@ -220,6 +245,9 @@ class JsonScreen:
 
     def waits(self, session_id: str, queries: list[Query]) -> None:
         return  # the event has said it
+
+    def pause(self) -> None:
+        return
 
     def ended(self, result: TurnResult, hint: str) -> None:
         told = {

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.chat_screen import RESULT_CHARS, Opened, how_to_answer, shown_result, stop_line, usage_line
+from holdfast.cli.approving import approved_call
+from holdfast.cli.chat_screen import (
+    RESULT_CHARS,
+    Opened,
+    has_value,
+    how_to_answer,
+    shown_result,
+    stop_line,
+    summed_up_line,
+    usage_line,
+)
 from holdfast.cli.output import dim, one_line, plain, say
 from holdfast.cli.tail import Pen, Tail
 
@@ -52,6 +62,8 @@ class TerminalScreen:
         self._tail = Tail()
         self._said: Said | None = None
         self._calls: dict[str, _Call] = {}
+        self._left: dict[str, _Call] = {}
+        """Calls under way that stand further up, where they cannot be drawn any more."""
         self._waiting = ""
         self._since = 0.0
         self._drawn_at = 0.0
@@ -67,6 +79,7 @@ class TerminalScreen:
 
     def given(self, turn: str, text: str) -> None:
         self._has_spoken = False
+        self._left.clear()
         if self._echoes:
             self._keep(_styled(("> ", "bold"), (plain(text), "")))
         self._wait_for("")
@@ -82,6 +95,12 @@ class TerminalScreen:
             case live.ModelStarted(model=model):
                 self._settle()
                 self._wait_for(model)
+            case live.SummingUp():
+                self._settle()
+                self._wait_for("summing up what was said")
+            case live.SummedUp(summary=summary, error=error):
+                self._settle()
+                self._keep(_styled((summed_up_line(summary, error), "yellow" if error else "dim")))
             case live.TextDelta(text=text):
                 self._say(text, is_thought=False)
             case live.ReasoningDelta(text=text):
@@ -108,6 +127,8 @@ class TerminalScreen:
                     self._calls[call].result = shown_result(result, is_error)
                     self._calls[call].is_error = is_error
                     self._draw()
+                elif (left := self._left.pop(call, None)) is not None:
+                    self.called(left.name, left.arguments, result, is_error)
             case live.Waiting() | live.UsageEvent() | live.TurnFinished():
                 pass
 
@@ -123,11 +144,16 @@ class TerminalScreen:
         self._settle()
         say()
         for query in queries:
-            for line in self._pen.lines(_styled(("⏸ waits for an answer: ", "yellow"), (query_line(query, 300), ""))):
+            what = "approval" if approved_call(query) is not None else "an answer"
+            for line in self._pen.lines(_styled((f"⏸ waits for {what}: ", "yellow"), (query_line(query, 300), ""))):
                 say(line)
             for command in how_to_answer(session_id, query):
                 say(f"    {command}")
         say(dim("  The turn goes on as soon as that is answered, from any terminal. Ctrl-C stops it."))
+
+    def pause(self) -> None:
+        self._settle()
+        say()
 
     def ended(self, result: TurnResult, hint: str) -> None:
         if not self._has_spoken and result.text:
@@ -137,7 +163,7 @@ class TerminalScreen:
         if why := stop_line(result, hint, has_spoken=self._has_spoken):
             is_stopped = result.stopped is not None and result.stopped.reason == "cancelled"
             self._keep(_styled((why, "yellow" if is_stopped else "red")))
-        elif not result.text and result.value is not None:
+        elif not result.text and has_value(result):
             say()
             say(one_line(result.value, RESULT_CHARS))
         say()
@@ -189,6 +215,7 @@ class TerminalScreen:
         self._waiting = ""
         self._draw()
         self._tail.keep()
+        self._left.update((call, each) for call, each in self._calls.items() if each.result is None)
         self._said, self._calls = None, {}
 
     def _draw_soon(self) -> None:

@@ -6,23 +6,28 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.approving import approved_call
 from holdfast.cli.chat_screen import Opened, Screen, shown_result
 from holdfast.cli.models import find_model, hint_for
 from holdfast.cli.output import dim, heading, one_line, plain, width
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryError
 from holdfast.core.messages import ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.core.queries import HumanQuery
 
 if TYPE_CHECKING:
     from holdfast.agent.live import LiveEvent
-    from holdfast.agent.results import Buckets, TurnResult, ViewMessage
+    from holdfast.agent.results import Buckets, ReadView, TurnResult, ViewMessage
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.session import AgentSession
-    from holdfast.agent.turns import Input
+    from holdfast.agent.turns import TurnBuilder
+    from holdfast.core.conversation import TurnState
     from holdfast.core.queries import Query
+    from holdfast.core.values import Json
 
 LOOK_S = 0.05
 """Seconds between two looks at a turn that is to be stopped, or waits."""
@@ -37,6 +42,7 @@ _COMMANDS = {
     "/help": "this list",
     "/usage": "what all turns have used, by model",
     "/history": "all that was said",
+    "/compact [WISHES]": "sum up what was said, to make room; WISHES say what to heed",
     "/tools": "the tools that the model can call",
     "/model [NAME]": "which model answers; with NAME, another one",
     "/quit": "leave; the session stays",
@@ -46,8 +52,11 @@ _COMMANDS = {
 class Chat:
     """An open session, and where it is shown. All of it happens in one event loop."""
 
-    def __init__(self, runtime: Runtime, session: AgentSession, screen: Screen) -> None:
+    def __init__(self, runtime: Runtime, session: AgentSession, screen: Screen, *, asks: bool = False) -> None:
+        """`asks`: there is a person who takes what has to be approved from `asked`."""
         self.session = session
+        self.asked: SimpleQueue[HumanQuery | None] = SimpleQueue()
+        """Approvals that the person is to be asked for, and None when the turn is over."""
         self.waiting: list[Query] = []
         """What the running turn waits for from outside."""
         self.is_cut_off = False
@@ -56,6 +65,11 @@ class Chat:
         self._screen = screen
         self._told: set[str] = set()
         """Calls of tools of the running turn that were shown."""
+        self._asks = asks
+        self._held: list[LiveEvent] | None = None
+        """What happens while the person is asked, to be shown afterwards."""
+        self._free = asyncio.Event()
+        self._free.set()
 
     # --- the session -------------------------------------------------------------------------------
 
@@ -100,7 +114,11 @@ class Chat:
 
         turn_id = new_turn_id()
         self._show(self._screen.given, turn_id, text)
-        return await self._worked(text, turn_id, leaves_waiting)
+        return await self._worked(self.session.turn(text).id(turn_id), leaves_waiting)
+
+    async def compact(self, wishes: str) -> TurnResult | None:
+        """Sum up what was said."""
+        return await self._worked(self.session.command("compact", instructions=wishes or None), leaves_waiting=False)
 
     async def left_turn(self, *, leaves_waiting: bool) -> TurnResult | None:
         """Go on with the turn that was under way when the session was left, if there is one."""
@@ -114,26 +132,39 @@ class Chat:
             self._show(self._screen.note, dim(why))
         said = "".join(block.text for block in running.content if isinstance(block, TextBlock))
         self._show(self._screen.given, running.id, said)
-        return await self._worked(running.content, running.id, leaves_waiting)
+        return await self._worked(self._again(running), leaves_waiting)
+
+    def _again(self, running: TurnState) -> TurnBuilder:
+        """The same turn once more, which joins it."""
+        if running.command is not None:
+            return self.session.command(running.command.name, **running.command.arguments).id(running.id)
+        turn = self.session.turn(running.content).id(running.id)
+        if running.output is not None:
+            turn.output(running.output)
+        if running.prompt is not None:
+            turn.prompt(running.prompt)
+        return turn
 
     async def stop(self, turn: Future[Any]) -> None:
         """Stop the running turn, as soon as there is something to stop."""
+        await self.show_held()
         while not turn.done():
             with contextlib.suppress(HoldfastError):  # what it waited for was answered just now
                 if await self.session.stop():
                     return
             await asyncio.sleep(LOOK_S)
 
-    async def _worked(self, given: Input, turn_id: str, leaves_waiting: bool) -> TurnResult | None:
+    async def _worked(self, turn: TurnBuilder, leaves_waiting: bool) -> TurnResult | None:
         self.waiting, self._told = [], set()
         clock = asyncio.create_task(self._screen.clock())
-        working = asyncio.create_task(self.session.turn(given).id(turn_id).stream_to(self._take))
+        working = asyncio.create_task(turn.stream_to(self._take))
         leaving = asyncio.create_task(self._until_nothing_else()) if leaves_waiting else None
         try:
             await asyncio.wait([task for task in (working, leaving) if task], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 return None
             result = working.result()
+            await self._free.wait()
         finally:
             for task in (clock, working, leaving):
                 if task is not None:
@@ -154,6 +185,9 @@ class Chat:
     async def _take(self, event: LiveEvent) -> None:
         from holdfast.agent import live
 
+        if self._held is not None:
+            self._held.append(event)
+            return
         match event:
             case live.ModelStarted() | live.TurnFinished():
                 await self._tell_answered(event.turn)
@@ -167,7 +201,41 @@ class Chat:
             except BrokenPipeError:
                 self.is_cut_off = True  # the turn must not fail because nobody looks on
         if isinstance(event, live.Waiting):
-            self._show(self._screen.waits, self.session.session_id, event.queries)
+            approvals = [query for query in event.queries if self._asks and approved_call(query) is not None]
+            if others := [query for query in event.queries if query not in approvals]:
+                self._show(self._screen.waits, self.session.session_id, others)
+            if approvals:
+                self._ask_for(approvals)
+
+    # --- approvals ---------------------------------------------------------------------------------
+
+    def _ask_for(self, approvals: Iterable[Query]) -> None:
+        """Have the person asked; what happens until they have answered is shown then."""
+        self._show(self._screen.pause)
+        self._held = []
+        self._free.clear()
+        for query in approvals:
+            assert isinstance(query, HumanQuery)
+            self.asked.put(query)
+
+    async def still_asks(self, query: Query) -> bool:
+        """Whether an answer is waited for: the person may have given it with another, or somebody elsewhere has."""
+        return query.id in (await self.session.conversation(fresh=True)).asked
+
+    async def decide(self, query: Query, decision: Json) -> bool:
+        """Answer. False if somebody has before. Raises `InvalidDecisionError`."""
+        try:
+            await self.session.answer(query.id, decision)
+        except (AnswerConflictError, StaleQueryError):
+            return False
+        return True
+
+    async def show_held(self) -> None:
+        """Show what has happened while the person was asked."""
+        held, self._held = self._held or [], None
+        self._free.set()
+        for event in held:
+            await self._take(event)
 
     async def _tell_answered(self, turn_id: str) -> None:
         """Show calls of tools that were answered without an event: from outside, or because there is no such tool."""
@@ -206,17 +274,28 @@ class Chat:
         """Do what a command asks; what it says."""
         match name:
             case "/help":
-                return [f"  {name:<15} {dim(what)}" for name, what in _COMMANDS.items()]
+                return [f"  {name:<17} {dim(what)}" for name, what in _COMMANDS.items()]
             case "/usage":
                 return await self._usage()
             case "/history":
-                return _transcript((await self.session.read_view()).messages) or ["Nothing was said yet."]
+                return self._history(await self.session.read_view()) or ["Nothing was said yet."]
             case "/tools":
                 return self._tools()
             case "/model":
                 return [self._model(rest)]
             case _:
                 return [f"There is no {plain(name)}; /help lists the commands. A space before the slash makes it text."]
+
+    def _history(self, view: ReadView) -> list[str]:
+        """All that was said, and where it was summed up."""
+        lines: list[str] = []
+        shown = 0
+        for frame in view.frames:
+            if frame.summary:
+                lines += [*_transcript(view.messages[shown : frame.begins]), "", dim("── summed up here, as:")]
+                lines += [*(dim(f"   {line}") for line in plain(frame.summary).strip().split("\n")), ""]
+                shown = frame.begins
+        return [*lines, *_transcript(view.messages[shown:])]
 
     async def _usage(self) -> list[str]:
         report = await self.session.usage_report()
@@ -236,7 +315,7 @@ class Chat:
             outside = " (waits for an answer from outside)" if is_declared else ""
             about = spec.description.strip().partition("\n")[0]
             lines.append(f"  {heading(spec.name)}  {dim(plain(about) + outside)}")
-        return lines or ["There are none; give some with --tool MODULE:FUNCTION."]
+        return lines or ["There are none; give some with --tool MODULE:FUNCTION, or --mcp NAME=COMMAND."]
 
     def _model(self, name: str) -> str:
         if not name:

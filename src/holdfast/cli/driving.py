@@ -88,10 +88,8 @@ class _SyncEngine(SyncHoldfast):
     async def _open(self) -> Holdfast:
         return await self._open_parts.enter_async_context(self._driven.engine())
 
-    def __exit__(self, *_: object) -> None:
-        self._inner = None
-        self._wait(self._open_parts.aclose())
-        super().__exit__()
+    async def _close(self) -> None:
+        await self._open_parts.aclose()
 
 
 class _Call:

@@ -1,22 +1,28 @@
-"""`sessions`, `show`, `watch`: commands that only look."""
+"""`sessions`, `show`: commands that only look."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
+from holdfast.cli.approving import approved_call, call_line, call_lines
+from holdfast.cli.errors import OK
 from holdfast.cli.finding import SessionType, engine, find_session, opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, date, dim, duration, heading, one_line, plain, pretty, print_json, print_table
 from holdfast.cli.output import state as coloured_state
+from holdfast.cli.telling import how_to_go_on
+from holdfast.core.queries import Call
 
 if TYPE_CHECKING:
     from holdfast.core.records import Entry
     from holdfast.engine.runtime import Holdfast
-    from holdfast.store.contract import SessionPage, SessionRow
+    from holdfast.store.contract import SessionPage, SessionRow, Store
 
 _STATES = ["running", "paused", "completed", "failed", "cancelled", "expired"]
 _KINDS = ["llm", "tool", "human", "timer", "child", "input"]
@@ -44,7 +50,7 @@ def sessions_command(
 ) -> int:
     """List sessions, the newest first."""
 
-    async def listed() -> SessionPage:
+    async def listed() -> tuple[SessionPage, dict[str, list[Call]]]:
         from holdfast.core.state import State
         from holdfast.store.contract import SessionFilter
 
@@ -55,14 +61,16 @@ def sessions_command(
                 waiting_for=waiting_for,
                 parent=await find_session(store, parent) if parent is not None else None,
             )
-            return await store.sessions(where, after=after, limit=limit)
+            page = await store.sessions(where, after=after, limit=limit)
+            return page, await _approvals(store, page.rows)
 
-    page = asyncio.run(listed())
+    page, approvals = asyncio.run(listed())
     if settings().json:
-        print_json({"sessions": [_row_json(row) for row in page.rows], "next": page.next, "damaged": page.damaged})
+        shown = [_row_json(row, approvals.get(row.session_id, [])) for row in page.rows]
+        print_json({"sessions": shown, "next": page.next, "damaged": page.damaged})
         return OK
     if page.rows:
-        rows = [_row(row) for row in page.rows]
+        rows = [_row(row, approvals.get(row.session_id, [])) for row in page.rows]
         print_table(["SESSION", "STATE", "PROGRAM", "WAITS FOR", "UPDATED"], rows, states=1)
     else:
         restricted = bool(states or program or waiting_for or parent or after)
@@ -75,13 +83,32 @@ def sessions_command(
     return OK
 
 
-def _row(row: SessionRow) -> list[str]:
+async def _approvals(store: Store, rows: Sequence[SessionRow]) -> dict[str, list[Call]]:
+    """By session, the calls that agents wait with until somebody approves them."""
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.state import Session
+    from holdfast.programs.agent import KIND
+
+    found: dict[str, list[Call]] = {}
+    for row in rows:
+        if row.summary.program_kind == KIND and "human" in row.summary.waiting_for.split(","):
+            with contextlib.suppress(HoldfastError):  # `show` tells what is wrong with it
+                session = Session.fold(row.session_id, [entry async for entry in store.journal(row.session_id)])
+                calls = (approved_call(pending.query) for pending in session.pending.values())
+                found[row.session_id] = [call for call in calls if call is not None]
+    return found
+
+
+def _row(row: SessionRow, approvals: list[Call]) -> list[str]:
     summary = row.summary
     waits = f"{summary.pending} {summary.waiting_for}" if summary.pending else ""
+    if approvals:
+        more = f" and {len(approvals) - 1} more" if len(approvals) > 1 else ""
+        waits = f"approval: {call_line(approvals[0], 60)}{more}"
     return [row.session_id, str(summary.state), summary.program, waits, ago(summary.updated_at)]
 
 
-def _row_json(row: SessionRow) -> dict[str, Any]:
+def _row_json(row: SessionRow, approvals: list[Call]) -> dict[str, Any]:
     summary = row.summary
     return {
         "session_id": row.session_id,
@@ -93,6 +120,7 @@ def _row_json(row: SessionRow) -> dict[str, Any]:
         "updated_at": summary.updated_at,
         "pending_queries": summary.pending,
         "waiting_for": summary.waiting_for.split(",") if summary.waiting_for else [],
+        **({"approvals": approvals} if approvals else {}),
         "due_at": summary.due_at,
         "position": row.position,
         "owner": row.owner,
@@ -181,9 +209,14 @@ def _print_status(status: dict[str, Any]) -> None:
             click.echo(_pending_text(query))
         offered = [query for query in pending if query.get("kind") not in ("timer", "child")]
         if offered:
-            which = f" --query {offered[0]['query_id']}" if len(pending) > 1 else ""
-            is_chat = offered[0].get("kind") == "input"
-            told = f"Go on with: holdfast chat {sid}" if is_chat else f"Answer with: holdfast answer {sid}{which} TEXT"
+            first = offered[0]
+            told = how_to_go_on(
+                sid,
+                first["query_id"],
+                len(pending),
+                of_chat=first.get("kind") == "input",
+                approval="approves" in first,
+            )
             click.echo(dim(f"\n{told}"))
     for exchange in metrics.get("conversation_history", []):
         click.echo(f"\n{heading(exchange['query_id'])} {dim('asked')}\n{plain(exchange['prompt'])}")
@@ -196,6 +229,8 @@ def _pending_text(query: dict[str, Any]) -> str:
     shown = {key: value for key, value in query.items() if key not in ("query_id", "kind", "prompt", "max_tokens")}
     text = plain(query["prompt"]) if "prompt" in query else ""
     choices = shown.pop("choices", [])
+    if (approves := shown.pop("approves", None)) is not None:
+        text, choices = "\n".join(call_lines(msgspec.convert(approves, Call))), []
     due = shown.pop("due_at", None)
     extra = {key: value for key, value in shown.items() if value not in (None, False, {}, [])}
     parts = [part for part in (text, one_line(extra, 200) if extra else "") if part]
@@ -226,27 +261,3 @@ def _print_entry(entry: Entry) -> None:
 
     for line in timeline(entry):
         click.echo(line)
-
-
-# --- watch -----------------------------------------------------------------------------------------
-
-
-@click.command("watch")
-@click.argument("session", type=SessionType())
-@click.option("--from", "from_", type=click.IntRange(min=0), default=0, metavar="N", help="Only what came after N.")
-@common()
-def watch_command(session: str, from_: int) -> int:
-    """Follow a session: what has happened, then each new entry, until it ends."""
-    return asyncio.run(_watch(session, from_))
-
-
-async def _watch(given: str, from_: int) -> int:
-    async with engine() as hf:
-        session_id = await find_session(hf.store, given)
-        async for entry in hf.watch(session_id, from_):
-            if settings().json:
-                print_json(entry)
-            else:
-                _print_entry(entry)
-        row = await hf.store.session(session_id)
-    return OK if row.summary.state == "completed" else ENDED_BADLY

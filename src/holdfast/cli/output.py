@@ -73,6 +73,11 @@ def state(name: str) -> str:
     return click.style(name, fg=_STATE_COLOURS.get(name), bold=True)
 
 
+def state_colour(name: str) -> str:
+    """The colour of a state, as rich names it; empty if it has none."""
+    return _STATE_COLOURS.get(name, "")
+
+
 def heading(text: str) -> str:
     return click.style(text, bold=True)
 
@@ -128,7 +133,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: i
     for row in rows:
         cells = [Text(plain(cell)) for cell in row]
         if states is not None:
-            cells[states].stylize(_STATE_COLOURS.get(row[states], ""))
+            cells[states].stylize(state_colour(row[states]))
         table.add_row(*cells)
     print_rich(table)
 

@@ -1,4 +1,4 @@
-"""`run`, `answer`, `cancel`, `fork`: commands that change a session."""
+"""`run` and `answer`: commands that let a session go on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.finding import (
     ProgramType,
     SessionType,
@@ -356,43 +356,3 @@ def _check_query_id(query: object) -> str:
     if not isinstance(query, str) or not is_query_path(query):
         raise InputError(f"{json.dumps(query)} is not a query id; they look like q-0, those of children like q-3.q-0")
     return query
-
-
-# --- cancel, fork ----------------------------------------------------------------------------------
-
-
-@click.command("cancel")
-@click.argument("session", type=SessionType())
-@click.option("--reason", metavar="TEXT", help="Why; kept in the journal.")
-@common()
-def cancel_command(session: str, reason: str | None) -> int:
-    """End a session, and the children it waits for. It can still be shown, exported and forked."""
-
-    async def cancel() -> Event:
-        async with engine() as hf:
-            return await hf.cancel(await find_session(hf.store, session), reason, by=BY)
-
-    from holdfast.cli.telling import tell
-
-    tell(asyncio.run(cancel()))
-    return OK
-
-
-@click.command("fork")
-@click.argument("session", type=SessionType())
-@click.option("--at", type=click.IntRange(min=1), metavar="N", help="The last record to keep.  [default: all]")
-@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
-@common()
-def fork_command(session: str, at: int | None, session_id: str | None) -> int:
-    """Make a new session from the first N records of another, and print what it says.
-
-    The other session is not touched. `holdfast show SESSION --journal` has the numbers.
-    """
-
-    async def fork() -> Event:
-        async with engine() as hf:
-            return await hf.fork(await find_session(hf.store, session), at, id=session_id)
-
-    from holdfast.cli.telling import tell
-
-    return tell(asyncio.run(fork()))

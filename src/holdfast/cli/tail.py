@@ -71,6 +71,11 @@ class Pen:
         margin = " " * indent
         return [f"{margin}{line}".rstrip() for line in drawn.get().removesuffix("\n").split("\n")]
 
+    @property
+    def width(self) -> int:
+        """Columns of a line."""
+        return self._at(shutil.get_terminal_size().columns).width
+
     def _at(self, columns: int) -> Console:
         width = max(20, min(columns, MOST_COLUMNS) - 1)
         if self._console is None or self._console.width != width:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
+from holdfast.cli.approving import approved_call, call_lines, commands_for
 from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
@@ -18,7 +19,17 @@ from holdfast.core.events import (
     PausedEvent,
     RunningEvent,
 )
-from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import (
+    Call,
+    ChildQuery,
+    HumanQuery,
+    InputQuery,
+    LlmQuery,
+    Query,
+    TimerQuery,
+    ToolQuery,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.events import Event
@@ -45,10 +56,17 @@ def _tell(event: Event) -> None:
             click.echo(f"{sid}  {state('paused')}\n")
             for query in queries:
                 click.echo(show_query(query) + "\n")
-            which = f" --query {queries[0].id}" if len(queries) > 1 else ""
-            is_chat = is_of_chat(queries[0])
-            told = f"Go on with: holdfast chat {sid}" if is_chat else f"Answer with: holdfast answer {sid}{which} TEXT"
-            click.echo(dim(told))
+            click.echo(
+                dim(
+                    how_to_go_on(
+                        sid,
+                        queries[0].id,
+                        len(queries),
+                        of_chat=is_of_chat(queries[0]),
+                        approval=approved_call(queries[0]) is not None,
+                    )
+                )
+            )
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
@@ -67,6 +85,15 @@ def _tell(event: Event) -> None:
             click.echo(plain(reason or "no reason was given"))
         case _:
             assert_never(event)
+
+
+def how_to_go_on(sid: str, query_id: str, pending: int, *, of_chat: bool, approval: bool) -> str:
+    """The command that answers a query of a session."""
+    if of_chat:
+        return f"Go on with: holdfast chat {sid}"
+    if approval:
+        return "Answer with: " + "\n         or: ".join(commands_for(sid, query_id))
+    return f"Answer with: holdfast answer {sid}{f' --query {query_id}' if pending > 1 else ''} TEXT"
 
 
 def is_of_chat(query: Query) -> bool:
@@ -90,6 +117,8 @@ def show_query(query: Query) -> str:
         case LlmQuery(prompt=prompt, system=system):
             lines = [f"{dim('system:')} {plain(system)}"] if system else []
             return "\n".join([head, *lines, plain(prompt)])
+        case HumanQuery(approves=Call() as call):
+            return "\n".join([head, *call_lines(call)])
         case HumanQuery(prompt=prompt, choices=choices):
             numbered = [f"  {number}. {plain(choice)}" for number, choice in enumerate(choices, 1)]
             return "\n".join([head, plain(prompt), *numbered])

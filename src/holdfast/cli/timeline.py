@@ -6,8 +6,11 @@ from typing import TypeAlias, assert_never
 
 import click
 
+from holdfast.cli.approving import call_line
 from holdfast.cli.output import clock, dim, one_line, width
+from holdfast.core.messages import ContentBlock, TextBlock
 from holdfast.core.queries import (
+    Call,
     ChildQuery,
     Failure,
     HumanQuery,
@@ -21,21 +24,27 @@ from holdfast.core.queries import (
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
+    CallRecord,
     CancelledRecord,
     CompletedRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
+    FrameRecord,
+    JoinedRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
     RefusedRecord,
     StartedRecord,
     StatRecord,
+    StopRecord,
     TurnRecord,
 )
 from holdfast.core.turn import Stopped
-from holdfast.core.values import encode
+from holdfast.core.values import Json, encode
 
 _WORD = 10
 """Columns of the word that says what happened."""
@@ -57,8 +66,12 @@ def query_line(query: Query, columns: int) -> str:
     match query:
         case LlmQuery(iteration=int() as iteration):
             text = f"the conversation, call {iteration} of the turn"
+        case LlmQuery(sums_up=int(), prompt=prompt):
+            text = one_line("to sum up the conversation" + (f": {prompt}" if prompt else ""), columns)
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
+        case HumanQuery(approves=Call() as call):
+            text = call_line(call, columns)
         case HumanQuery(prompt=prompt, choices=choices):
             text = one_line(prompt + (f" [{' | '.join(choices)}]" if choices else ""), columns)
         case ToolQuery(name=name, arguments=arguments):
@@ -99,7 +112,7 @@ def _told(entry: Entry) -> list[Line]:
         case AnsweredRecord(query_id=asked, answer=Failure(message=message, code=code), by=by):
             return [("failed", "red", f"{asked:<5} {one_line(f'{message} ({code}){_by(by)}', room - 6)}")]
         case AnsweredRecord(query_id=asked, answer=answer, by=by):
-            value = getattr(answer, "value", None)
+            value = _readable(getattr(answer, "value", None))
             return [("answered", "green", f"{asked:<5} {one_line(value, room - 6 - len(_by(by)))}{dim(_by(by))}")]
         case LoggedRecord(message=message, level=level):
             return [("log", None, one_line(f"{level}: {message}", room))]
@@ -110,6 +123,19 @@ def _told(entry: Entry) -> list[Line]:
         case TurnRecord(outcome=outcome):
             told = one_line(encode(outcome).decode(), room)
             return [("turn", "red" if isinstance(outcome, Stopped) else "green", told)]
+        case CallRecord(call_id=call_id, done=done):
+            return [("call", "red", one_line(f"{call_id}: {one_line(done.content, room)}", room))]
+        case FrameRecord(reason=reason, summary=summary):
+            return [("frame", None, one_line(f"summed up ({reason}): {summary}", room))]
+        case EnqueuedRecord(item=item, by=by):
+            said = item.command.name if item.command is not None else "".join(_text(block) for block in item.content)
+            return [("enqueued", None, one_line(f"{item.id}: {said}{_by(by)}", room))]
+        case JoinedRecord(turn=turn, items=items):
+            return [("joined", None, one_line(f"{', '.join(items)} entered {turn}", room))]
+        case DequeuedRecord(item_id=item_id, reason=reason, by=by):
+            return [("dequeued", "magenta", one_line(f"{item_id}: {reason or 'no reason given'}{_by(by)}", room))]
+        case StopRecord(turn=turn, reason=reason, by=by):
+            return [("stop", "magenta", one_line(f"{turn}: {reason or 'no reason given'}{_by(by)}", room))]
         case CompletedRecord(result=result):
             return [("completed", "green", one_line(result, room))]
         case FailedRecord(error=error):
@@ -122,5 +148,19 @@ def _told(entry: Entry) -> list[Line]:
             assert_never(record)
 
 
+def _readable(value: Json) -> Json:
+    """What was said, of the input of a turn or of a model's reply in one; anything else as it is."""
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, list) or not all(isinstance(block, dict) and "type" in block for block in content):
+        return value
+    texts = [str(block["text"]) for block in content if block["type"] == "text" and block.get("text")]
+    calls = [f"calls {block.get('name')}" for block in content if block["type"] == "tool_use"]
+    return ", ".join([*texts, *calls]) or value
+
+
 def _by(by: str | None) -> str:
     return f"  (by {by})" if by else ""
+
+
+def _text(block: ContentBlock) -> str:
+    return block.text if isinstance(block, TextBlock) else "[a picture]"

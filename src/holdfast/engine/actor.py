@@ -18,18 +18,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.decide import (
-    EnqueueMessage,
-    FeedMessage,
-    Message,
-    WakeMessage,
-    decide,
-    decide_join,
-)
+from holdfast.core.decide import EnqueueMessage, FeedMessage, Message, WakeMessage, decide, decide_join
 from holdfast.core.errors import HoldfastError
-from holdfast.core.events import AcceptedEvent, Event, event_of, paused_event, reply_of
-from holdfast.core.queries import ToolQuery
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
+from holdfast.core.events import Event
+from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record
 from holdfast.core.replay import ENDS, Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
@@ -38,9 +30,8 @@ from holdfast.engine.effects import Effects, children_before
 from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import Revival, fold, read_on, resume
-from holdfast.engine.replies import addressed, reason_of, repeated
+from holdfast.engine.replies import addressed, event_now, reason_of, repeated, reply_now
 from holdfast.engine.steps import comes_soon
-from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Asked, Instance, Step
 from holdfast.programs.errors import (
     DivergenceError,
@@ -234,7 +225,7 @@ class Actor:
                 return repeated(self.id, entries, max(decision.replayed), partial(self._engine.drives, self.id))
             if not isinstance(message, FeedMessage):
                 return self.event()
-            return self._reply(asleep)
+            return reply_now(self._engine, session, self.offered, asleep=asleep)
 
     async def check(self, message: Message) -> Message:
         """Refuse a message for the owner here and now, if it is to be refused.
@@ -319,19 +310,7 @@ class Actor:
 
     def event(self) -> Event:
         """What the session has to say to a host now."""
-        session = self.session
-        if session.state is State.PAUSED and (offered := self.offered()):
-            return paused_event(self.id, [session.pending[asked] for asked in offered])
-        if session.ended is None:
-            return self._engine.running_event(session)
-        return event_of(session, self._engine.now())
-
-    def _reply(self, asleep: bool) -> Event:
-        """What whoever gave answers is told; `asleep` if those were not all that the program waits for."""
-        is_accepted = asleep or isinstance(reply_of(self.session, self._engine.now()), AcceptedEvent)
-        if is_accepted and (remaining := self.offered()):
-            return AcceptedEvent(session_id=self.id, remaining=remaining)
-        return self.event()
+        return event_now(self._engine, self.session, self.offered)
 
     # --- running the program -----------------------------------------------------------------------
 
@@ -438,13 +417,7 @@ class Actor:
 
         Writes go into the commit that records the answer.
         """
-        for asked, pending in list(self.session.pending.items()):
-            query = pending.query
-            if isinstance(query, ToolQuery) and query.name == STATE_TOOL:
-                answer, write = await state_tool.answer(self._engine.store, query, self._writes)
-                if write is not None:
-                    self._writes.append(write)
-                self._record([AnsweredRecord(query_id=asked, answer=answer, by="state")])
+        self._record(await state_tool.answers(self._engine.store, self.session, self._writes))
         self._record(self._engine.draining.drain(self.session, self._engine.now()))
 
     async def _rebuild(self) -> Instance:

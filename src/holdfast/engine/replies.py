@@ -1,9 +1,9 @@
-"""Messages and replies: which query an answer without an id is for, and a reply that was given before, given again."""
+"""Messages and replies: which query an answer is for, what a session says now, and a reply given once more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -16,9 +16,13 @@ from holdfast.core.decide import (
     WakeMessage,
     WithdrawMessage,
 )
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, reply_after
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, reply_of
 from holdfast.core.queries import Query
 from holdfast.core.records import Entry, PausedRecord
+from holdfast.core.state import Session, State
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
 
 
 def addressed(message: Message, candidates: Sequence[str]) -> Message:
@@ -43,6 +47,23 @@ def repeated(session_id: str, entries: Sequence[Entry], position: int, drives: C
     if isinstance(event, PausedEvent):
         return msgspec.structs.replace(event, queries=[query for query in event.queries if not drives(query)])
     return event
+
+
+def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]) -> Event:
+    """What a session has to say to a host; `offered` gives the queries that nothing here will answer by itself."""
+    if session.state is State.PAUSED and (open_ones := offered()):
+        return paused_event(session.id, [session.pending[asked] for asked in open_ones])
+    if session.ended is None:
+        return engine.running_event(session)
+    return event_of(session, engine.now())
+
+
+def reply_now(engine: Engine, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
+    """What whoever gave answers is told; `asleep` if those were not all that the program waits for."""
+    is_accepted = asleep or isinstance(reply_of(session, engine.now()), AcceptedEvent)
+    if is_accepted and (remaining := offered()):
+        return AcceptedEvent(session_id=session.id, remaining=remaining)
+    return event_now(engine, session, offered)
 
 
 def reason_of(message: Message, asleep: bool) -> str:

@@ -13,15 +13,29 @@ from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, ToolQuery, Value
+from holdfast.core.records import AnsweredRecord, Record
+from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
+from holdfast.programs.context import STATE_TOOL
 from holdfast.store.contract import StateItem, StateWrite, Store
 
 
-async def answer(store: Store, query: ToolQuery, waiting: Sequence[StateWrite]) -> tuple[Answer, StateWrite | None]:
-    """The answer to a state query, and the write that has to be committed with it.
+async def answers(store: Store, session: Session, writes: list[StateWrite]) -> list[Record]:
+    """The answers to all that a session asks of the durable state.
 
-    `waiting` are writes of the same commit, which the store does not know yet.
+    `writes` are those of the same commit, which the store does not know yet; what has to be written is added.
     """
+    records: list[Record] = []
+    for asked, pending in session.pending.items():
+        if isinstance(pending.query, ToolQuery) and pending.query.name == STATE_TOOL:
+            answer, write = await _checked(store, pending.query, writes)
+            writes += [write] if write is not None else []
+            records.append(AnsweredRecord(query_id=asked, answer=answer, by="state"))
+    return records
+
+
+async def _checked(store: Store, query: ToolQuery, waiting: Sequence[StateWrite]) -> tuple[Answer, StateWrite | None]:
+    """The answer to a state query, and the write that has to be committed with it."""
     asked = query.arguments
     try:
         return await _answer(store, asked, waiting)

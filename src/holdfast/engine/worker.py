@@ -34,7 +34,7 @@ LOOK_S = 2.0
 QUIET_S = 0.02
 """Seconds between looks however much is heard: soon enough for whoever waits, and seldom enough to cost little."""
 
-SHARE = 5
+SHARE = 2
 """A look is followed by a rest of so many times what it took: in a store with many sessions it takes long."""
 
 DRAIN_S = 30.0

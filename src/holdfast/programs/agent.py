@@ -295,6 +295,8 @@ class AgentInstance:
                 return self._sum_up(self._summing_up("threshold", effect), notes)
             case CallModel(iteration=iteration, remark=remark):
                 self._sent = self.session.metrics.prompt_tokens.tokens
+                shown = sum(content_tokens(item.content) for item in self.session.inbox.unseen.values())
+                self._gauge.said(shown + value_tokens(remark))
                 return self._ask([LlmQuery(prompt="", iteration=iteration, remark=remark)], notes)
             case CallTools(calls=wished):
                 self._calls = Calls(wished, self._policy, self._granted)

@@ -69,5 +69,7 @@ class Presence:
 
     async def leave(self, connection: Any) -> None:
         """Give up the lock for good. It stays in the table if there are leases that end with it, for others to find."""
-        self.lock = None
-        await connection.execute(_UNREGISTER, self._number)
+        number, self.lock = self.lock, None
+        if number is not None:
+            await connection.execute(_UNREGISTER, number)
+            await connection.execute("select pg_advisory_unlock($1)", number)  # the server may be slow to hang up

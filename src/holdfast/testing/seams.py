@@ -32,7 +32,19 @@ class Seam(NamedTuple):
     number: int
 
 
-_WRITES = ("append", "send", "delete", "claim", "renew", "release", "put_state", "delete_state", "put_blob", "repair")
+_WRITES = (
+    "append",
+    "fork",
+    "send",
+    "delete",
+    "claim",
+    "renew",
+    "release",
+    "put_state",
+    "delete_state",
+    "put_blob",
+    "repair",
+)
 """What a store does that outlives the process."""
 
 _committing: ContextVar[bool] = ContextVar("committing", default=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from email.utils import formatdate
 
+import msgspec
 import pytest
 
 from holdfast.agent.providers.faults import TOLD_CHARS, fault_of, read_refusal, read_retry_after, refusal_in, refusal_of
@@ -45,6 +46,47 @@ NOW = 1_800_000_000.0
 )
 def test_a_refusal_is_classed_by_its_status_and_its_words(status: int | None, body: bytes, fault: Fault) -> None:
     assert fault_of(status, read_refusal(body)) == fault
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
+        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
+        "Please reduce the length of the messages or completion.",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens",
+        "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+        "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
+        "the request exceeds the available context size, try increasing it",
+        "input length exceeds the context length",
+        "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+        "Input is too long for requested model.",
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+        "Prompt exceeds max length",
+        "Invalid request: Your request exceeded model token limit: 262144 (requested: 300000)",
+        "Range of input length should be [1, 30720]",
+        "prompt token count of 130000 exceeds the limit of 128000",
+    ],
+)
+def test_services_that_find_a_conversation_too_long_are_understood(words: str) -> None:
+    assert fault_of(400, read_refusal(msgspec.json.encode({"error": {"message": words}}))) == "context_length"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
+        "Too many tokens, please wait before trying again.",
+        "Rate limit reached for tokens per minute (TPM): limit 30000; too many tokens",
+        "Invalid value for 'temperature'",
+    ],
+)
+def test_other_refusals_that_speak_of_tokens_are_not_taken_for_that(words: str) -> None:
+    assert fault_of(400, read_refusal(msgspec.json.encode({"error": {"message": words}}))) == "invalid_request"
 
 
 def test_only_what_may_go_well_later_is_retried() -> None:

@@ -334,6 +334,8 @@ def http(kind: Any, status: int, **headers: str) -> errors.ModelHTTPError:
         (http(errors.ModelNotFoundError, 404), "invalid_request", 404),
         (http(errors.ModelContextWindowExceededError, 400), "context_length", 400),
         (http(errors.ModelRequestRejectedError, 400), "invalid_request", 400),
+        (errors.ModelHTTPError(400, "m", {"message": "Prompt exceeds max length"}), "context_length", 400),
+        (errors.ModelRequestRejectedError("m", "prompt token count of 9 exceeds the limit"), "context_length", None),
         (errors.ModelHTTPError(503, "m"), "overloaded", 503),
         (errors.ModelHTTPError(418, "m"), "invalid_request", 418),
         (errors.ModelConnectionError("m", "cut"), "network", None),

@@ -210,7 +210,7 @@ class ForkParams(Params):
         about("The last journal position to keep, as `show` gives them; all if nothing is said."),
     ] = None
     before: Annotated[str | None, about("Or the query before which it is: `q-7`. The program asks it again.")] = None
-    node: Annotated[str | None, about("Or a message of an agent: `n-12`. One of the user can be said otherwise.")] = None
+    node: Annotated[str | None, about("Or a message of an agent: `n-12`; before it, if the user said it.")] = None
     turn: Annotated[str | None, about("Or the turn of an agent before whose input it is.")] = None
 
 

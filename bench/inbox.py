@@ -66,7 +66,7 @@ async def _here(url: str) -> list[float]:
     provider = ScriptedProvider([_Timed(lambda item, at: asked[item].set_result(at))], loop=True)
     async with Runtime(url, provider=provider, model="m") as runtime:
         session = await runtime.session("chat").open()
-        async with runtime.place.holdfast.work():
+        async with runtime.work():
             return await _sent(session, asked)
 
 
@@ -107,7 +107,7 @@ def worker_alone(url: str) -> None:
         timed = _Timed(lambda item, at: print(json.dumps([item, at]), flush=True))
         async with Runtime(url, provider=ScriptedProvider([timed], loop=True), model="m") as runtime:
             print("ready", flush=True)
-            await runtime.place.holdfast.work().run()
+            await runtime.work().run()
 
     asyncio.run(run())
 
@@ -154,7 +154,7 @@ async def _draining(url: str) -> AsyncIterator[Rate]:
             for session in sessions:
                 for _ in range(AHEAD):
                     await session.enqueue("x")
-            async with runtime.place.holdfast.work(SESSIONS) as worker:
+            async with runtime.work(SESSIONS) as worker:
                 began = time.perf_counter()
                 refilling = [asyncio.create_task(_refill(session, began + seconds)) for session in sessions]
                 await asyncio.sleep(seconds)

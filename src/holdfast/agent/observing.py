@@ -24,7 +24,7 @@ read each time."""
 class Observers:
     """The sessions of one store that are watched through this process. Each is folded once, for all its watchers."""
 
-    def __init__(self, store: Store, remind: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, store: Store, remind: Callable[[str], bool] = lambda _: False) -> None:
         self._store = store
         self._remind = remind
         self._channels: OrderedDict[str, Channel] = OrderedDict()
@@ -167,7 +167,7 @@ class _Watcher:
                 yield [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
 
     def new(self) -> Iterator[Seen]:
-        """What is at hand: the durable first. What was said before it is settled by it, or is still there to be read."""
+        """What is at hand: the durable first. What was said before is settled by it, or is still there to be read."""
         channel, until = self._channel, self._channel.position
         if self._position < until:
             kept = None if self._entries else channel.after(self._position)

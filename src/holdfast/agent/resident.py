@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
 from holdfast.agent.hooks import Hooks
+from holdfast.agent.live import ends_turn
 from holdfast.agent.plugin_registry import Wanted
 from holdfast.agent.plugins import Plugin, SessionInfo
 from holdfast.agent.prompts import PromptCache
@@ -30,9 +31,8 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.core.conversation import Conversation
 from holdfast.core.policy import Policy
 from holdfast.core.prompt import Contribution, PromptLayer, layer_of
-from holdfast.core.queries import InputQuery, Value
-from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
-from holdfast.core.replay import ENDS
+from holdfast.core.queries import Value
+from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ class Residents:
         if resident is None:
             return
         resident.hooks.committed(entries)
-        if resident.hooks.has("turn_ended") and any(map(_ends_turn, entries)):
+        if resident.hooks.has("turn_ended") and any(map(ends_turn, entries)):
             before = self._telling.get(session_id)
             task = asyncio.get_running_loop().create_task(self._tell_ended(resident, entries, before))
             self._telling[session_id] = task
@@ -355,11 +355,3 @@ class Residents:
         known, self._known = list(self._known.values()), OrderedDict()
         for resident in known:
             await resident.close()
-
-
-def _ends_turn(entry: Entry) -> bool:
-    """Whether a turn may be over with an entry: the session waits for the next, or has ended."""
-    record = entry.record
-    if isinstance(record, PausedRecord):
-        return any(isinstance(query, InputQuery) for query in record.queries)
-    return isinstance(record, ENDS)

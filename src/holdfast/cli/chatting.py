@@ -128,7 +128,7 @@ class Chat:
         self._show(self._screen.note, dim("\nThe last turn was under way, and goes on."))
         row = await self.session.place.store.session(self.session.session_id)
         if row.owner is not None:
-            why = f"It is held by {row.owner}. If that process has died, it is let go of within half a minute."
+            why = f"It is held by {row.owner}, and is joined. It is taken over as soon as that process is gone."
             self._show(self._screen.note, dim(why))
         said = "".join(block.text for block in running.content if isinstance(block, TextBlock))
         self._show(self._screen.given, running.id, said)

@@ -135,6 +135,8 @@ class Conversation:
         self.asked: dict[str, Query] = {}
         """Queries without an answer, by id."""
         self.keeps_all = keep_all
+        self._numbers: dict[str, int] = {}
+        """Where items were accepted, by id."""
         self._items: dict[str, Item] = {}
         """Items of the inbox that are in no turn, by id."""
         self._joined: dict[str, tuple[str, int, Item]] = {}
@@ -172,6 +174,7 @@ class Conversation:
                 self._on_end(entry, outcome)
             case EnqueuedRecord(item=item):
                 self._items[item.id] = item
+                self._numbers[item.id] = entry.position
             case JoinedRecord(items=ids):
                 self._on_joined(entry, ids)
             case DequeuedRecord(item_id=item_id):
@@ -344,7 +347,9 @@ class Conversation:
         turn = self.running
         if turn is None:
             return
-        self._items.update((item_id, item) for item_id, (_, _, item) in self._joined.items())
+        if self._joined:  # what the model was not shown waits again, where it was
+            back = {item_id: item for item_id, (_, _, item) in self._joined.items()}
+            self._items = dict(sorted({**self._items, **back}.items(), key=lambda each: self._numbers[each[0]]))
         self._joined = {}
         turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
         self._append_results(entry)

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
+from holdfast.agent.approving import Approve
 from holdfast.agent.asking import ModelDriver
 from holdfast.agent.builder import SessionBuilder
 from holdfast.agent.conversations import Residency
@@ -75,6 +76,7 @@ class Runtime:
         self.prices = dict(prices or {})
         self.tools = Catalog(tools)
         self.plugins = Plugins(self.tools, plugins)
+        self.plugins.add(Approve())  # whose rules are in the sessions that have it, and need nothing here
         self.windows = {**KNOWN_WINDOWS, **(windows or {})}
         found = self._found(model, provider)
         self.fallbacks = [self._fallback(each) for each in fallbacks]

@@ -83,11 +83,11 @@ class InboxMachine(RuleBasedStateMachine):
 
     @rule(
         delivery=st.sampled_from(["after_turn", "boundary", "boundary"]),
-        slot=st.sampled_from(["exclusive", "join", "join"]),
-        key=st.sampled_from(["", "", "k"]),
-        is_command=st.sampled_from([False, False, False, True]),
-        after=st.sampled_from([0, 0, 0, 5, 20]),
-        count=st.sampled_from([1, 1, 2, 20]),
+        slot=st.sampled_from(["exclusive", "join", "join", "join"]),
+        key=st.sampled_from(["", "k"]),
+        is_command=st.sampled_from([False, False, False, False, False, True]),
+        after=st.sampled_from([0, 0, 0, 0, 5, 20]),
+        count=st.sampled_from([1, 1, 1, 1, 2, 20]),
     )
     def send(
         self,
@@ -222,4 +222,4 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 TestInboxMachine = InboxMachine.TestCase
-TestInboxMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestInboxMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -306,11 +306,16 @@ class Engine:
 
     async def attend(self, session_id: str) -> bool:
         """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
-        actor = self.actor(session_id)
-        with contextlib.suppress(StaleError, LeaseHeldError, MessageTakenError, ProgramNotFoundError):
-            await self._take_mail(actor)
-            await actor.attend()
-            return self.knows(actor.session)
+        for _ in range(RETRIES):
+            actor = self.actor(session_id)
+            try:
+                await self._take_mail(actor)
+                await actor.attend()
+                return self.knows(actor.session)
+            except (StaleError, MessageTakenError):
+                continue  # what was known of it here was out of date: nobody else may be left to look at it
+            except (LeaseHeldError, ProgramNotFoundError):
+                return True
         return True
 
     def go_on_with(self, session_id: str) -> None:

@@ -25,7 +25,7 @@ from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.state import Session, State
 from holdfast.core.turn import Stopped
 from holdfast.store import Store, open_store
-from holdfast.store.contract import SessionFilter
+from holdfast.store.contract import SessionFilter, SessionRow
 
 TESTS = Path(__file__).parents[2]
 
@@ -36,6 +36,9 @@ SPARES = 3
 
 SETTLE_S = 60.0
 """Seconds after the last item within which all of them have to be settled."""
+
+LOOK_S = 0.05
+"""Seconds between looks for who has the sessions of a killed worker."""
 
 START_S = 30.0
 """Seconds that a process has to start in, on a machine that does other things."""
@@ -65,7 +68,8 @@ class Kill:
     """A worker that was killed, and what it was at work on just before."""
 
     at: int
-    held: list[str]
+    held: dict[str, tuple[int, int]]
+    """Epoch and position of each session."""
 
 
 @dataclass
@@ -139,6 +143,7 @@ async def run(plan: Plan) -> Report:
         "sender", plan.url, f"{plan.seed}", f"{plan.seconds}", f"{plan.sessions}", str(plan.ledger)
     )
     numbers = itertools.count()
+    watching: list[asyncio.Task[None]] = []
 
     def new() -> asyncio.Task[Part]:
         """Python takes its time to start, so it is not waited for before it is needed."""
@@ -160,12 +165,14 @@ async def run(plan: Plan) -> Report:
                 await victim.kill()
                 victim.life.ended = _now()
                 report.kills.append(Kill(_now(), held))
+                watching.append(asyncio.create_task(_taken_over(store, report, report.kills[-1])))
                 replaced = await spares.popleft()
                 workers.append(replaced)
                 spares.append(new())
                 report.lives.append(await replaced.work())
             assert await sender.heard() == "done"
             await _settled(store)
+            await asyncio.gather(*watching)
             report.took_s = time.monotonic() - began
             for worker in workers:
                 assert await worker.kill(signal.SIGTERM) == 0
@@ -180,9 +187,33 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def _held(store: Store, owner: str) -> list[str]:
+async def _at_work(store: Store) -> dict[str, SessionRow]:
+    """The sessions that wait for the model."""
     rows = (await store.sessions(SessionFilter(states=[State.PAUSED], waiting_for="llm"))).rows
-    return [row.session_id for row in rows if row.owner == owner]
+    return {row.session_id: row for row in rows}
+
+
+async def _held(store: Store, owner: str) -> dict[str, tuple[int, int]]:
+    rows = (await _at_work(store)).values()
+    return {row.session_id: (row.epoch, row.position) for row in rows if row.owner == owner}
+
+
+async def _taken_over(store: Store, report: Report, kill: Kill) -> None:
+    """Note how long it takes until somebody has each session that a killed worker had under way.
+
+    It is counted for whoever was there all that time: those who could have done it may have been killed as well.
+    """
+    rows = await _at_work(store)
+    left = {name for name, was in kill.held.items() if name in rows and (rows[name].epoch, rows[name].position) == was}
+    while left:
+        await asyncio.sleep(LOOK_S)
+        rows = await _at_work(store)
+        now = _now()
+        there = [life.began for life in report.lives if life.ended > now]
+        for name in list(left):
+            if name not in rows or (rows[name].epoch, rows[name].position) != kill.held[name]:
+                left.remove(name)
+                report.takeovers_ms.append(now - max(kill.at, min(there, default=kill.at)))
 
 
 async def _settled(store: Store) -> None:
@@ -217,9 +248,6 @@ async def _judge(store: Store, report: Report) -> None:
         report.turns += len(conversation.turns)
         judged = Judged(Session.fold(name, entries), conversation, entries)
         report.broken += [f"{name}: {sentence}" for sentence in judged.broken(told)]
-        report.takeovers_ms += [
-            took for kill in report.kills if (took := judged.takeover(kill, report.lives)) is not None
-        ]
 
 
 @dataclass
@@ -276,19 +304,3 @@ class Judged:
             is_so = isinstance(ended, Stopped) and ended.reason == "cancelled"
             return None if is_so else f"turn {line['turn']} was stopped, and has come to {ended}"
         return None
-
-    def takeover(self, kill: Kill, lives: list[Life]) -> int | None:
-        """Milliseconds until somebody went on with what a killed worker had under way here, if it had.
-
-        They are counted for whoever was there all that time: those who could have done it may have been killed as well.
-        """
-        if self.session.id not in kill.held:
-            return None
-        is_under_way = any(
-            turn.at <= kill.at < turn.ended_at for turn in self.conversation.turns.values() if turn.ended is not None
-        )
-        first = next((entry.at for entry in self.entries if entry.at > kill.at), None)
-        if not is_under_way or first is None:
-            return None
-        there = [life.began for life in lives if life.began < first < life.ended]
-        return first - max(kill.at, min(there, default=kill.at))

@@ -33,14 +33,14 @@ LOOK_MS = 1_000
 ORPHANS_MS = 2_000
 """Milliseconds between looks for sessions that nobody owns."""
 
-LOST_MS = 1_000
+LOST_MS = 500
 """Milliseconds between looks for owners that have died."""
 
 RETURN_MS = 400
 """Milliseconds that an owner which seems to be dead has for coming back: it may only have lost a connection, and what
 it is doing would be done twice."""
 
-TAKEOVERS_AT_ONCE = 8
+TAKEOVERS_AT_ONCE = 16
 """Sessions of a dead owner that are taken over at a time: they may be hundreds, and the others have work to do."""
 
 CLEAN_MS = 60_000

@@ -45,7 +45,7 @@ def main() -> None:
         plan = Plan(options.seconds, options.repeat, Path(directory), _say)
         found = {name: _run(plan, name) for name in names}
     print(_table(found))
-    kept = options.json or RESULTS / f"{'+'.join(options.names) or 'all'}-{began:%Y%m%dT%H%M%SZ}.json"
+    kept = options.json or RESULTS / f"{'+'.join(options.names)[:80] or 'all'}-{began:%Y%m%dT%H%M%SZ}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(_report(began, plan, found), indent=1) + "\n")
     _say(f"every round: {kept}")

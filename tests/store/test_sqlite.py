@@ -933,7 +933,7 @@ from holdfast.store.sqlite import SqliteStore
 
 async def main(path):
     async with SqliteStore(path) as store:
-        await asyncio.gather(*(store.session("s-1") for _ in range(20)))
+        await asyncio.gather(*(store.due(0) for _ in range(20)))
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
         with contextlib.suppress(OSError):
             while True:

@@ -59,6 +59,11 @@ Seam: TypeAlias = Callable[[str], Awaitable[None]]
 """Called at every durable boundary with its name; tests die there."""
 
 
+MAIL_REST_S = 0.01
+"""Seconds between looks into the mailbox of a session that is held: most of what happens to it is our own doing, and
+most effects that take less need no look at all."""
+
+
 class Engine:
     """What `Holdfast` opens the door to."""
 
@@ -359,7 +364,10 @@ class Engine:
         renewal = time.monotonic() + pause
         try:
             with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
-                while actor.lease is not None:
+                while True:
+                    await asyncio.sleep(MAIL_REST_S)
+                    if actor.lease is None:
+                        break
                     await self._take_mail(actor)
                     # Whatever else happens in the store may wake us, as often as it likes.
                     await changes.changed(timeout=max(0.0, renewal - time.monotonic()))

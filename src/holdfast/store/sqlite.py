@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -59,7 +61,7 @@ from holdfast.store.fencing import (
     in_range,
     next_version,
 )
-from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.limits import DEFAULT_LEASE_MS, IN_PLACE_MAX_MS, IN_PLACE_REST, READ_LIMIT
 from holdfast.store.listing import check_filter, cursor_of, parse_cursor
 from holdfast.store.sharing import encode_fork
 from holdfast.store.sqlite_notify import pass_on
@@ -68,6 +70,9 @@ from holdfast.store.sqlite_schema import MIGRATIONS, configure, connect, prepare
 from holdfast.store.sqlite_writer import Writer
 
 T = TypeVar("T")
+
+FEW_ENTRIES = 16
+"""Entries that are read without a change of thread: what a session that is known here has had since."""
 
 _READERS = 2
 """Threads that read: one long read does not hold up the others."""
@@ -88,6 +93,7 @@ class SqliteStore(Store):
         self._ears = Ears()
         self._presence = Presence(self._path)
         self._listener: asyncio.Task[None] | None = None
+        self._rest_until = 0.0
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -95,7 +101,8 @@ class SqliteStore(Store):
         if self._writer is not None:
             return
         patient, in_place = await asyncio.to_thread(self._prepare)
-        self._connections = [patient, in_place]
+        self._here = await asyncio.to_thread(self._new_reader, busy_timeout_ms=0)
+        self._connections = [patient, in_place, self._here]
         self._writer = Writer(patient, in_place, self._path)
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader", initializer=self._start_reader)
 
@@ -117,12 +124,16 @@ class SqliteStore(Store):
         return connection, in_place
 
     def _start_reader(self) -> None:
-        self._local.connection = connect(self._path, self.url)
-        configure(self._local.connection, self.url)
-        self._presence.register(self._local.connection)
-        # One damaged text must not keep the rest of a listing from being read.
-        self._local.connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        self._local.connection = self._new_reader()
         self._connections.append(self._local.connection)
+
+    def _new_reader(self, **options: int) -> sqlite3.Connection:
+        connection = connect(self._path, self.url, **options)
+        configure(connection, self.url)
+        self._presence.register(connection)
+        # One damaged text must not keep the rest of a listing from being read.
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        return connection
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
@@ -146,25 +157,37 @@ class SqliteStore(Store):
         writing = self._writer.submit(work)
         if writing.done() and writing.exception() is None:  # written in place
             return writing.result()
-        return await self._translate(session_id, writing)
+        with self._translated(session_id):
+            return await writing
 
     async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readers is None:
             raise StoreUnavailableError(self.url, "it is not open")
         loop = asyncio.get_running_loop()
-        return await self._translate(session_id, loop.run_in_executor(self._readers, self._consistently, work))
+        with self._translated(session_id):
+            return await loop.run_in_executor(self._readers, lambda: _consistently(self._local.connection, work))
 
-    def _consistently(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        connection: sqlite3.Connection = self._local.connection
-        connection.execute("BEGIN")
+    async def _look_up(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a few rows by their index without a change of thread, which would take several times as long.
+
+        As with writes: one that takes long sends the following ones to the threads for a while, and so does a lock.
+        """
+        began = time.monotonic()
+        if self._readers is None or began < self._rest_until:
+            return await self._read(session_id, work)
         try:
-            return work(connection)
+            return _consistently(self._here, work)
+        except sqlite3.Error:
+            return await self._read(session_id, work)  # which waits for locks, and says what is wrong
         finally:
-            connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met
+            took = time.monotonic() - began
+            if took * 1000 > IN_PLACE_MAX_MS:
+                self._rest_until = began + took * IN_PLACE_REST
 
-    async def _translate(self, session_id: str, waiting: Awaitable[T]) -> T:
+    @contextlib.contextmanager
+    def _translated(self, session_id: str) -> Iterator[None]:
         try:
-            return await waiting
+            yield
         except (sqlite3.OperationalError, sqlite3.InterfaceError, OSError) as error:
             raise StoreUnavailableError(self.url, str(error)) from None
         except sqlite3.DatabaseError as error:
@@ -200,12 +223,22 @@ class SqliteStore(Store):
             wanted = {ref for stored in entries for ref in references(stored.body)}
             return entries, {ref: data for ref in wanted if (data := sql.read_blob(connection, ref)) is not None}
 
-        entries, blobs = await self._read(session_id, work)
+        def few(connection: sqlite3.Connection) -> list[StoredEntry] | None:
+            num, head = sql.find(connection, session_id)
+            last = min(after + limit, head.position)
+            if last - after > FEW_ENTRIES:
+                return None
+            entries = sql.read_journal(connection, num, after, limit)
+            check_page(session_id, entries, after, last)
+            return None if any(references(stored.body) for stored in entries) else entries
+
+        found = await self._look_up(session_id, few)
+        entries, blobs = (found, {}) if found is not None else await self._read(session_id, work)
         return [decode_entry(session_id, stored, blobs) for stored in entries]
 
     async def position(self, session_id: str) -> int:
         check_id(session_id, "session id")
-        return await self._read(session_id, lambda connection: sql.find(connection, session_id)[1].position)
+        return await self._look_up(session_id, lambda connection: sql.find(connection, session_id)[1].position)
 
     async def session(self, session_id: str) -> SessionRow:
         check_id(session_id, "session id")
@@ -216,7 +249,7 @@ class SqliteStore(Store):
                 raise sql.missing(connection, session_id)
             return sql.row_of(row, sql.now_ms())
 
-        return await self._read(session_id, work)
+        return await self._look_up(session_id, work)
 
     async def sessions(
         self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
@@ -321,7 +354,7 @@ class SqliteStore(Store):
 
         return [
             MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
-            for number, key, at, body, mark in await self._read(session_id, work)
+            for number, key, at, body, mark in await self._look_up(session_id, work)
         ]
 
     # --- time ------------------------------------------------------------------------------------
@@ -455,3 +488,11 @@ class SqliteStore(Store):
 
     def listen(self, session_id: str) -> Ear:
         return self._ears.add(check_id(session_id, "session id"))
+
+
+def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met

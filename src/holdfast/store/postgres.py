@@ -110,6 +110,10 @@ class PostgresStore(PostgresLink):
 
     async def append(self, commit: Commit) -> CommitReceipt:
         stored = encode_commit(commit)
+        async with self._call():  # closing waits for all of it
+            return await self._append(commit, stored)
+
+    async def _append(self, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt:
         lock = await self._lock(commit.hold_ms)
         new = commit.expected == 0
         takes = sorted(set(commit.takes))
@@ -131,7 +135,7 @@ class PostgresStore(PostgresLink):
     async def _send_group(self, group: list[Plain]) -> dict[str, int]:
         """Write appends to several sessions with one statement; gives the epochs of those that were not refused."""
         if len(group) > 1:
-            async with self._call() as pool:
+            async with self._call(begun=True) as pool:
                 try:
                     statement, columns = group_call(group)
                     rows = await pool.fetch(statement, *columns)
@@ -148,7 +152,7 @@ class PostgresStore(PostgresLink):
         return epochs
 
     async def _try_append(self, statement: str, arguments: list[Any], writes: Sequence[StateWrite]) -> Any:
-        async with self._call() as pool:
+        async with self._call(begun=True) as pool:
             try:
                 if not writes:
                     return await pool.fetchrow(statement, *arguments)

@@ -36,6 +36,8 @@ class PostgresLink(Store):
         self._shown = redact(url)
         self._migrations = migrations
         self._pool: Any = None
+        self._ending: Any = None
+        """The pool while the store is being closed."""
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,19 +82,24 @@ class PostgresLink(Store):
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
+        self._ending = pool
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._idle.wait()
                 await pool.close()
         except TROUBLE:
             pool.terminate()
+        self._ending = None
         await self._listener.close()  # after the last commit: what it holds ends with the lock
         await self._announcer.close()
 
     @contextlib.asynccontextmanager
-    async def _call(self) -> AsyncIterator[Any]:
-        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out."""
-        pool = self._pool
+    async def _call(self, *, begun: bool = False) -> AsyncIterator[Any]:
+        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out.
+
+        What has `begun` before goes on while the store is being closed.
+        """
+        pool = self._pool or (self._ending if begun else None)
         if pool is None:
             raise StoreUnavailableError(self._shown, "it is not open")
         self._calls += 1

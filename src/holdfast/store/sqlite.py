@@ -478,7 +478,7 @@ class SqliteStore(Store):
 
     async def _listen(self) -> None:
         try:
-            await pass_on(self._path, self._watches, partial(self._read, ""))
+            await pass_on(self._path, self._watches, partial(self._look_up, ""))
         finally:
             self._listener = None
 

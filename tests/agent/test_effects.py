@@ -258,8 +258,9 @@ async def test_a_declared_tool_waits_survives_a_restart_and_is_answered_then(hom
         session = await runtime.session("s").open()
         turn = asyncio.create_task(session.turn("May I?").id("t-1").run())
         asked = await waiting_tool(session)
-        while len((await session.conversation()).asked) > 1:  # the other call is to be done
-            await asyncio.sleep(0.01)
+        with session.place.store.watch("s") as changes:
+            while len((await session.conversation()).asked) > 1:  # the other call is to be done
+                await changes.changed()
         turn.cancel()
     async with declared(home.runtime("Thank you.", tools=[add])) as runtime:
         session = await runtime.session("s").open()

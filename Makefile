@@ -21,9 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
 	@$(BIN)/holdfast demo
 
-# Many tests wait for other processes: two of them on each core take a fifth less time than one.
+# Many tests wait for other processes: one more than there are cores takes less time.
 test: setup  ## the whole test suite
-	$(BIN)/pytest -n $${HOLDFAST_TEST_WORKERS:-$$($(BIN)/python -c 'import os; print(2 * (os.cpu_count() or 1))')}
+	$(BIN)/pytest -n $${HOLDFAST_TEST_WORKERS:-$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')}
 
 check: setup  ## format, lint, types, layers, bundled strategies
 	$(BIN)/ruff format --check .

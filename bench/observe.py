@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from bench import Figure, Plan, Round, Target, UnavailableError
+from bench import Figure, Plan, Round, Target, UnavailableError, latencies
 from bench.engine import _child, _resident
 from holdfast.agent.observed import TurnEndedEvent
 from holdfast.agent.observing import Observer, Observers
@@ -114,34 +114,27 @@ def watch_alone(url: str, last: str) -> None:
     asyncio.run(run())
 
 
-def _latencies(plan: Plan, name: str, found: list[float], bound: float | None = None) -> list[Figure]:
-    half, most = statistics.median(found), found[int(len(found) * 0.99)]
-    plan.say(f"{name}: {len(found)} positions, p50 {half:.2f} ms, p99 {most:.2f} ms")
-    targets = [] if bound is None else [Target("value", "<=", bound)]
-    return [
-        Figure(f"{name}: commit to watcher, p50", "ms", [Round(half)]),
-        Figure(f"{name}: commit to watcher, p99", "ms", [Round(most)], targets=targets),
-    ]
+SEEN = "commit to watcher"
 
 
 async def here(plan: Plan) -> list[Figure]:
     """In the owner's process."""
     memory = await _owned("memory:", _watched_here)
     sqlite = await _owned(f"sqlite:///{plan.directory}/observe-here.db", _watched_here)
-    return [*_latencies(plan, "observe-memory", memory), *_latencies(plan, "observe-sqlite", sqlite)]
+    return [*latencies(plan, SEEN, "observe-memory", memory), *latencies(plan, SEEN, "observe-sqlite", sqlite)]
 
 
 async def elsewhere(plan: Plan) -> list[Figure]:
     """In another process, on SQLite."""
     found = await _owned(f"sqlite:///{plan.directory}/observe-elsewhere.db", _watched_elsewhere)
-    return _latencies(plan, "observe-sqlite, another process", found, 50)
+    return latencies(plan, SEEN, "observe-sqlite, another process", found, 50)
 
 
 async def postgres(plan: Plan) -> list[Figure]:
     """In another process, on PostgreSQL."""
     with _server(plan) as url:
         found = await _owned(url, _watched_elsewhere)
-    return _latencies(plan, "observe-pg, another process", found, 50)
+    return latencies(plan, SEEN, "observe-pg, another process", found, 50)
 
 
 @contextlib.contextmanager

@@ -405,6 +405,33 @@ async def test_an_overlay_instead_of_the_runtimes_tools_leaves_none_of_those() -
         assert [call.is_error for call in result.tool_calls] == [True, False]
 
 
+class Closable:
+    """A provider that holds something until it is closed."""
+
+    def __init__(self, name: str) -> None:
+        self.id = name
+        self.is_closed = False
+
+    async def list_tools(self) -> list[ToolSpec]:
+        return [ToolSpec(f"{self.id}_look", "Look.", {"type": "object", "properties": {}})]
+
+    async def call(self, name: str, arguments: dict[str, Any], ctx: ToolContext) -> str:
+        return "seen"
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+async def test_providers_that_an_overlay_no_longer_has_are_closed_and_the_others_are_not() -> None:
+    gone, kept = Closable("gone"), Closable("kept")
+    async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
+        session = await runtime.session("s-1").open()
+        await session.set_context([gone, kept])
+        await session.set_context([kept])
+        assert (gone.is_closed, kept.is_closed) == (True, False)
+    assert kept.is_closed
+
+
 async def test_a_context_is_kept_however_many_sessions_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.agent.resident.RESIDENTS", 3)
     assert RESIDENTS > 3

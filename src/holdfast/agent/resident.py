@@ -160,11 +160,14 @@ class Resident:
         )
         if same and include_base == self._include_base and tuple(prompt) == self._contributions:
             return
-        overlay = self._overlay if same else await self._composed(tools, include_base=include_base)
+        before = self._overlay
+        overlay = before if same else await self._composed(tools, include_base=include_base)
         self._overlay, self._overlay_given = overlay, tuple(tools)
         self._include_base, self._contributions = include_base, tuple(prompt)
         self._overlay_revision += 1
         self._catalogs.clear()
+        if overlay is not before:
+            await before.aclose(beside=overlay)
 
     async def refresh(self) -> None:
         """Ask the providers of the overlay, and the runtime's, what they have now."""

@@ -135,6 +135,11 @@ class Calls:
         """Queries without an answer."""
         return list(self._waiting)
 
+    def left_by(self, answers: Sequence[tuple[str, Answer]]) -> list[str]:
+        """Queries that have none after these either."""
+        answered = {asked for asked, _ in answers}
+        return [asked for asked in self._waiting if asked not in answered]
+
     @property
     def wake(self) -> Wake:
         """A call that was agreed to is run at once; else all results are waited for together."""

@@ -143,8 +143,7 @@ class AgentInstance:
     def _on_stop(self, stop: tuple[StopRecord, int], answers: Sequence[tuple[str, Answer]]) -> Step:
         """Somebody stopped the turn. What it still waits for is not waited for any more."""
         record, since = stop
-        answered = {asked for asked, _ in answers}
-        left = [asked for asked in (self._calls.waiting if self._calls is not None else ()) if asked not in answered]
+        left = self._calls.left_by(answers) if self._calls is not None else []
         self._summing = None
         outcome = Stopped("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
         return self._effect(End(outcome), withdrawn=left)
@@ -270,9 +269,7 @@ class AgentInstance:
         assert self._turn is not None
         for _, answer in answers:
             if isinstance(answer, Failure) and answer.code in STOP_CODES:
-                answered = {asked for asked, _ in answers}
-                left = [asked for asked in calls.waiting if asked not in answered]
-                return self._effect(self._turn.stopped(answer), withdrawn=left)
+                return self._effect(self._turn.stopped(answer), withdrawn=calls.left_by(answers))
         queries = [query for asked, answer in answers for query in calls.answered(asked, answer)]
         return self._go_on_with(calls, [*queries, *calls.granted()])
 

@@ -274,13 +274,18 @@ class Catalog:
             for each in changed:
                 each.keep()
 
-    async def aclose(self) -> None:
-        """Close the providers that can be closed. One that fails keeps none of the others open."""
+    async def aclose(self, *, beside: Catalog | None = None) -> None:
+        """Close the providers that can be closed, but for those of a catalog beside this one, which still has them.
+
+        One that fails keeps none of the others open.
+        """
+        kept = [known.provider for known in beside._provided.values()] if beside is not None else []
         for known in self._provided.values():
             if known.unwatch is not None:
                 known.unwatch()
                 known.unwatch = None
-        closing = [known.provider.aclose() for known in self._provided.values() if isinstance(known.provider, Closes)]
+        providers = [known.provider for known in self._provided.values()]
+        closing = [each.aclose() for each in providers if isinstance(each, Closes) and each not in kept]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -14,18 +14,18 @@ from pathlib import Path
 from bench import Figure, Plan, Round, Target, texts
 from bench.engine import _child
 from bench.floor import SqliteFloor, warm_up
-from holdfast.agent import live
-from holdfast.agent.approving import Approve
+from holdfast.agent import live_events as live
 from holdfast.agent.builder import AgentState
-from holdfast.agent.compacting import summary_task
+from holdfast.agent.machine.approval import Rule
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.machine.prompt import Contribution, layer_of
+from holdfast.agent.machine.window import KEEP_TOKENS
+from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
+from holdfast.agent.summary_prompt import summary_task
 from holdfast.agent.tools import RemoteTool, Tool, ToolContext
-from holdfast.core.approval import Rule
-from holdfast.core.context import KEEP_TOKENS
-from holdfast.core.conversation import Conversation
-from holdfast.core.messages import AgentMessage, TextBlock
-from holdfast.core.prompt import Contribution, layer_of
 from holdfast.core.queries import Usage
 from holdfast.testing.provider import Reply, ScriptedProvider, Step, ToolCall
 
@@ -181,7 +181,7 @@ def _small(path: Path, content: int) -> Figure:
 
 def reopen_alone(path: str) -> float:
     """Run in a process of its own: milliseconds to open the store and the session."""
-    import holdfast.store.sqlite  # noqa: F401 - imports are not part of what is measured
+    import holdfast.store.sqlite.store  # noqa: F401 - imports are not part of what is measured
 
     async def run() -> float:
         began = time.perf_counter()

@@ -22,8 +22,8 @@ from bench.journal import _database
 from bench.langgraph_peer import LangGraph
 from holdfast.core.events import CompletedEvent, PausedEvent
 from holdfast.core.records import Program
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Strategy, strategy
 
 TEXT_BYTES = 1024
@@ -161,7 +161,7 @@ async def engine_pg_1(plan: Plan) -> list[Figure]:
 async def engine_pg_200(plan: Plan) -> list[Figure]:
     """Many sessions in one process, PostgreSQL: against raw asyncpg on as many connections as the store has."""
     asyncpg_module()
-    from holdfast.store.postgres_link import POOL_CONNECTIONS
+    from holdfast.store.postgres.link import POOL_CONNECTIONS
 
     return await _on_postgres(plan, "engine-pg-200", POOL_CONNECTIONS)
 
@@ -248,7 +248,7 @@ async def engine_resume(plan: Plan) -> list[Figure]:
 
 def resume_alone(path: str, session_id: str) -> tuple[float, float, float]:
     """Run in a process of its own: milliseconds to open the store and to feed the session, and CPU time of both."""
-    import holdfast.store.sqlite  # noqa: F401 - imports are not part of what is measured
+    import holdfast.store.sqlite.store  # noqa: F401 - imports are not part of what is measured
 
     texts(TEXT_BYTES)
 

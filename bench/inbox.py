@@ -235,7 +235,7 @@ async def claims_postgres(plan: Plan) -> list[Figure]:
 @contextlib.contextmanager
 def _server(plan: Plan) -> Iterator[str]:
     try:
-        from holdfast.testing.servers import postgres_server
+        from holdfast.testing.postgres_server import postgres_server
     except ImportError as error:
         raise UnavailableError(f"no PostgreSQL: {error}") from None
     with postgres_server(plan.directory, durable=True) as url:

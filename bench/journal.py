@@ -26,7 +26,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.codec import decode_entry, encode_entry
 from holdfast.store.contract import Commit, Store
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 APPENDERS = 200
 """Sessions written to at once in `append-200`."""
@@ -149,7 +149,7 @@ async def pg_16(plan: Plan) -> list[Figure]:
 
 async def _on_postgres(plan: Plan, name: str, writers: int) -> list[Figure]:
     async with _database(plan) as url:
-        from holdfast.store.postgres import PostgresStore
+        from holdfast.store.postgres.store import PostgresStore
 
         floor = PostgresFloor(url)
         await floor.open(writers)
@@ -172,7 +172,7 @@ async def _database(plan: Plan) -> AsyncIterator[str]:
     """The URL of an empty database on a server of our own."""
     asyncpg_module()
     try:
-        from holdfast.testing.servers import postgres_server
+        from holdfast.testing.postgres_server import postgres_server
 
         server = postgres_server(plan.directory, durable=True)
         url = await asyncio.to_thread(server.__enter__)
@@ -376,7 +376,10 @@ def commit_alone(path: Path, commits: int) -> None:
 
 async def import_time(plan: Plan) -> list[Figure]:
     """A Python that imports, less a Python that does nothing."""
-    programs = {"import holdfast": "import holdfast", "import holdfast.store.sqlite": "import holdfast.store.sqlite"}
+    programs = {
+        "import holdfast": "import holdfast",
+        "import holdfast.store.sqlite.store": "import holdfast.store.sqlite.store",
+    }
     rounds: dict[str, list[Round]] = {name: [] for name in programs}
     for program in ("pass", *programs.values()):
         _run_python(program)  # compiles what has changed

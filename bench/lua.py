@@ -24,10 +24,10 @@ from bench.engine import (
     one_session,
 )
 from bench.floor import SqliteFloor, warm_up
+from holdfast.alc.lua.kind import LuaKind
+from holdfast.alc.lua.source import lua_code
 from holdfast.core.records import Program
-from holdfast.engine.runtime import open_holdfast
-from holdfast.programs.lua.kind import LuaKind
-from holdfast.programs.lua.source import lua_code
+from holdfast.engine.holdfast import open_holdfast
 
 STARTS = 50
 """Sessions started for one round of `lua-start`."""

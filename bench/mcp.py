@@ -12,8 +12,8 @@ from typing import Any
 
 from bench import Figure, Plan, Round, Target, UnavailableError, texts
 from bench.engine import FOREVER, TEXT_BYTES, Host
-from holdfast.engine.runtime import open_holdfast
-from holdfast.programs.lua.source import lua_code
+from holdfast.alc.lua.source import lua_code
+from holdfast.engine.holdfast import open_holdfast
 
 CODE = f"""
 local words = ("a question of about the same length as the others "):rep({TEXT_BYTES // 50})

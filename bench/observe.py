@@ -14,8 +14,8 @@ from typing import Any
 
 from bench import Figure, Plan, Round, Target, UnavailableError, latencies
 from bench.engine import _child, _resident
-from holdfast.agent.observed import TurnEndedEvent
-from holdfast.agent.observing import Observer, Observers
+from holdfast.agent.observation import Observer, Observers
+from holdfast.agent.observed_events import TurnEndedEvent
 from holdfast.agent.runtime import Runtime
 from holdfast.store import open_store
 from holdfast.testing.provider import Reply, ScriptedProvider, Stream
@@ -140,7 +140,7 @@ async def postgres(plan: Plan) -> list[Figure]:
 @contextlib.contextmanager
 def _server(plan: Plan) -> Iterator[str]:
     try:
-        from holdfast.testing.servers import postgres_server
+        from holdfast.testing.postgres_server import postgres_server
     except ImportError as error:
         raise UnavailableError(f"no PostgreSQL: {error}") from None
     with postgres_server(plan.directory, durable=True) as url:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import holdfast
 from holdfast.core.events import CompletedEvent, Event, PausedEvent
 from holdfast.core.queries import LlmQuery
-from holdfast.engine.runtime import open_holdfast
+from holdfast.engine.holdfast import open_holdfast
 
 DIRECTORY = "HOLDFAST_BENCH_WORKLOAD"
 """The environment variable by which the phases, which run in processes of their own, find the harness."""

@@ -25,7 +25,7 @@ from bench.engine import (
 )
 from bench.floor import warm_up
 from holdfast.core.records import Program
-from holdfast.engine.runtime import open_holdfast
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.sandbox.source import python_code
 
 LOOKS = (10, 300)
@@ -181,7 +181,7 @@ def resume_alone(path: str, session_id: str) -> tuple[float, float]:
     """Run in a process of its own: milliseconds to open the store and to feed the session, and CPU time of both."""
     import holdfast.programs.sandbox.instance
     import holdfast.programs.sandbox.workers
-    import holdfast.store.sqlite  # noqa: F401 - imports are not part of what is measured
+    import holdfast.store.sqlite.store  # noqa: F401 - imports are not part of what is measured
 
     texts(TEXT_BYTES)
 

@@ -26,7 +26,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server, one for each process that runs tests; `fresh_database` makes each test a database on it."""
-    from holdfast.testing.servers import postgres_server
+    from holdfast.testing.postgres_server import postgres_server
 
     with postgres_server(tmp_path_factory.mktemp("server")) as url:
         yield url

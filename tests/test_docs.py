@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.programs.lua.source import lua_code
+from holdfast.alc.lua.source import lua_code
 from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.checks import Source, check
 from holdfast.strategies.dry_run import dry_run

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.agent.compacting import SUMMARY_SYSTEM
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
+from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.testing import ScriptedProvider
-
-from .helpers import soon
+from tests.agent.helpers import soon
 
 LONG = "word " * 160
 """200 tokens."""

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.servers import fresh_database
-
-from .helpers import Home
+from holdfast.testing.postgres_server import fresh_database
+from tests.agent.helpers import Home
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from holdfast.agent.providers.calling import Retry
 from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.retry import Retry
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import Usage

@@ -8,12 +8,10 @@ import itertools
 import json
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-from .helpers import PATIENCE
-
-TESTS = Path(__file__).parents[1]
+from tests.agent.helpers import PATIENCE
+from tests.paths import REPO
 
 
 class Process:
@@ -29,9 +27,9 @@ class Process:
     @contextlib.asynccontextmanager
     async def on(cls, url: str, **options: Any) -> AsyncIterator[Process]:
         """One on a store; it is gone at the end, as after `kill -9`."""
-        command = (sys.executable, "-m", "agent.queue_child", url, json.dumps(options))
+        command = (sys.executable, "-m", "tests.agent.queue_child", url, json.dumps(options))
         pipe = asyncio.subprocess.PIPE
-        process = cls(await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdin=pipe, stdout=pipe))
+        process = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe))
         try:
             await asyncio.wait_for(process._asked[0], 2 * PATIENCE)
             yield process

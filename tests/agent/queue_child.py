@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent.machine.approval import Approval, Rule
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.runtime import Runtime
-from holdfast.core.approval import Approval, Rule
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call

@@ -9,18 +9,17 @@ import msgspec
 import pytest
 
 from holdfast import Approval, Approve, Rule
-from holdfast.agent import live
+from holdfast.agent import live_events as live
 from holdfast.agent.builder import AgentState, SessionBuilder
-from holdfast.agent.envelopes import export_envelope, import_envelope
+from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
+from holdfast.agent.machine.turn import Stopped
 from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, StaleQueryError
 from holdfast.core.queries import Failure, HumanQuery
-from holdfast.core.turn import Stopped
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, tool_call
 from holdfast.testing.provider import Step
-
-from .approving import CONFIRM, Disk, deletes, only_call, runtime_on, waiting, worked, working
-from .helpers import Home, journal, soon, until
+from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, waiting, worked, working
+from tests.agent.helpers import Home, journal, soon, until
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from holdfast import Approval, Approve, Deny, PluginCall, Rule
-from holdfast.agent import hooks, live
-from holdfast.agent.plugins import Plugin
+from holdfast.agent import live_events as live
+from holdfast.agent.plugins import hooks
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.core.errors import InvalidValueError
 from holdfast.testing import tool_call
 from holdfast.testing.provider import Step
-
-from .approving import CONFIRM, Disk, deletes, only_call, runtime_on, worked
-from .helpers import Home, soon
+from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, worked
+from tests.agent.helpers import Home, soon
 
 
 @pytest.fixture

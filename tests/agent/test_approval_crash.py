@@ -15,12 +15,10 @@ import pytest
 from holdfast.core.errors import AnswerConflictError
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import HumanQuery
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
-
-from .helpers import Home, soon
-
-TESTS = Path(__file__).parents[1]
+from tests.agent.helpers import Home, soon
+from tests.paths import REPO
 
 PAID = "It came to paid."
 
@@ -36,8 +34,8 @@ class Till:
     @asynccontextmanager
     async def process(self, what: str, seam: str = "", number: int = 0) -> AsyncIterator[asyncio.subprocess.Process]:
         arguments = (self.url, str(self._ledger), what, self.recovery, seam, str(number))
-        command = (sys.executable, "-m", "agent.approval_child", *arguments)
-        process = await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdout=asyncio.subprocess.PIPE)
+        command = (sys.executable, "-m", "tests.agent.approval_child", *arguments)
+        process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=asyncio.subprocess.PIPE)
         try:
             yield process
         finally:

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
 from holdfast.core.records import StopRecord
-from holdfast.core.turn import FinishedMessage, Stopped
 from holdfast.testing.provider import Step, tool_call
-
-from .helpers import Home, journal, said, soon, until
-from .processes import Process
+from tests.agent.helpers import Home, journal, said, soon, until
+from tests.agent.processes import Process
 
 
 async def hangs(request: ModelRequest) -> Step:

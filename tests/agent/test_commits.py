@@ -19,8 +19,7 @@ from holdfast.core.summary import summarize
 from holdfast.store.contract import Commit
 from holdfast.store.errors import PositionConflictError
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
-
-from .helpers import USED, Home, add, journal, said, soon
+from tests.agent.helpers import USED, Home, add, journal, said, soon
 
 
 class Commits:

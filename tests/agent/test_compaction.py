@@ -7,18 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.compacting import SUMMARY_SYSTEM
+from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.turn import FinishedCommand
+from holdfast.agent.machine.window import IMAGE_TOKENS
 from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.sync import SyncRuntime
-from holdfast.core.context import IMAGE_TOKENS
-from holdfast.core.messages import Image, ImageBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.core.queries import Usage
-from holdfast.core.turn import FinishedCommand
 from holdfast.testing import ScriptedProvider, fault, reply, tool_call
 from holdfast.testing.provider import Step
-
-from .compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
-from .helpers import Home, add, said, soon
+from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
+from tests.agent.helpers import Home, add, said, soon
 
 # --- when ----------------------------------------------------------------------------------------------
 

@@ -7,20 +7,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import live
-from holdfast.agent.compacting import RESULT_CHARS, SUMMARY_TOKENS, most_chars, summary_task
-from holdfast.agent.live import LiveEvent
+from holdfast.agent import live_events as live
+from holdfast.agent.live_events import LiveEvent
+from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.providers.protocol import ModelRequest
-from holdfast.core.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.core.policy import Policy
+from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_chars, summary_task
 from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord, FrameRecord, LoggedRecord
-from holdfast.core.turn import Stopped
 from holdfast.testing import fault, reply, tool_call
 from holdfast.testing.provider import Step
-
-from .compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
-from .helpers import Home, add, journal, soon, until
+from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
+from tests.agent.helpers import Home, add, journal, soon, until
 
 # --- when it cannot be done ----------------------------------------------------------------------------
 

@@ -9,14 +9,13 @@ import pytest
 
 from holdfast.agent.builder import AgentState
 from holdfast.agent.errors import ProviderMismatchError, ProviderUnavailableError, ProviderUnconfiguredError
+from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.machine.policy import Policy, Spec, limits_from, resolve
+from holdfast.agent.machine.turn import Limits
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.messages import AgentMessage, TextBlock
-from holdfast.core.policy import Policy, Spec, limits_from, resolve
-from holdfast.core.turn import Limits
 from holdfast.testing.provider import ScriptedProvider, tool_call
-
-from .helpers import Home, add, journal, said, soon, until
+from tests.agent.helpers import Home, add, journal, said, soon, until
 
 
 def requests(runtime: Runtime, provider: str = "scripted") -> Any:

@@ -7,33 +7,30 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
 from holdfast.core.errors import AnswerConflictError, UnknownQueryError
-from holdfast.core.policy import Policy
 from holdfast.core.queries import Failure, InputQuery, LlmQuery, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Program, Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.core.turn import Stopped
 from holdfast.engine.drivers import NotDone
-from holdfast.programs.context import Context
 from holdfast.programs.errors import DivergenceError, QueryFailedError
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import Store
 from holdfast.store.contract import Commit
 from holdfast.testing.provider import tool_call
-
-from .helpers import OBJECT, Home, add, journal, said, soon, until
-
-TESTS = Path(__file__).parents[1]
+from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
+from tests.paths import REPO
 
 
 async def waiting_tool(session: AgentSession) -> str:
@@ -281,8 +278,8 @@ async def test_a_declared_tool_is_answered_by_another_process(shared_home: Home)
         return "worked"
 
     async def child(answer: Any) -> str:
-        command = (sys.executable, "-m", "agent.answer_child", shared_home.url, "s", asked, json.dumps(answer))
-        process = await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdout=asyncio.subprocess.PIPE)
+        command = (sys.executable, "-m", "tests.agent.answer_child", shared_home.url, "s", asked, json.dumps(answer))
+        process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         return (await process.stdout.read()).decode().strip()
 

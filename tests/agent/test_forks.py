@@ -11,8 +11,7 @@ from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools.function import tool
 from holdfast.engine.errors import ForkPointError
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import AT_ONCE, Home, add, said, soon, until
+from tests.agent.helpers import AT_ONCE, Home, add, said, soon, until
 
 SUM: list[Step] = [tool_call("add", a=2, b=40), "It is 42."]
 

@@ -12,18 +12,17 @@ import msgspec
 import pytest
 
 from holdfast.agent.builder import AgentState
-from holdfast.agent.live import LiveEvent, PluginFailed
-from holdfast.agent.plugins import AbortTurn, Deny, Instead, Plugin, PluginCall, Replace
+from holdfast.agent.live_events import LiveEvent, PluginFailed
+from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, Stopped
+from holdfast.agent.plugins.plugin import AbortTurn, Deny, Instead, Plugin, PluginCall, Replace
 from holdfast.agent.providers.protocol import ModelReply, ModelRequest, ToolSpec
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools.context import Finish
 from holdfast.agent.tools.results import Failed, Result, Returned
-from holdfast.core.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.core.turn import FinishedMessage, FinishedToolValue, Stopped
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import soon
+from tests.agent.helpers import soon
 
 Hook = Callable[..., Any]
 

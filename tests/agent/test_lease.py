@@ -13,13 +13,12 @@ from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AttemptedRecord
 from holdfast.engine.engine import RENEWALS
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import open_holdfast
 from holdfast.store.contract import Commit, SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
 from holdfast.testing.provider import Step
-
-from .helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal, soon, until
 
 
 async def hangs(request: ModelRequest) -> Step:

@@ -11,8 +11,10 @@ import msgspec
 import pytest
 
 from holdfast.agent import channel
-from holdfast.agent.live import TextDelta
-from holdfast.agent.observed import (
+from holdfast.agent.live_events import TextDelta
+from holdfast.agent.machine.approval import Approval
+from holdfast.agent.machine.turn import FinishedMessage, Stopped
+from holdfast.agent.observed_events import (
     AnsweredEvent,
     AskedEvent,
     CallAskedEvent,
@@ -32,17 +34,14 @@ from holdfast.agent.observed import (
 )
 from holdfast.agent.results import ReadView
 from holdfast.agent.transcript import Transcript
-from holdfast.core.approval import Approval
 from holdfast.core.cursors import Cursor, InvalidCursorError, cursor_text, read_cursor
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
-from holdfast.core.turn import FinishedMessage, Stopped
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store.contract import Commit, CommitReceipt
 from holdfast.testing.provider import tool_call
-
-from .helpers import PATIENCE, Home, add, soon, until
-from .watching import Paused, durable, resumed, said_in, texts, watching
+from tests.agent.helpers import PATIENCE, Home, add, soon, until
+from tests.agent.watch_helpers import Paused, durable, resumed, said_in, texts, watching
 
 # --- the acceptance list ---------------------------------------------------------------------------
 

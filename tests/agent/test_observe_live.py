@@ -10,24 +10,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent import channel, live, observed
+from holdfast.agent import channel
+from holdfast.agent import live_events as live
+from holdfast.agent import observed_events as observed
 from holdfast.agent.errors import ObservationClosedError
-from holdfast.agent.live import ModelStarted, TextDelta, ToolOutput
-from holdfast.agent.observed import (
+from holdfast.agent.live_events import ModelStarted, TextDelta, ToolOutput
+from holdfast.agent.observation import Observers
+from holdfast.agent.observed_events import (
     Redraw,
     TurnBeganEvent,
     TurnEndedEvent,
 )
-from holdfast.agent.observing import Observers
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.transcript import Transcript
 from holdfast.store.limits import LIVE_BYTES
+from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.provider import ScriptedProvider, fault, stream, tool_call
-from holdfast.testing.servers import fresh_database
-
-from .helpers import PATIENCE, Home, soon, until
-from .watching import Paused, Watcher, resumed, said_in, texts, watching
+from tests.agent.helpers import PATIENCE, Home, soon, until
+from tests.agent.watch_helpers import Paused, Watcher, resumed, said_in, texts, watching
 
 
 async def test_a_late_watcher_gets_the_text_so_far_in_one_piece_and_then_the_rest(any_home: Home) -> None:

@@ -16,20 +16,19 @@ from holdfast.agent.errors import (
     StoreFactoryError,
     StoreSessionMismatchError,
 )
+from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
-from holdfast.core.messages import AgentMessage, TextBlock
-from holdfast.core.policy import Policy
-from holdfast.core.turn import Stopped
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import Store, open_store
 from holdfast.store.errors import StoreError
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.provider import ScriptedProvider
-
-from .helpers import Home, journal, said, soon, until
+from tests.agent.helpers import Home, journal, said, soon, until
 
 
 def user(text: str) -> AgentMessage:

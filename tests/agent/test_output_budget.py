@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.output_budget import OutputBudget
+from holdfast.agent.machine.messages import ToolResultBlock
+from holdfast.agent.plugins.output_budget import OutputBudget
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import OutputLimit, ToolContext, ToolError, full_result, tool
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.messages import ToolResultBlock
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import encode
 from holdfast.store.codec import blob_id_of
 from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
-
-from .helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal, soon, until
 
 LINES = [f"line {number}: {'x' * (number % 7)}" for number in range(1, 5_001)]
 TEXT = "\n".join(LINES)

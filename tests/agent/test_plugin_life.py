@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import MissingPluginInputError, TurnConflictError
-from holdfast.agent.live import PluginFailed
-from holdfast.agent.plugins import AbortTurn, Plugin
+from holdfast.agent.live_events import PluginFailed
+from holdfast.agent.machine.conversation import TurnState
+from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.turn import FinishedCommand, FinishedMessage, Stopped
+from holdfast.agent.plugins.plugin import AbortTurn, Plugin
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
-from holdfast.core.conversation import TurnState
-from holdfast.core.prompt import Contribution
 from holdfast.core.records import Entry
-from holdfast.core.turn import FinishedCommand, FinishedMessage, Stopped
 from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
-
-from .helpers import Home, add, journal, soon, until
+from tests.agent.helpers import Home, add, journal, soon, until
 
 
 class Diary(Plugin):

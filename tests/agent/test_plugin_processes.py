@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.turn import FinishedMessage
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
 from holdfast.agent.tools.catalog import Toolish
-from holdfast.core.prompt import Contribution
-from holdfast.core.turn import FinishedMessage
 from holdfast.testing.provider import ScriptedProvider, reply, tool_call
-
-from .helpers import soon, until
+from tests.agent.helpers import soon, until
 
 
 class Shelf(Plugin):

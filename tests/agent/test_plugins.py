@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import MissingPluginInputError, PluginConflictError, PluginError, UnknownPluginError
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.machine.messages import TextBlock
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.protocol import ToolSpec
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import DuplicateToolError, ToolContext
 from holdfast.agent.tools.catalog import Toolish
-from holdfast.core.messages import TextBlock
 from holdfast.testing import ScriptedProvider, tool_call
 
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.machine.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.openai_compatible import OpenAICompatible
 from holdfast.agent.runtime import Runtime
-from holdfast.core.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of
 from holdfast.core.values import encode
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import soon
+from tests.agent.helpers import soon
 
 
 def search(words: str) -> str:

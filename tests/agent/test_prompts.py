@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import msgspec
 from hypothesis import given
 
-from holdfast.agent.prompts import PromptCache
-from holdfast.core.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of, render
+from holdfast.agent.machine.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of, render
+from holdfast.agent.prompt_cache import PromptCache
 
 CORE = layer_of(Contribution("intro", "You are a clerk."), "Be polite.")
 SESSION = layer_of(Contribution("guidance", "Search first.", requires_tool="search"), Contribution("project", "Tabs."))

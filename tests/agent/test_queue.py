@@ -8,16 +8,15 @@ import time
 import pytest
 
 from holdfast.agent.errors import UnknownItemError
+from holdfast.agent.machine.inbox import MAX_JOINED, Cancelled
+from holdfast.agent.machine.turn import FinishedMessage, FinishedValue, Stopped
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.core.errors import InvalidValueError, ItemConflictError
-from holdfast.core.inbox import MAX_JOINED, Cancelled
 from holdfast.core.records import EnqueuedRecord
-from holdfast.core.turn import FinishedMessage, FinishedValue, Stopped
 from holdfast.testing.provider import Step, tool_call
-
-from .helpers import Home, add, journal, said, soon, until
-from .processes import Process
-from .queueing import Gate, echo, echoes, inputs, text_of
+from tests.agent.helpers import Home, add, journal, said, soon, until
+from tests.agent.processes import Process
+from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
 
 # --- the claim rule, on every store --------------------------------------------------------------------
 

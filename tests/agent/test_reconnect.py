@@ -7,20 +7,17 @@ import contextlib
 import random
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
-from holdfast.agent.live import TextDelta
-from holdfast.agent.observed import TurnEndedEvent
-from holdfast.agent.observing import Observer
+from holdfast.agent.live_events import TextDelta
+from holdfast.agent.observation import Observer
+from holdfast.agent.observed_events import TurnEndedEvent
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.transcript import Transcript
 from holdfast.testing.provider import ScriptedProvider, Step, stream, tool_call
-
-from .helpers import PATIENCE, Home, add
-
-TESTS = Path(__file__).parents[1]
+from tests.agent.helpers import PATIENCE, Home, add
+from tests.paths import REPO
 
 PIECES = [f"word{number} " for number in range(30)]
 
@@ -120,9 +117,9 @@ async def test_watchers_that_are_dropped_end_with_exactly_the_settled_transcript
 
 @contextlib.asynccontextmanager
 async def child(url: str, sessions: int, turns: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = (sys.executable, "-m", "agent.watched_child", url, str(sessions), str(turns))
+    command = (sys.executable, "-m", "tests.agent.watched_child", url, str(sessions), str(turns))
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe)
     try:
         yield process
     finally:

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.protocol import ToolSpec
 from holdfast.agent.resident import KEPT_CATALOGS, RESIDENTS, ExecRequest, Execution, Resident
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import RemoteTool, ToolContext
-from holdfast.agent.tools.choosing import Manifest, SessionCatalog
-from holdfast.core.prompt import Contribution
+from holdfast.agent.tools.session_catalog import Manifest, SessionCatalog
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import OBJECT, soon
+from tests.agent.helpers import OBJECT, soon
 
 
 class Shelf:

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.plugins import Deny, Plugin, PluginCall
+from holdfast.agent.machine.approval import Approval, Rule
+from holdfast.agent.machine.policy import CATALOG_TOKENS
+from holdfast.agent.plugins.plugin import Deny, Plugin, PluginCall
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import RemoteTool, ToolContext
-from holdfast.agent.tools.choosing import SessionCatalog
-from holdfast.core.approval import Approval, Rule
-from holdfast.core.policy import CATALOG_TOKENS
+from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.core.queries import HumanQuery
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import soon, until
+from tests.agent.helpers import soon, until
 
 SYSTEMS = {
     "github": ("repository", ["issue", "pull_request", "branch", "release", "workflow_run"]),

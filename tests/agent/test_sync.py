@@ -21,12 +21,12 @@ from holdfast.agent.errors import (
     ProviderUnconfiguredError,
     TurnConflictError,
 )
-from holdfast.agent.inbox import EnqueueBuilder, QueuedTurns
-from holdfast.agent.live import LiveEvent, TextDelta, TurnFinished
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.live_events import LiveEvent, TextDelta, TurnFinished
+from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers import protocol
+from holdfast.agent.queue import EnqueueBuilder, QueuedTurns
 from holdfast.agent.session import AgentSession
-from holdfast.agent.streaming import STREAM_EVENTS
 from holdfast.agent.sync import (
     SyncAgentSession,
     SyncEnqueueBuilder,
@@ -35,8 +35,8 @@ from holdfast.agent.sync import (
     SyncSessionBuilder,
     SyncTurnBuilder,
 )
+from holdfast.agent.turn_stream import STREAM_EVENTS
 from holdfast.agent.turns import TurnBuilder
-from holdfast.core.messages import AgentMessage, TextBlock
 from holdfast.engine.errors import RuntimeClosedError
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call

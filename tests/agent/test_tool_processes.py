@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import ToolContext
-from holdfast.agent.live import LiveEvent, ToolOutput
+from holdfast.agent.live_events import LiveEvent, ToolOutput
 from holdfast.agent.tools import Tool
 from holdfast.agent.tools.processes import KILL_AFTER_S, OUTPUT_BYTES, Ended
 from holdfast.testing.provider import tool_call
-
-from .helpers import Home, soon, until
+from tests.agent.helpers import Home, soon, until
 
 STUBBORN = """
 import os, signal, subprocess, sys, time

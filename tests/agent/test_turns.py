@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import TurnConflictError, TurnInProgressError
-from holdfast.agent.live import Retrying
-from holdfast.agent.providers.calling import Retry
+from holdfast.agent.live_events import Retrying
+from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolUseBlock
+from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, FinishedValue, Stopped
+from holdfast.agent.providers.retry import Retry
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Finish, ToolContext, ToolError, tool
 from holdfast.agent.tools import Retry as ToolRetry
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.messages import Image, ImageBlock, TextBlock, ToolUseBlock
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
-from holdfast.core.turn import FinishedMessage, FinishedToolValue, FinishedValue, Stopped
 from holdfast.testing.provider import ToolCall, fault, reply, tool_call
-
-from .helpers import OBJECT, Home, add, journal, said, soon, until
+from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
 
 
 def stopped(result: Any) -> Stopped:

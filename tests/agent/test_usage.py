@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.results import Buckets, buckets_of
 from holdfast.core.budget import Price
 from holdfast.core.queries import Usage
-from holdfast.core.turn import Stopped
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
-
-from .helpers import USED, Home, add, soon, until
+from tests.agent.helpers import USED, Home, add, soon, until
 
 FULL = Usage(
     prompt_tokens=100, completion_tokens=50, cache_read_tokens=60, cache_write_tokens=30, reasoning_tokens=20, cost=0.25

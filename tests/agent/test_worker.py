@@ -10,9 +10,8 @@ from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.engine.errors import StaleError, WorkerExistsError
 from holdfast.store.errors import LeaseLostError, PositionConflictError
 from holdfast.testing.provider import Step
-
-from .helpers import Home, journal, soon, until
-from .queueing import Gate, echo, echoes, inputs, text_of
+from tests.agent.helpers import Home, journal, soon, until
+from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
 
 # --- draining ------------------------------------------------------------------------------------------
 

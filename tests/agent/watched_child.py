@@ -7,9 +7,8 @@ import sys
 
 from holdfast.agent.runtime import Runtime
 from holdfast.store import open_store
-
-from .helpers import add
-from .test_reconnect import model
+from tests.agent.helpers import add
+from tests.agent.test_reconnect import model
 
 
 async def main(url: str, sessions: int, turns: int) -> None:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import Step
-
-from .helpers import Home, Terminal
+from tests.cli.helpers import Home, Terminal
 
 TOOLS = '''
 import time

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import Home
+from tests.cli.helpers import Home
 
 
 @pytest.fixture

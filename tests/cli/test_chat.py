@@ -6,9 +6,8 @@ import pytest
 
 from holdfast.core.queries import Usage
 from holdfast.testing.provider import fault, reasoning, reply, stream, tool_call
-
-from .chat_helpers import only_session, picture, said_to, serving, with_tools
-from .helpers import Home, Terminal
+from tests.cli.chat_helpers import only_session, picture, said_to, serving, with_tools
+from tests.cli.helpers import Home, Terminal
 
 
 def prompt(terminal: Terminal, text: str) -> None:

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 import pytest
 from click.testing import Result
 
-from holdfast.cli.approving import rules_of
-from holdfast.core.approval import Approval, ruling
+from holdfast.agent.machine.approval import Approval, ruling
+from holdfast.cli.approval import rules_of
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import Step, tool_call
-
-from .chat_helpers import picture, serving
-from .helpers import Home, Terminal
+from tests.cli.chat_helpers import picture, serving
+from tests.cli.helpers import Home, Terminal
 
 TOOLS = '''
 import time

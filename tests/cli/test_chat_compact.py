@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.agent.compacting import SUMMARY_SYSTEM
+from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.testing.provider import fault, stream
-
-from .chat_helpers import only_session, said_to, serving
-from .helpers import Home, Terminal
+from tests.cli.chat_helpers import only_session, said_to, serving
+from tests.cli.helpers import Home, Terminal
 
 NOTES = "## Goal\nTo greet each other."
 

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 from holdfast.testing.provider import tool_call
-
-from .chat_helpers import serving
-from .helpers import Home
+from tests.cli.chat_helpers import serving
+from tests.cli.helpers import Home
 
 CRUDE = Path(__file__).parents[1] / "agent" / "mcp" / "servers" / "crude.py"
 

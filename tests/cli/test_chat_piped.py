@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 from holdfast.testing.provider import Step, fault, reasoning, reply, stream, tool_call
-
-from .chat_helpers import only_session, said_to, serving, with_tools
-from .helpers import Home
+from tests.cli.chat_helpers import only_session, said_to, serving, with_tools
+from tests.cli.helpers import Home
 
 
 def test_every_line_of_a_pipe_is_a_turn_and_only_answers_go_to_standard_output(home: Home) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .helpers import Home
+from tests.cli.helpers import Home
 
 GOOD = """\
 META = {"name": "good", "description": "Asks once.", "calls": "1"}

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.strategies import rehearsal
-
-from .helpers import Home
+from tests.cli.helpers import Home
 
 TEAM = """\
 META = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .helpers import Home
+from tests.cli.helpers import Home
 
 
 def test_a_new_strategy_passes_its_check_its_test_and_a_dry_run(home: Home) -> None:

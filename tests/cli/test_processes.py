@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-
-from .helpers import Home
+from tests.cli.helpers import Home
 
 OWNER = """
 import asyncio, sys, holdfast

@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.core.queries import Usage
 from holdfast.testing.provider import fault, reply
-
-from .chat_helpers import only_session, picture, said_to, serving, until_asked
-from .helpers import Home
+from tests.cli.chat_helpers import only_session, picture, said_to, serving, until_asked
+from tests.cli.helpers import Home
 
 LUA = """
 local name = alc.llm("What is your name?", { system = "Be brief.", max_tokens = 7 })

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.programs.sandbox.library import BUNDLED, list_strategies
-
-from .helpers import Home
+from tests.cli.helpers import Home
 
 ROUNDS = '''\
 """Drafts in rounds.

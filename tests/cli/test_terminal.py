@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .helpers import Home
+from tests.cli.helpers import Home
 
 
 def test_run_asks_each_question_in_turn(home: Home) -> None:

@@ -10,8 +10,7 @@ from holdfast.core.budget import Budget, Price, Remaining, remaining
 from holdfast.core.decide import decide_pause, decide_start
 from holdfast.core.errors import BudgetExceededError, InvalidBudgetError
 from holdfast.core.queries import Failure, Query, TimerQuery, ToolQuery, Usage
-
-from .helpers import PROGRAM, Journal, given, llm, refused, started
+from tests.core.helpers import PROGRAM, Journal, given, llm, refused, started
 
 CENT_A_TOKEN = {"default": Price(10_000.0, 10_000.0)}
 """A hundredth for each token."""

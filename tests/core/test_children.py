@@ -10,8 +10,7 @@ from holdfast.core.errors import BudgetExceededError, InvalidValueError
 from holdfast.core.queries import ChildQuery, Failure, Usage
 from holdfast.core.records import PausedRecord, decode_record
 from holdfast.core.state import Session
-
-from .helpers import Journal, given, llm, refused, started
+from tests.core.helpers import Journal, given, llm, refused, started
 
 PRICES = {"default": Price(1.0, 1.0)}
 SPENT = Usage(prompt_tokens=30, completion_tokens=70, cost=0.5, llm_calls=3)

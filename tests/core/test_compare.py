@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.agent.machine.conversation import TurnInput
+from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
+from holdfast.agent.machine.turn import Replied
 from holdfast.core.compare import Comparison, Descent, compare
-from holdfast.core.conversation import TurnInput
-from holdfast.core.messages import TextBlock, ToolUseBlock
 from holdfast.core.queries import Failure, HumanQuery, InputQuery, LlmQuery, Query, ToolQuery, Usage, Value
 from holdfast.core.records import (
     AnsweredRecord,
@@ -21,9 +22,7 @@ from holdfast.core.records import (
     Record,
     StartedRecord,
 )
-from holdfast.core.turn import Replied
-
-from .helpers import Journal, llm
+from tests.core.helpers import Journal, llm
 
 
 def session(session_id: str, fork: Fork | None = None, program: Program | None = None) -> Journal:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.conversation import TurnInput
+from holdfast.agent.machine.conversation import TurnInput
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
+from holdfast.agent.machine.turn import Replied, Stopped
 from holdfast.core.fork_points import ForkPoints, fork_points
-from holdfast.core.inbox import Item
-from holdfast.core.messages import TextBlock, ToolUseBlock
 from holdfast.core.queries import Failure, InputQuery, LlmQuery, ToolQuery, Value
 from holdfast.core.records import (
     AnsweredRecord,
@@ -22,9 +23,7 @@ from holdfast.core.records import (
     TurnRecord,
 )
 from holdfast.core.state import Session
-from holdfast.core.turn import Replied, Stopped
-
-from .helpers import Journal, llm, started
+from tests.core.helpers import Journal, llm, started
 
 
 def sound(journal: Journal) -> list[int]:

@@ -11,8 +11,7 @@ from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Us
 from holdfast.core.records import LoggedRecord, ProgressedRecord, RefusedRecord, StatRecord
 from holdfast.core.state import State
 from holdfast.core.tokens import estimate_tokens
-
-from .helpers import START, Journal, given, in_state, llm, paused, started
+from tests.core.helpers import START, Journal, given, in_state, llm, paused, started
 
 PER_MILLION = 1_000_000
 

@@ -52,8 +52,7 @@ from holdfast.core.records import (
 from holdfast.core.state import Session, State
 from holdfast.core.status import snapshot
 from holdfast.core.values import check_value, encode, fingerprint
-
-from .helpers import PROGRAM, START, picture
+from tests.core.helpers import PROGRAM, START, picture
 
 T = TypeVar("T")
 

@@ -12,8 +12,7 @@ from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.state import State
 from holdfast.core.status import parse_pending_filter, snapshot
-
-from .helpers import START, Journal, given, in_state, llm, paused, picture, started
+from tests.core.helpers import START, Journal, given, in_state, llm, paused, picture, started
 
 ALIVE = [State.RUNNING, State.PAUSED]
 ENDED = [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED]

@@ -11,10 +11,11 @@ from typing import Any, get_args
 
 import pytest
 
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.messages import TextBlock
+from holdfast.agent.machine.turn import FinishedMessage, ToolDone
 from holdfast.core.decide import CancelMessage, decide_cancel, decide_complete, decide_fail, decide_pause
 from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.inbox import Item
-from holdfast.core.messages import TextBlock
 from holdfast.core.queries import Failure, LlmQuery, Value
 from holdfast.core.records import (
     AnsweredRecord,
@@ -41,9 +42,7 @@ from holdfast.core.records import (
     type_of,
 )
 from holdfast.core.state import Session, State
-from holdfast.core.turn import FinishedMessage, ToolDone
-
-from .helpers import PROGRAM, Journal, in_state, llm, paused, picture, refused, started
+from tests.core.helpers import PROGRAM, Journal, in_state, llm, paused, picture, refused, started
 
 # Which state follows when a record meets a state in which q-0 is pending and q-2 is the next query to be asked
 # (q-1 in PAUSED). A record that is not named under a state is refused there.

@@ -36,8 +36,7 @@ from holdfast.core.queries import ChildQuery, Failure, HumanQuery, Query, TimerQ
 from holdfast.core.records import CompletedRecord, Parent, Program, Record, decode_record
 from holdfast.core.state import State
 from holdfast.core.values import check_value, encode, fingerprint, preview
-
-from .helpers import PROGRAM, START, given, in_state, llm, nested, paused, picture, refused, started
+from tests.core.helpers import PROGRAM, START, given, in_state, llm, nested, paused, picture, refused, started
 
 LONE = "\ud800"
 """Half of a surrogate pair: text to Python, but not to UTF-8."""

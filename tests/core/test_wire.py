@@ -11,8 +11,7 @@ from holdfast.core.events import AcceptedEvent, CancelledEvent, CompletedEvent, 
 from holdfast.core.queries import ChildQuery, HumanQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.state import State
 from holdfast.core.values import encode
-
-from .helpers import START, in_state, llm, paused, started
+from tests.core.helpers import START, in_state, llm, paused, started
 
 
 def asked(*queries: Query, session_id: str = "s-abc") -> dict[str, Any]:

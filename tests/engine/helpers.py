@@ -14,8 +14,8 @@ from holdfast.core.queries import HumanQuery, LlmQuery, Query
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
 from holdfast.store import Store
 from holdfast.store.contract import Commit
 

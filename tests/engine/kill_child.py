@@ -20,7 +20,7 @@ from holdfast.core.decide import CancelMessage
 from holdfast.core.errors import SessionNotFoundError
 from holdfast.core.events import Event, PausedEvent
 from holdfast.core.queries import LlmQuery, Query, ToolQuery
-from holdfast.engine.runtime import open_holdfast
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.registry import Strategy
 from holdfast.store import Store, open_store
 from holdfast.store.contract import SessionRow

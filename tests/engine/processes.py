@@ -13,9 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from .helpers import soon
-
-TESTS = Path(__file__).parents[1]
+from tests.engine.helpers import soon
+from tests.paths import REPO
 
 
 class Process:
@@ -31,9 +30,9 @@ class Process:
     @classmethod
     @contextlib.asynccontextmanager
     async def on(cls, url: str, ledger: Path, **options: Any) -> AsyncIterator[Process]:
-        command = (sys.executable, "-m", "engine.process_child", url, str(ledger), json.dumps(options))
+        command = (sys.executable, "-m", "tests.engine.process_child", url, str(ledger), json.dumps(options))
         pipe = asyncio.subprocess.PIPE
-        process = cls(await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdin=pipe, stdout=pipe), ledger)
+        process = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe), ledger)
         try:
             await soon(process._waiting[0], 20)
             yield process

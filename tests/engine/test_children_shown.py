@@ -25,14 +25,12 @@ from holdfast.core.events import AcceptedEvent, CompletedEvent, PausedEvent, Run
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.state import State
-from holdfast.engine.runtime import Holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.native.ctx import Context
 from holdfast.store.contract import SessionFilter
-
-from .helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until
-from .shown_child import asker, by_name, helped, middle, three, top
-
-TESTS = Path(__file__).parents[1]
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until
+from tests.engine.shown_child import asker, by_name, helped, middle, three, top
+from tests.paths import REPO
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -406,8 +404,8 @@ async def test_a_name_that_nothing_has_is_a_failure_with_the_reason(hf: Holdfast
 @contextlib.asynccontextmanager
 async def process(url: str, session: str, program: str, ctx: Any, *drives: str) -> AsyncIterator[Any]:
     """A process that starts a session and stays; gives what the session said. It is killed at the end."""
-    command = (sys.executable, "-m", "engine.shown_child", url, session, program, json.dumps(ctx), *drives)
-    started = await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdout=asyncio.subprocess.PIPE)
+    command = (sys.executable, "-m", "tests.engine.shown_child", url, session, program, json.dumps(ctx), *drives)
+    started = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=asyncio.subprocess.PIPE)
     try:
         assert started.stdout is not None
         yield json.loads(await soon(started.stdout.readline(), 20))

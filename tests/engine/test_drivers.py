@@ -14,12 +14,11 @@ from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, ToolQuer
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, PausedRecord, Record
 from holdfast.engine.drivers import Attempt, NotDone, Reply
 from holdfast.engine.errors import DriverError
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import QueryFailedError
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-
-from .helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
 
 
 @pytest.fixture

@@ -15,18 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.core.conversation import Conversation, TurnInput
+from holdfast.agent.machine.conversation import Conversation, TurnInput
+from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.turn import Limits, Replied
 from holdfast.core.fork_points import ForkPoint
-from holdfast.core.messages import TextBlock, ToolUseBlock
-from holdfast.core.policy import Policy
 from holdfast.core.queries import Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program, Record, StartedRecord
-from holdfast.core.turn import Limits, Replied
-from holdfast.engine.runtime import Holdfast
-from holdfast.programs.context import Context
-from holdfast.testing.servers import fresh_database
-
-from .helpers import quiet
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.native.ctx import Context
+from holdfast.testing.postgres_server import fresh_database
+from tests.engine.helpers import quiet
 
 _numbers = itertools.count()
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -36,15 +36,14 @@ from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, CancelledRecord, CompletedRecord, Entry, FailedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import open_holdfast
 from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
+from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.seams import Seam, read_trace
-from holdfast.testing.servers import fresh_database
-
-from . import kill_child
-from .kill_child import LEASE_MS, PATIENCE, STEPS, Host, Ledger, World, did, read_ledger, until
+from tests.engine import kill_child
+from tests.engine.kill_child import LEASE_MS, PATIENCE, STEPS, Host, Ledger, World, did, read_ledger, until
 
 SEAMS = Path(__file__).with_name("seams.json")
 
@@ -67,7 +66,7 @@ EAGER_SHARE = 8
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.holdfast", "holdfast.testing"])
 _one_at_a_time = Lock()
 """Whoever starts a process also looks which others have ended, and the exit code of one can be read only once."""
 

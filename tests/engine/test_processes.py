@@ -25,16 +25,15 @@ from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, CancelledRecord, CompletedRecord, type_of
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.engine.runtime import Holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.native.ctx import Context
 from holdfast.store import Store
-from holdfast.testing.servers import fresh_database
+from holdfast.testing.postgres_server import fresh_database
+from tests.engine.helpers import of_type, ponder, quiet, records, soon, sqlite, until
+from tests.engine.process_child import called, helped, questions, sleeper, thinker
+from tests.engine.processes import Process, Start
+from tests.paths import REPO
 
-from .helpers import of_type, ponder, quiet, records, soon, sqlite, until
-from .process_child import called, helped, questions, sleeper, thinker
-from .processes import Process, Start
-
-TESTS = Path(__file__).parents[1]
 HOLDFAST = Path(sys.executable).with_name("holdfast")
 LEASE_MS = 500
 """Milliseconds after which a silent owner has lost its session: long enough for a machine under load."""
@@ -298,7 +297,7 @@ async def test_a_living_owner_keeps_its_session_however_busy_the_store_is(hf: Ho
 async def cli(url: str, *arguments: str) -> tuple[int, Any]:
     command = (str(HOLDFAST), "--store", url, "--json", *arguments)
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, cwd=TESTS, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=pipe, stderr=pipe)
     told, errors = await soon(process.communicate(), 20)
     assert b"Traceback" not in errors, errors.decode()
     return process.returncode or 0, json.loads(told) if told.strip() else errors.decode()

@@ -37,14 +37,26 @@ from holdfast.core.records import (
 )
 from holdfast.core.state import State
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import ForkPositionError
-
-from .helpers import asked, error, of_type, ponder, prompts, quiet, records, result, soon, sqlite, until, write
+from tests.engine.helpers import (
+    asked,
+    error,
+    of_type,
+    ponder,
+    prompts,
+    quiet,
+    records,
+    result,
+    soon,
+    sqlite,
+    until,
+    write,
+)
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from holdfast.core.events import RunningEvent
 from holdfast.core.records import CompletedRecord
 from holdfast.engine.errors import ResultTimeoutError
 from holdfast.engine.sync import open_sync
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-
-from .helpers import prompts, result, sqlite
+from tests.engine.helpers import prompts, result, sqlite
 
 
 @strategy(name="sync-two")

@@ -12,11 +12,10 @@ import asyncpg
 import pytest
 
 from holdfast.core.records import AttemptedRecord
-from holdfast.testing.servers import fresh_database
-
-from .helpers import of_type, quiet, soon, sqlite, until
-from .process_child import called, helped
-from .processes import Process
+from holdfast.testing.postgres_server import fresh_database
+from tests.engine.helpers import of_type, quiet, soon, sqlite, until
+from tests.engine.process_child import called, helped
+from tests.engine.processes import Process
 
 LONG_MS = 600_000
 """Milliseconds that an effect takes which is not to end by itself, and that a lease lasts."""

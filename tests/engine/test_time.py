@@ -23,16 +23,15 @@ from holdfast.core.records import (
 )
 from holdfast.core.state import State
 from holdfast.engine.errors import SessionFailedError
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import open_holdfast
 from holdfast.programs import registry
-from holdfast.programs.context import Context
 from holdfast.programs.errors import QueryFailedError
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import open_store
 from holdfast.store.contract import Store
-
-from .helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
 
 
 @pytest.fixture

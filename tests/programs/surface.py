@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 from holdfast.core.events import CompletedEvent, Event, PausedEvent
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import LoggedRecord
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Function, strategy
 
 T = TypeVar("T")

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
+from holdfast.alc.lua.source import lua_code
 from holdfast.core.events import AcceptedEvent, FailedEvent
 from holdfast.core.queries import Failure, LlmQuery
 from holdfast.core.records import PausedRecord, Program
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import QueryFailedError
-from holdfast.programs.lua.source import lua_code
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Strategy, strategy
 from holdfast.programs.sandbox.source import python_code
-
-from .sandbox.helpers import forget
-from .surface import asked, logged, quiet, result
+from tests.programs.sandbox.helpers import forget
+from tests.programs.surface import asked, logged, quiet, result
 
 PYTHON = """
 def run(ctx):

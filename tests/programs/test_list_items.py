@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from holdfast.programs import reading
-
-from .lua import scripted
+from holdfast.programs import model_text as reading
+from tests.alc.lua import scripted
 
 CASES: list[tuple[str, int | None, list[str]]] = [
     # lines with a mark in front

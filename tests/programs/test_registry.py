@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.core.errors import InvalidIdError
 from holdfast.core.records import Program
-from holdfast.programs.context import Context
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Strategy, find, resolve, strategy
 
 

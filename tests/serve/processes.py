@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from .calling import Host
+from tests.serve.calls import Host
 
 ECHO = "return alc.llm('first?') .. ' ' .. alc.llm('second?')"
 """A strategy of two questions, whose result is the two answers."""

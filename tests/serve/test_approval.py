@@ -13,15 +13,14 @@ import pytest
 
 from holdfast import Approve, Rule, Runtime
 from holdfast.agent.session import AgentSession
+from holdfast.alc.mcp.sessions import TOOLS as ALC_TOOLS
 from holdfast.core.queries import Call, HumanQuery
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.serve.mcp.alc import TOOLS as ALC_TOOLS
-from holdfast.serve.mcp.own import TOOLS as OWN_TOOLS
-from holdfast.serve.mcp.pausing import _request
+from holdfast.serve.mcp.holdfast_tools import TOOLS as OWN_TOOLS
+from holdfast.serve.mcp.required_input import _request
 from holdfast.testing import ScriptedProvider, tool_call
-
-from .calling import ERAS, Host, host_of
+from tests.serve.calls import ERAS, Host, host_of
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
-
-from .hosting import ERAS, Tools, home, install, over_streams, served, until
+from tests.serve.hosts_helpers import ERAS, Tools, home, install, over_streams, served, until
 
 __all__ = ["home"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .conformance.node import NodeMissingError
-from .conformance.run import Scenario, baseline, conformance, report
+from tests.serve.conformance.node import NodeMissingError
+from tests.serve.conformance.run import Scenario, baseline, conformance, report
 
 
 async def test_every_scenario_that_applies_passes() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from .calling import ERAS, Host
-from .processes import Place
+from tests.serve.calls import ERAS, Host
+from tests.serve.processes import Place
 
 PACKAGE = (
     'local M = {}\nM.meta = { name = "tiny", version = "1.0.0" }\nfunction M.run(ctx) return ctx.task end\nreturn M\n'

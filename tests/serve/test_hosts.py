@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from holdfast.serve.mcp.editing import EditError, read_json, set_json, set_toml
+from holdfast.serve.mcp.config_file import EditError, read_json, set_json, set_toml
 from holdfast.serve.mcp.hosts import HOSTS, Folders, Launch, write
 
 LAUNCH = Launch("/opt/holdfast/bin/holdfast", ("mcp", "--tools", "all"), {})

@@ -18,9 +18,8 @@ import pytest
 import holdfast
 from holdfast.serve.mcp.http import Http, HttpError
 from holdfast.serve.mcp.limits import GRACE_S, MAX_MESSAGE_BYTES
-
-from .calling import ERAS
-from .processes import ECHO, SLOW, HttpServer, Place, break_off
+from tests.serve.calls import ERAS
+from tests.serve.processes import ECHO, SLOW, HttpServer, Place, break_off
 
 TOKEN = "correct-horse-battery-staple"
 

@@ -13,12 +13,22 @@ import pytest
 from mcp import Client
 
 from holdfast.core.state import State
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.context import Context
+from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
-
-from .hosting import ERAS, KEYS, Tools, error_of, home, only_session, over_streams, served, text_of, until
+from tests.serve.hosts_helpers import (
+    ERAS,
+    KEYS,
+    Tools,
+    error_of,
+    home,
+    only_session,
+    over_streams,
+    served,
+    text_of,
+    until,
+)
 
 __all__ = ["home"]
 

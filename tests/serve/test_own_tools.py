@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer, tools_of
-
-from .hosting import ERAS, Tools, home, served
+from tests.serve.hosts_helpers import ERAS, Tools, home, served
 
 __all__ = ["home"]
 

@@ -10,15 +10,14 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from holdfast.alc.lua.source import lua_code
 from holdfast.core.records import Program
 from holdfast.engine.card_tool import own_box
 from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.api.python_stubs import render_python_stubs
-from holdfast.programs.lua.source import lua_code
 from holdfast.serve.mcp.prompts import MAX_ARGUMENT_CHARS
 from holdfast.serve.mcp.server import Family, McpServer, tools_of
-
-from .hosting import ERAS, Tools, error_of, home, install, read_text, served
+from tests.serve.hosts_helpers import ERAS, Tools, error_of, home, install, read_text, served
 
 __all__ = ["home"]
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.programs.sandbox.library import BUNDLED
-
-from .calling import ERAS, Host, Told
-from .hosting import install, read_json, read_text
-from .processes import Place
+from tests.serve.calls import ERAS, Host, Told
+from tests.serve.hosts_helpers import install, read_json, read_text
+from tests.serve.processes import Place
 
 TWO_STEPS = """
 def run(ctx):

@@ -17,11 +17,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.state import State
-from holdfast.engine.runtime import open_holdfast
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.store.contract import SessionFilter
-
-from .conformance.node import NodeMissingError, installed
-from .scripted_model import Model, Turn, Use, scripted_model
+from tests.serve.conformance.node import NodeMissingError, installed
+from tests.serve.scripted_model import Model, Turn, Use, scripted_model
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 HOST_TIMEOUT_S = 90

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 
 from holdfast import Context, strategy
-from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.serve.mcp.server import McpServer
 
 TWO_AT_ONCE = "return alc.llm_batch({ { prompt = 'one' }, { prompt = 'two' } })"

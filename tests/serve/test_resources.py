@@ -12,12 +12,11 @@ from mcp import Client
 
 from holdfast.engine.card_tool import own_box
 from holdfast.programs.api.lua_stubs import render_stubs
-from holdfast.programs.context import Context
+from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.journal import MAX_PAGE_BYTES
 from holdfast.serve.mcp.server import McpServer
-
-from .hosting import ERAS, TWICE, Tools, error_of, home, install, read_json, read_text, served
+from tests.serve.hosts_helpers import ERAS, TWICE, Tools, error_of, home, install, read_json, read_text, served
 
 __all__ = ["home"]
 

@@ -19,9 +19,8 @@ from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast.serve.mcp.limits import MAX_MESSAGE_BYTES
-
-from .calling import ERAS
-from .processes import ECHO, SLOW, Place, break_off
+from tests.serve.calls import ERAS
+from tests.serve.processes import ECHO, SLOW, Place, break_off
 
 PRINTS = """
 import os, subprocess, sys

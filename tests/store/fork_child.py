@@ -11,8 +11,8 @@ import sys
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
-from holdfast.testing.laws_forks import fork_of
-from holdfast.testing.scenarios import Scenario, begin
+from holdfast.testing.laws.forks import fork_of
+from holdfast.testing.sessions import Scenario, begin
 
 
 async def main(url: str, prefix: str, seed: int) -> None:

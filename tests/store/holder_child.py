@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from holdfast.store import open_store
-from holdfast.testing.scenarios import begin
+from holdfast.testing.sessions import begin
 
 
 async def main(url: str, prefix: str, count: int) -> None:

@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from holdfast.store.codec import encode_entry
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_schema import MIGRATIONS, migrate
-from holdfast.testing.scenarios import Scenario, begin
-from holdfast.testing.servers import fresh_database
+from holdfast.store.postgres.schema import MIGRATIONS, migrate
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing.postgres_server import fresh_database
+from holdfast.testing.sessions import Scenario, begin
 
 __all__ = ["database", "old_session", "postgres_url", "store"]
 

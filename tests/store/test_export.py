@@ -27,10 +27,10 @@ from holdfast.store.errors import CorruptSessionError, ExportFileError, SchemaVe
 from holdfast.store.export import EXPORT_VERSION, export_lines, export_session, import_session, parse_export
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.scenarios import Scenario, begin, entries_of, feed, picture
-from holdfast.testing.servers import fresh_database
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.postgres_server import fresh_database
+from holdfast.testing.sessions import Scenario, begin, entries_of, feed, picture
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LARGE = [f"line {number} of a value too large for its record" for number in range(400)]

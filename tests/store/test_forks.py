@@ -17,11 +17,10 @@ import pytest
 
 from holdfast.core.errors import SessionDeletedError
 from holdfast.store import Store, open_store
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.laws_forks import fork_of
-from holdfast.testing.scenarios import Scenario, all_rows, begin, entries_of
-
-from .pg_fixtures import database, old_session, postgres_url
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.laws.forks import fork_of
+from holdfast.testing.sessions import Scenario, all_rows, begin, entries_of
+from tests.store.pg_fixtures import database, old_session, postgres_url
 
 __all__ = ["database", "postgres_url"]
 

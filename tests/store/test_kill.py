@@ -18,8 +18,8 @@ import pytest
 from holdfast.core.records import LoggedRecord
 from holdfast.store import open_store
 from holdfast.testing.crash import Ack, CrashPlan, Evidence, broken_laws, crash_writers
-from holdfast.testing.scenarios import begin, feed
-from holdfast.testing.servers import fresh_database
+from holdfast.testing.postgres_server import fresh_database
+from holdfast.testing.sessions import begin, feed
 
 SECONDS = 6.0
 SOAK_SECONDS = 30.0

@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.core.records import LoggedRecord
 from holdfast.store import open_store
-
-from .pg_fixtures import database, postgres_url
+from tests.store.pg_fixtures import database, postgres_url
 
 __all__ = ["database", "postgres_url"]
 
@@ -21,7 +20,7 @@ COMMITS = 60
 _WRITER = f"""
 import asyncio, sys, time
 from holdfast.store import open_store
-from holdfast.testing.scenarios import begin
+from holdfast.testing.sessions import begin
 
 async def main():
     async with open_store(sys.argv[1]) as store:

@@ -13,9 +13,6 @@ import asyncpg
 import pytest
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError
-from holdfast.store import postgres_notify
-from holdfast.store import postgres_work as sql
-from holdfast.store.change import Watch
 from holdfast.store.contract import CommitReceipt, StateItem, StateWrite
 from holdfast.store.errors import (
     CorruptSessionError,
@@ -23,12 +20,14 @@ from holdfast.store.errors import (
     StateConflictError,
     StoreUnavailableError,
 )
-from holdfast.store.postgres import PostgresStore, redact
-from holdfast.store.postgres_schema import MIGRATIONS
-from holdfast.testing.laws_blobs import LARGE
-from holdfast.testing.scenarios import begin, entries_of, feed, line, messages_of
-
-from .pg_fixtures import database, postgres_url, store
+from holdfast.store.postgres import notify as postgres_notify
+from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.schema import MIGRATIONS
+from holdfast.store.postgres.store import PostgresStore, redact
+from holdfast.store.watch import Watch
+from holdfast.testing.laws.blobs import LARGE
+from holdfast.testing.sessions import begin, entries_of, feed, line, messages_of
+from tests.store.pg_fixtures import database, postgres_url, store
 
 __all__ = ["database", "postgres_url", "store"]
 
@@ -308,8 +307,8 @@ async def test_two_pools_see_each_others_changes_without_polling(store: Postgres
 
 _WRITER = """
 import asyncio, sys
-from holdfast.store.postgres import PostgresStore
-from holdfast.testing.scenarios import begin
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.testing.sessions import begin
 
 async def main():
     async with PostgresStore(sys.argv[1]) as store:

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.store import postgres_live, postgres_notify
-from holdfast.store.change import Ear, Ears, Heard, Missed
 from holdfast.store.limits import LIVE_BYTES
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_live import OUTBOX_BYTES, PIECE_CHARS, Inbox, Outbox, channel_of
-from holdfast.testing.laws_live import listened, payloads
-from holdfast.testing.scenarios import begin
-
-from .pg_fixtures import database, postgres_url, store
-from .test_postgres import connected, end_connections
+from holdfast.store.postgres import live as postgres_live
+from holdfast.store.postgres import notify as postgres_notify
+from holdfast.store.postgres.live import OUTBOX_BYTES, PIECE_CHARS, Inbox, Outbox, channel_of
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.watch import Ear, Ears, Heard, Missed
+from holdfast.testing.laws.live import listened, payloads
+from holdfast.testing.sessions import begin
+from tests.store.pg_fixtures import database, postgres_url, store
+from tests.store.test_postgres import connected, end_connections
 
 __all__ = ["database", "postgres_url", "store"]
 
@@ -58,7 +58,7 @@ async def test_other_stores_hear_everything_in_order_and_the_publisher_hears_it_
 
 _SPEAKER = """
 import asyncio, sys
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.store import PostgresStore
 
 async def main():
     async with PostgresStore(sys.argv[1]) as store:

@@ -14,17 +14,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.store import open_store, postgres_notify
+from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.postgres_presence import DEAD, Presence
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.scenarios import begin
-
-from . import holder_child
-from .pg_fixtures import database, postgres_url, store
-from .test_postgres import connected, end_connections, execute
+from holdfast.store.postgres import notify as postgres_notify
+from holdfast.store.postgres.presence import DEAD, Presence
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.sessions import begin
+from tests.store import holder_child
+from tests.store.pg_fixtures import database, postgres_url, store
+from tests.store.test_postgres import connected, end_connections, execute
 
 __all__ = ["database", "postgres_url", "store"]
 
@@ -174,7 +174,7 @@ async def test_a_lease_without_a_lock_ends_by_time_alone(store: PostgresStore, d
 async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_replaced(
     store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.postgres_presence.COME_BACK_S", 0.1)
+    monkeypatch.setattr("holdfast.store.postgres.presence.COME_BACK_S", 0.1)
     presence = Presence()
     async with connected(database) as old, connected(database) as new:
         await presence.take(old)

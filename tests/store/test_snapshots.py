@@ -20,13 +20,12 @@ from holdfast.store.contract import Snapshot
 from holdfast.store.export import export_session, import_session
 from holdfast.store.limits import GROUP_SNAPSHOT_BYTES
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres import PostgresStore
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_schema import MIGRATIONS, PAGE_BYTES
-from holdfast.testing.laws_snapshots import DATA, pause
-from holdfast.testing.scenarios import Scenario, begin, entries_of
-
-from .pg_fixtures import database, old_session, postgres_url, store
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite.schema import MIGRATIONS, PAGE_BYTES
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.laws.snapshots import DATA, pause
+from holdfast.testing.sessions import Scenario, begin, entries_of
+from tests.store.pg_fixtures import database, old_session, postgres_url, store
 
 __all__ = ["database", "postgres_url", "store"]
 

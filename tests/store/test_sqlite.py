@@ -36,9 +36,9 @@ from holdfast.store.errors import (
     SchemaVersionError,
     StoreUnavailableError,
 )
-from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite_schema import MIGRATIONS, PAGE_BYTES
-from holdfast.testing.scenarios import Scenario, begin, entries_of, feed, ids_of, line, messages_of
+from holdfast.store.sqlite.schema import MIGRATIONS, PAGE_BYTES
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.sessions import Scenario, begin, entries_of, feed, ids_of, line, messages_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 V1 = FIXTURES / "v1.sqlite"
@@ -127,8 +127,8 @@ async def test_what_was_written_is_there_after_closing_and_opening(path: str) ->
 
 OPENER = """
 import asyncio, sys, time
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.scenarios import begin
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.sessions import begin
 
 async def main(directory, me, files):
     print("ready", flush=True)
@@ -709,8 +709,8 @@ async def test_a_file_removed_under_an_open_store_leaves_no_caller_waiting(path:
 FULL_DISK = """
 import asyncio, resource, sys
 from holdfast.store.errors import StoreUnavailableError
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.scenarios import begin
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.sessions import begin
 
 def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -862,8 +862,8 @@ async def test_a_writer_in_another_process_delays_appends_and_not_the_event_loop
 
 ACTOR = """
 import asyncio, sys, time
-from holdfast.store.sqlite import SqliteStore
-from holdfast.testing.scenarios import Scenario, entries_of, feed
+from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.sessions import Scenario, entries_of, feed
 
 async def main(path):
     async with SqliteStore(path) as store:
@@ -929,7 +929,7 @@ async def test_watching_an_idle_file_costs_next_to_nothing(store: SqliteStore, p
 
 NO_NOTIFICATIONS = """
 import asyncio, contextlib, os, resource, sys
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite.store import SqliteStore
 
 async def main(path):
     async with SqliteStore(path) as store:

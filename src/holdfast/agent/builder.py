@@ -16,23 +16,23 @@ from holdfast.agent.errors import (
     StoreFactoryError,
     StoreSessionMismatchError,
 )
-from holdfast.agent.plugin_registry import check_config
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.machine.approval import Approval, check_approval, with_layers
+from holdfast.agent.machine.conversation import Begin, Conversation
+from holdfast.agent.machine.messages import AgentMessage
+from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
+from holdfast.agent.machine.program import KIND
+from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.plugins.registry import check_config
 from holdfast.agent.session import AgentSession
-from holdfast.core.approval import Approval, check_approval, with_layers
-from holdfast.core.conversation import Begin, Conversation
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
-from holdfast.core.messages import AgentMessage
-from holdfast.core.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
-from holdfast.core.prompt import PromptLayer
 from holdfast.core.records import Program
 from holdfast.core.values import Json
-from holdfast.programs.agent import KIND
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.agent.place import Place
+    from holdfast.agent.mounted_store import Place
     from holdfast.agent.providers.protocol import Provider
     from holdfast.agent.runtime import Runtime
 

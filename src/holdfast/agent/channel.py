@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.agent.errors import ObservationClosedError
-from holdfast.agent.live import (
+from holdfast.agent.live_events import (
     DRAFT_CHARS,
     OUTPUT_CHARS,
     LiveEvent,
@@ -34,14 +34,14 @@ from holdfast.agent.live import (
     ToolOutput,
     told_decoder,
 )
-from holdfast.agent.observed import Draft, DurableEvent, Observation, events_of, observation_of
-from holdfast.core.conversation import Conversation
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.observed_events import Draft, DurableEvent, Observation, events_of, observation_of
 from holdfast.core.cursors import Cursor
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import Entry, PausedRecord
-from holdfast.store.change import Heard, Missed
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
+from holdfast.store.watch import Heard, Missed
 
 RING_EVENTS = 2_048
 """Live events kept for watchers that do not keep up: a long answer, token by token."""

@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.phases import PhaseProbe, phase_of, tell
-from holdfast.core.conversation import Conversation
 from holdfast.core.records import Entry
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT

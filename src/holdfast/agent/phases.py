@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from holdfast.core.conversation import Conversation
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.core.queries import InputQuery, LlmQuery, ToolQuery
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 

@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
-from holdfast.agent.hooks import Hooks
-from holdfast.agent.live import ends_turn
-from holdfast.agent.plugin_registry import Wanted
-from holdfast.agent.plugins import Plugin, SessionInfo
-from holdfast.agent.prompts import PromptCache
+from holdfast.agent.live_events import ends_turn
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.prompt import Contribution, PromptLayer, layer_of
+from holdfast.agent.plugins.hooks import Hooks
+from holdfast.agent.plugins.plugin import Plugin, SessionInfo
+from holdfast.agent.plugins.registry import Wanted
+from holdfast.agent.prompt_cache import PromptCache
 from holdfast.agent.results import result_of
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.catalog import Entry as CatalogEntry
-from holdfast.agent.tools.choosing import SessionCatalog, chosen
 from holdfast.agent.tools.results import full_result
+from holdfast.agent.tools.session_catalog import SessionCatalog, chosen
 from holdfast.agent.tools.tool import Tool
-from holdfast.core.conversation import Conversation
-from holdfast.core.policy import Policy
-from holdfast.core.prompt import Contribution, PromptLayer, layer_of
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
-    from holdfast.agent.live import LiveEvent
-    from holdfast.agent.place import Place
+    from holdfast.agent.live_events import LiveEvent
+    from holdfast.agent.mounted_store import Place
     from holdfast.agent.runtime import Runtime
 
 log = logging.getLogger("holdfast.plugins")

@@ -7,13 +7,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.structured import ResultType
-from holdfast.core.conversation import Begin, CallState, Conversation, TurnState
-from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock
-from holdfast.core.policy import Policy
-from holdfast.core.queries import HumanQuery, Usage
-from holdfast.core.tree import FrameOpen
-from holdfast.core.turn import (
+from holdfast.agent.machine.conversation import Begin, CallState, Conversation, TurnState
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.tree import FrameOpen
+from holdfast.agent.machine.turn import (
     FinishedCommand,
     FinishedMessage,
     FinishedToolValue,
@@ -21,6 +19,8 @@ from holdfast.core.turn import (
     Outcome,
     Stopped,
 )
+from holdfast.agent.result_type import ResultType
+from holdfast.core.queries import HumanQuery, Usage
 from holdfast.core.values import Json
 
 

@@ -8,29 +8,29 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.approving import Approve
-from holdfast.agent.asking import ModelDriver
 from holdfast.agent.builder import SessionBuilder
 from holdfast.agent.conversations import Residency
-from holdfast.agent.describing import Description, described
+from holdfast.agent.description import Description, described
 from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
-from holdfast.agent.observing import Observer
-from holdfast.agent.place import Place
-from holdfast.agent.plugin_registry import Plugins
-from holdfast.agent.plugins import Plugin
-from holdfast.agent.providers.calling import Choice, Retry
-from holdfast.agent.providers.finding import find_provider
+from holdfast.agent.machine.policy import Policy, compaction_from, limits_from
+from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.turn import Limits
+from holdfast.agent.model_driver import ModelDriver
+from holdfast.agent.mounted_store import Place
+from holdfast.agent.observation import Observer
+from holdfast.agent.plugins.approve import Approve
+from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.plugins.registry import Plugins
+from holdfast.agent.providers.model_names import find_provider
 from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.retry import Choice, Retry
 from holdfast.agent.providers.windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.tools.catalog import Catalog, Toolish
-from holdfast.agent.tools.running import ToolDrivers
+from holdfast.agent.tools.drivers import ToolDrivers
+from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.core.budget import Price
 from holdfast.core.errors import HoldfastError
-from holdfast.core.policy import Policy, compaction_from, limits_from
-from holdfast.core.prompt import PromptLayer
-from holdfast.core.turn import Limits
 from holdfast.core.values import Json
-from holdfast.engine.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 

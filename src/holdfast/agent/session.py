@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.cancelling import CancelReceipt, Evidence, cancelled
-from holdfast.agent.inbox import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
-from holdfast.agent.observing import Observer
+from holdfast.agent.cancellation import CancelReceipt, Evidence, cancelled
+from holdfast.agent.machine.conversation import Begin, Conversation
+from holdfast.agent.machine.inbox import Command, Item
+from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
+from holdfast.agent.machine.program import COMPACT
+from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.observation import Observer
 from holdfast.agent.phases import PhaseProbe
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
 from holdfast.agent.resident import Resident
 from holdfast.agent.results import ReadView, TurnResult, UsageReport, report_of, result_of, view_of
 from holdfast.agent.tools.catalog import Toolish
-from holdfast.agent.tools.choosing import SessionCatalog
+from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.agent.turns import Input, TurnBuilder
-from holdfast.core.conversation import Begin, Conversation
 from holdfast.core.decide import WithdrawMessage
 from holdfast.core.errors import HoldfastError
-from holdfast.core.inbox import Command, Item
-from holdfast.core.policy import Policy, Spec, resolve, spec_from
-from holdfast.core.prompt import Contribution
 from holdfast.core.queries import Failure, Value
 from holdfast.core.values import Json
-from holdfast.programs.agent import COMPACT
 
 if TYPE_CHECKING:
-    from holdfast.agent.place import Place
+    from holdfast.agent.mounted_store import Place
     from holdfast.agent.runtime import Runtime
 
 

@@ -14,30 +14,30 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from typing import Any, Self, TypeVar
 
 from holdfast.agent.builder import AgentState, SessionBuilder
-from holdfast.agent.cancelling import CancelReceipt
-from holdfast.agent.describing import Description
-from holdfast.agent.envelopes import export_envelope, import_envelope
-from holdfast.agent.inbox import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
-from holdfast.agent.live import LiveEvent
-from holdfast.agent.observed import Observation, Seen
-from holdfast.agent.observing import Observer
+from holdfast.agent.cancellation import CancelReceipt
+from holdfast.agent.description import Description
+from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
+from holdfast.agent.envelopes.store import SessionEnvelope
+from holdfast.agent.live_events import LiveEvent
+from holdfast.agent.machine.approval import Approval
+from holdfast.agent.machine.inbox import Delivery, Item, Slot
+from holdfast.agent.machine.policy import Policy, Spec
+from holdfast.agent.machine.prompt import Contribution, PromptLayer
+from holdfast.agent.observation import Observer
+from holdfast.agent.observed_events import Observation, Seen
 from holdfast.agent.phases import PhaseProbe
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
 from holdfast.agent.results import ReadView, TurnResult, UsageReport
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools.catalog import Catalog, Toolish
-from holdfast.agent.tools.choosing import SessionCatalog
+from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.agent.turns import Input, TurnBuilder
-from holdfast.core.approval import Approval
-from holdfast.core.inbox import Delivery, Item, Slot
-from holdfast.core.policy import Policy, Spec
-from holdfast.core.prompt import Contribution, PromptLayer
 from holdfast.core.values import Json
 from holdfast.engine.loop_thread import LoopThread
 from holdfast.store.contract import Store
-from holdfast.store.envelopes import SessionEnvelope
 
 T = TypeVar("T")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.agent.live import ModelStarted, ReasoningDelta, Retracted, Retrying, TextDelta, ToolOutput
-from holdfast.agent.observed import (
+from holdfast.agent.live_events import ModelStarted, ReasoningDelta, Retracted, Retrying, TextDelta, ToolOutput
+from holdfast.agent.observed_events import (
     CallSettledEvent,
     Gap,
     MessageEvent,

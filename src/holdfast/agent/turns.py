@@ -18,19 +18,19 @@ from holdfast.agent.errors import (
     TurnInProgressError,
     UnknownPluginError,
 )
-from holdfast.agent.live import Sink, TurnFinished, Waiting
-from holdfast.agent.plugins import Plugin
+from holdfast.agent.live_events import Sink, TurnFinished, Waiting
+from holdfast.agent.machine.conversation import Conversation, TurnInput, TurnState
+from holdfast.agent.machine.inbox import Command
+from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
+from holdfast.agent.machine.prompt import PromptLayer, layer_of
+from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
-from holdfast.agent.streaming import Follower, TurnStream
-from holdfast.agent.structured import ResultType
 from holdfast.agent.tools.results import words_of
-from holdfast.core.conversation import Conversation, TurnInput, TurnState
+from holdfast.agent.turn_stream import Follower, TurnStream
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
-from holdfast.core.inbox import Command
-from holdfast.core.messages import ContentBlock, ImageBlock, TextBlock
-from holdfast.core.prompt import PromptLayer, layer_of
 from holdfast.core.queries import InputQuery, Query, Value
 from holdfast.core.values import Json, encode, preview
 

@@ -15,30 +15,30 @@ from holdfast.cli.errors import failed
 from holdfast.cli.options import common
 
 _COMMANDS = {
-    "run": ("running", "Start a strategy, or go on with a session."),
-    "chat": ("chat", "Talk with a model in a durable session."),
-    "answer": ("running", "Answer what a session asks."),
-    "cancel": ("cancelling", "End a session, or stop a turn of it."),
-    "enqueue": ("queueing", "Send something to an agent, for a worker."),
-    "queue": ("queueing", "Show what was sent to an agent, and what became of it."),
-    "worker": ("working", "Work what was sent to agents."),
-    "fork": ("forking", "Make a new session from the beginning of another."),
-    "diff": ("comparing", "Compare two sessions."),
-    "sessions": ("looking", "List sessions, the newest first."),
-    "show": ("looking", "Show one session: what it waits for, what it spent."),
-    "watch": ("watching", "Follow a session as it goes on."),
+    "run": ("run", "Start a strategy, or go on with a session."),
+    "chat": ("chat.command", "Talk with a model in a durable session."),
+    "answer": ("run", "Answer what a session asks."),
+    "cancel": ("cancel", "End a session, or stop a turn of it."),
+    "enqueue": ("queue", "Send something to an agent, for a worker."),
+    "queue": ("queue", "Show what was sent to an agent, and what became of it."),
+    "worker": ("worker", "Work what was sent to agents."),
+    "fork": ("fork", "Make a new session from the beginning of another."),
+    "diff": ("diff", "Compare two sessions."),
+    "sessions": ("sessions", "List sessions, the newest first."),
+    "show": ("sessions", "Show one session: what it waits for, what it spent."),
+    "watch": ("watch", "Follow a session as it goes on."),
     "top": ("top", "See the sessions at work."),
-    "export": ("keeping", "Write a session to a file."),
-    "import": ("keeping", "Add the session in a file to the store."),
-    "delete": ("keeping", "Remove a session and all that belongs to it."),
-    "gc": ("keeping", "Expire idle sessions, delete old ones."),
-    "doctor": ("checking", "Check every session, and repair what can be repaired."),
+    "export": ("export", "Write a session to a file."),
+    "import": ("export", "Add the session in a file to the store."),
+    "delete": ("export", "Remove a session and all that belongs to it."),
+    "gc": ("export", "Expire idle sessions, delete old ones."),
+    "doctor": ("doctor", "Check every session, and repair what can be repaired."),
     "strategies": ("strategies", "List the strategies in Python, and show what each does and asks."),
     "check": ("check", "Look at strategies without running them."),
     "new": ("new", "Write a new strategy with a test."),
-    "pkg": ("pkg", "Lua packages: find, install, link, check and test them."),
+    "pkg": ("holdfast.alc.cli.pkg", "Lua packages: find, install, link, check and test them."),
     "mcp": ("mcp", "Serve strategies to an MCP host: an editor, an agent CLI."),
-    "demo": ("demo", "See a session survive the death of its process."),
+    "demo": ("demo.command", "See a session survive the death of its process."),
     "completion": ("completion", "Print the script for shell completion."),
 }
 """The module of each command and its line in `--help`, so that help needs no module."""
@@ -53,7 +53,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"holdfast.cli.{_COMMANDS[cmd_name][0]}")
+        home = _COMMANDS[cmd_name][0]
+        module = import_module(home if home.startswith("holdfast.") else f"holdfast.cli.{home}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 

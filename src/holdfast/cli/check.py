@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from holdfast.cli.errors import ENDED_BADLY, OK
-from holdfast.cli.finding import StrategyType
+from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, read_stdin, settings
 from holdfast.cli.output import print_json
 
@@ -57,7 +57,7 @@ def _source(given: str, language: Literal["lua", "python"], project: Path | None
 
 
 def _print(checked: list[Checked]) -> None:
-    from holdfast.cli.faults import show_findings
+    from holdfast.cli.source_faults import show_findings
 
     for each in checked:
         for line in show_findings(each.source.file, each.source.code, each.findings):

@@ -11,9 +11,9 @@ import click
 import msgspec
 
 from holdfast.cli.errors import ENDED_BADLY, OK
+from holdfast.cli.event_text import show_error
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, one_line, plain, pretty, print_json, shortened, state
-from holdfast.cli.telling import show_error
 from holdfast.core.queries import Query, kind_of
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def mcp_command(
 
 
 def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
-    from holdfast.engine.runtime import open_holdfast
+    from holdfast.engine.holdfast import open_holdfast
     from holdfast.serve.mcp.keys import load_keys
     from holdfast.serve.mcp.server import McpServer
 

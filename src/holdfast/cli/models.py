@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.errors import InputError
-from holdfast.cli.finding import find_modules_here
+from holdfast.cli.lookup import find_modules_here
 
 if TYPE_CHECKING:
     from holdfast.agent.providers.protocol import Provider
@@ -62,7 +62,7 @@ def hint_for(fault: str | None) -> str:
 
 def find_model(model: str, base_url: str | None) -> tuple[Provider, str]:
     """The provider and the model that were named."""
-    from holdfast.agent.providers.finding import find_provider
+    from holdfast.agent.providers.model_names import find_provider
 
     return find_provider(model, base_url=base_url)
 

@@ -33,7 +33,7 @@ def new_command(name: str, is_lua: bool, directory: Path | None) -> int:
 
 
 def _python(name: str, directory: Path | None) -> int:
-    from holdfast.strategies.scaffold_python import new_strategy
+    from holdfast.strategies.scaffold import new_strategy
 
     report = new_strategy(name, directory)
     if settings().json:
@@ -53,7 +53,7 @@ def _python(name: str, directory: Path | None) -> int:
 
 
 def _lua(name: str, directory: Path) -> int:
-    from holdfast.strategies.packages.scaffold import scaffold
+    from holdfast.alc.packages.scaffold import scaffold
 
     report = scaffold(name, directory)
     if settings().json:

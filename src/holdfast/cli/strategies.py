@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import OK
-from holdfast.cli.finding import StrategyType
+from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, settings
 from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_rich, width
 
@@ -122,7 +122,7 @@ def show_command(name: str, project: Path | None) -> int:
 
     The diagram is drawn from a rehearsal with the answers that its author wrote: nothing is stored, nobody is asked.
     """
-    from holdfast.programs.finding import python_file
+    from holdfast.programs.lookup import python_file
     from holdfast.strategies.catalog import find_listed
     from holdfast.strategies.diagram import diagram, diagram_json
     from holdfast.strategies.dry_run import dry_run

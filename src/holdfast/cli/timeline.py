@@ -6,9 +6,10 @@ from typing import TypeAlias, assert_never
 
 import click
 
-from holdfast.cli.approving import call_line
+from holdfast.agent.machine.messages import ContentBlock, TextBlock
+from holdfast.agent.machine.turn import Stopped
+from holdfast.cli.approval import call_line
 from holdfast.cli.output import clock, dim, one_line, width
-from holdfast.core.messages import ContentBlock, TextBlock
 from holdfast.core.queries import (
     Call,
     ChildQuery,
@@ -43,7 +44,6 @@ from holdfast.core.records import (
     StopRecord,
     TurnRecord,
 )
-from holdfast.core.turn import Stopped
 from holdfast.core.values import Json, encode
 
 _WORD = 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import OK
-from holdfast.cli.finding import opened
+from holdfast.cli.lookup import opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, duration, plain, print_json, print_rich, state_colour, width
 from holdfast.cli.tail import Pen, Tail, can_move, unechoed

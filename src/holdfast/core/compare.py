@@ -14,9 +14,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.conversation import TurnInput, input_of, tool_done
+from holdfast.agent.machine.conversation import TurnInput, input_of, tool_done
+from holdfast.agent.machine.messages import AgentMessage
+from holdfast.agent.machine.turn import Outcome, Stopped, reply_of
 from holdfast.core.fork_points import message_text, told
-from holdfast.core.messages import AgentMessage
 from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery
 from holdfast.core.records import (
     AnsweredRecord,
@@ -37,7 +38,6 @@ from holdfast.core.records import (
     TurnRecord,
 )
 from holdfast.core.state import Session, State
-from holdfast.core.turn import Outcome, Stopped, reply_of
 from holdfast.core.values import Json, encode
 
 StepKind: TypeAlias = Literal[

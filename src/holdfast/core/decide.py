@@ -11,7 +11,8 @@ from typing import TypeAlias, assert_never, get_args
 
 import msgspec
 
-from holdfast.core.approval import check_decision
+from holdfast.agent.machine.approval import check_decision
+from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, item_fingerprint
 from holdfast.core.budget import Budget, Price, check_limits, reserve
 from holdfast.core.errors import (
     AnswerConflictError,
@@ -28,7 +29,6 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.ids import check_id, query_id
-from holdfast.core.inbox import INBOX, MAX_WAITING, Item, claim, item_fingerprint
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
 from holdfast.core.queries import (
     Answer,

@@ -21,9 +21,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.conversation import Conversation
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.messages import AgentMessage, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.tree import FrameOpen, Node
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
-from holdfast.core.messages import AgentMessage, ToolResultBlock, ToolUseBlock
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, ToolQuery, kind_of
 from holdfast.core.records import (
     CallRecord,
@@ -37,7 +38,6 @@ from holdfast.core.records import (
     TurnRecord,
 )
 from holdfast.core.replay import OUTCOMES, Tracker
-from holdfast.core.tree import FrameOpen, Node
 from holdfast.core.values import encode
 
 _NOTES = (LoggedRecord, ProgressedRecord, StatRecord, TurnRecord, CallRecord, FrameRecord)

@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.turn import Outcome, ToolDone
 from holdfast.core.budget import Budget, Price
-from holdfast.core.inbox import Item
 from holdfast.core.queries import Answer, Failure, Query, Usage
-from holdfast.core.turn import Outcome, ToolDone
 from holdfast.core.values import Json
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]

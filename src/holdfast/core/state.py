@@ -37,10 +37,10 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, assert_never
 
+from holdfast.agent.machine.inbox import Cancelled, Inbox
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
-from holdfast.core.inbox import Cancelled, Inbox
 from holdfast.core.metrics import Metrics
 from holdfast.core.queries import Answer, ChildQuery, Failure, InputQuery, LlmQuery, Query, TimerQuery, Value, is_own
 from holdfast.core.records import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.inbox import INBOX
+from holdfast.agent.machine.inbox import INBOX
 from holdfast.core.queries import kind_of
 from holdfast.core.records import StartedRecord
 from holdfast.core.state import Session, State

@@ -38,7 +38,7 @@ from holdfast.programs.errors import (
     InstanceLostError,
     ProgramNotFoundError,
 )
-from holdfast.programs.native import PROMPT_MS
+from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.store.contract import Commit, Lease, StateWrite
 from holdfast.store.errors import (
     LeaseHeldError,

@@ -12,10 +12,10 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Effect
-from holdfast.programs.places import home
+from holdfast.programs.paths import home
 
 if TYPE_CHECKING:
-    from holdfast.cards import CardBox
+    from holdfast.alc.cards import CardBox
 
 
 def card_effect(box: Callable[[], CardBox]) -> Effect:
@@ -38,6 +38,6 @@ def own_box() -> CardBox:
 
 @cache
 def _box(directory: Path, sinks: str) -> CardBox:
-    from holdfast.cards import CardBox, sinks_from
+    from holdfast.alc.cards import CardBox, sinks_from
 
     return CardBox(directory, sinks_from(sinks) if sinks else ())

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from holdfast.alc.lua.source import budget_in
 from holdfast.core.budget import for_child
 from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
 from holdfast.core.state import Session
-from holdfast.programs.finding import child_program
-from holdfast.programs.lua.source import budget_in
+from holdfast.programs.lookup import child_program
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.agent.worker import Draining
 from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
@@ -29,10 +30,9 @@ from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.minder import Minder
 from holdfast.engine.snapshots import Sealer
-from holdfast.engine.worker import Draining
-from holdfast.programs.context import STATE_TOOL
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.native.ctx import STATE_TOOL
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, MessageTakenError
 

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast.agent.machine.program import KIND as AGENT
 from holdfast.core.decide import decide_expire
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import DEFAULT_IDLE_TTL_MS
 from holdfast.core.state import State
-from holdfast.programs.agent import KIND as AGENT
 from holdfast.store.contract import SessionFilter, SessionRow
 
 if TYPE_CHECKING:

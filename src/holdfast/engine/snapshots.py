@@ -16,7 +16,7 @@ from logging import getLogger
 from pathlib import Path
 
 from holdfast.programs.errors import SnapshotUnusableError
-from holdfast.programs.places import home
+from holdfast.programs.paths import home
 from holdfast.store.contract import Snapshot
 
 KEY_VARIABLE = "HOLDFAST_SNAPSHOT_KEY"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.programs.contract import QueuedStep, Step
-from holdfast.programs.native import PROMPT_MS
+from holdfast.programs.native.kind import PROMPT_MS
 
 QUEUED_MS = 1_000
 """Milliseconds that a step may wait for its turn, as where two hundred sessions share two workers."""

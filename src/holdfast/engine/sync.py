@@ -11,8 +11,8 @@ from holdfast.core.fork_points import ForkPoint
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Effect
+from holdfast.engine.holdfast import Answers, Holdfast, open_holdfast
 from holdfast.engine.loop_thread import LoopThread
-from holdfast.engine.runtime import Answers, Holdfast, open_holdfast
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store.contract import SessionFilter, SessionPage, Store
 

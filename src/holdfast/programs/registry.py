@@ -16,7 +16,7 @@ from holdfast.core.records import Program
 from holdfast.programs.errors import ProgramNotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.programs.context import Context
+    from holdfast.programs.native.ctx import Context
 
 Function: TypeAlias = "Callable[[Context], Coroutine[Any, Any, Any]]"
 

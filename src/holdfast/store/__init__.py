@@ -20,11 +20,11 @@ def open_store(url: str) -> Store:
 
             return MemoryStore()
         case "sqlite" if rest.startswith("///") and rest != "///":
-            from holdfast.store.sqlite import SqliteStore
+            from holdfast.store.sqlite.store import SqliteStore
 
             return SqliteStore(rest.removeprefix("///"))
         case "postgresql" | "postgres":
-            from holdfast.store.postgres import PostgresStore
+            from holdfast.store.postgres.store import PostgresStore
 
             return PostgresStore(url)
         case _:

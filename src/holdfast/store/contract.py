@@ -41,9 +41,9 @@ from holdfast.core.records import Entry
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json
-from holdfast.store.change import Ear, Watch
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.watch import Ear, Watch
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -13,7 +13,6 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
-from holdfast.store.change import Ear, Ears, Watch, Watches, sent
 from holdfast.store.codec import (
     StoredEntry,
     blob_id_of,
@@ -45,7 +44,8 @@ from holdfast.store.errors import (
     MessageConflictError,
     MessageTakenError,
 )
-from holdfast.store.fencing import (
+from holdfast.store.filters import check_filter, cursor_of, matches, parse_cursor
+from holdfast.store.leases import (
     NEW,
     Head,
     check_hold,
@@ -59,8 +59,8 @@ from holdfast.store.fencing import (
     write_versions,
 )
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
-from holdfast.store.listing import check_filter, cursor_of, matches, parse_cursor
-from holdfast.store.sharing import check_reach, encode_fork, kept_references
+from holdfast.store.shared_history import check_reach, encode_fork, kept_references
+from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
 
 
 @dataclass

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.finding import read_code
-from holdfast.programs.lua.packages import Roots, find_package, find_roots
+from holdfast.programs.lookup import read_code
 from holdfast.programs.parameters import Meta, Parameter, calls_of, filled, read_described
 from holdfast.programs.sandbox.library import Origin, StrategyFile, find_strategy, list_strategies
 

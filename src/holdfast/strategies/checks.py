@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.alc.lua.packages import find_package, find_roots
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.finding import read_code
-from holdfast.programs.lua.packages import find_package, find_roots
+from holdfast.programs.lookup import read_code
 from holdfast.programs.parameters import Described, MetaError, filled, read_described
 from holdfast.programs.sandbox.cell import cells_of
 from holdfast.programs.sandbox.features import Finding
@@ -144,7 +144,7 @@ def _line_of_meta(code: str) -> int:
 
 def lua_findings(code: str) -> list[Finding]:
     """The fault that the Lua compiler finds in a source, if it finds one."""
-    from holdfast.programs.lua.vm import new_runtime
+    from holdfast.alc.lua.vm import new_runtime
 
     compiled = new_runtime(_LUA_MEMORY).globals()[b"load"](code.encode(), b"=source", b"t")
     if not isinstance(compiled, tuple):

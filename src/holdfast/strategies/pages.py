@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.core.values import Json
-from holdfast.programs.finding import python_file
+from holdfast.programs.lookup import python_file
 from holdfast.programs.parameters import Meta, Parameter
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.strategies.catalog import Listed, find_listed

@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.cards import CardBox
+from holdfast.alc.cards import CardBox
 from holdfast.core.events import CompletedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, Value
 from holdfast.core.records import LoggedRecord, Program
 from holdfast.core.values import Json
 from holdfast.engine.card_tool import card_effect
-from holdfast.engine.runtime import Holdfast, open_holdfast
-from holdfast.programs.finding import find_program
-from holdfast.programs.keeping import CARD_TOOL
+from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.programs.lookup import find_program
+from holdfast.programs.native.ctx_storage import CARD_TOOL
 from holdfast.programs.registry import Function, Strategy
 
 MAX_CALLS = 2_000

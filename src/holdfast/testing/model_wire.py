@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import Fault, ModelRequest, Stop, ToolSpec
-from holdfast.core.messages import (
+from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
     Image,
@@ -19,6 +17,8 @@ from holdfast.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from holdfast.agent.providers.arguments import read_arguments
+from holdfast.agent.providers.protocol import Fault, ModelRequest, Stop, ToolSpec
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.testing.provider import Faulty, Reply, Stream, Thought, ToolCall, arguments_text, content_of, stop_of

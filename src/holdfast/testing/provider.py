@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias, Union
 
 import msgspec
 
+from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers.arguments import read_arguments
 from holdfast.agent.providers.protocol import (
     Fault,
@@ -30,7 +31,6 @@ from holdfast.agent.providers.protocol import (
     StreamItem,
     TextDelta,
 )
-from holdfast.core.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json, encode, preview
 

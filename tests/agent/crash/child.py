@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from holdfast import AgentSession, Minder, Runtime
-from holdfast.agent.live import LiveEvent, Waiting
+from holdfast.agent.live_events import LiveEvent, Waiting
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.seams import Seam
-
-from .world import Points, World, read_ledger, session_of
+from tests.agent.crash.world import Points, World, read_ledger, session_of
 
 PATIENCE = 20.0
 """Seconds after which a process that has not got on says so, and fails."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import MakeJob, postgres_jobs, sqlite_jobs
+from tests.agent.crash.harness import MakeJob, postgres_jobs, sqlite_jobs
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from .child import PATIENCE, Job, _run
-from .world import Points, World, session_of
+from tests.agent.crash.child import PATIENCE, Job, _run
+from tests.agent.crash.world import Points, World, session_of
 
 SESSION = "chat"
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.core.turn import FinishedMessage
+from holdfast.agent.machine.turn import FinishedMessage
 from holdfast.testing.seams import Seam, read_trace
-
-from .child import Job
-from .items_child import ITEMS, SESSION, UNWANTED, items_job
-from .running import Found, MakeJob, at_once, find, run_process, successor
+from tests.agent.crash.child import Job
+from tests.agent.crash.harness import Found, MakeJob, at_once, find, run_process, successor
+from tests.agent.crash.items_child import ITEMS, SESSION, UNWANTED, items_job
 
 SHARE = {"sqlite": 5, "postgresql": 16}
 """One in so many seams is tried in the default run; `make soak` tries all of them."""

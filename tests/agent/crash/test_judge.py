@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from .running import Found, broken_laws, find, finished, sqlite_jobs
-from .test_table import INPUTS
+from tests.agent.crash.harness import Found, broken_laws, find, finished, sqlite_jobs
+from tests.agent.crash.test_table import INPUTS
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ import pytest
 
 from holdfast.core.queries import InputQuery, LlmQuery, ToolQuery
 from holdfast.testing.seams import Seam
-
-from .child import TURN, Job, race_job
-from .running import (
+from tests.agent.crash.child import TURN, Job, race_job
+from tests.agent.crash.harness import (
     AT_ONCE,
     Found,
     MakeJob,
@@ -29,8 +28,8 @@ from .running import (
     successor,
     traced,
 )
-from .test_table import INPUTS, Row, soak, table
-from .world import DECLARED
+from tests.agent.crash.test_table import INPUTS, Row, soak, table
+from tests.agent.crash.world import DECLARED
 
 # --- two crashes ----------------------------------------------------------------------------------------
 

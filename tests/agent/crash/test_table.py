@@ -23,9 +23,8 @@ from typing import Any
 import pytest
 
 from holdfast.testing.seams import Seam
-
-from .running import MakeJob, at_once, broken_laws, find, finished, killed, successor, traced
-from .world import RECOVERIES
+from tests.agent.crash.harness import MakeJob, at_once, broken_laws, find, finished, killed, successor, traced
+from tests.agent.crash.world import RECOVERIES
 
 TABLE = Path(__file__).parent.with_name("crash_table.json")
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.mcp.server import McpServer
-
-from .helpers import Friendly, HttpProcess, over_http, script
+from holdfast.agent.mcp.client import McpServer
+from tests.agent.mcp.helpers import Friendly, HttpProcess, over_http, script
 
 
 @pytest.fixture(scope="package")

@@ -14,13 +14,13 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.agent.live import LiveEvent
-from holdfast.agent.mcp.server import McpServer
+from holdfast.agent.live_events import LiveEvent
+from holdfast.agent.machine.conversation import tool_done
+from holdfast.agent.machine.turn import ToolDone
+from holdfast.agent.mcp.client import McpServer
 from holdfast.agent.tools import Catalog, Tool
 from holdfast.agent.tools.runner import CallRef, Runner
-from holdfast.core.conversation import tool_done
 from holdfast.core.queries import Failure, Value
-from holdfast.core.turn import ToolDone
 from holdfast.engine.drivers import Attempt
 
 SERVERS = Path(__file__).parent / "servers"

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.live import ToolOutput
+from holdfast.agent.live_events import ToolOutput
+from holdfast.agent.mcp.client import McpServer
 from holdfast.agent.mcp.errors import McpDefinitionError, McpUnavailableError
 from holdfast.agent.mcp.limits import McpTimeouts
-from holdfast.agent.mcp.server import McpServer
 from holdfast.agent.tools import Catalog
-
-from .helpers import Friendly, children, hosting, is_alive, script, until
+from tests.agent.mcp.helpers import Friendly, children, hosting, is_alive, script, until
 
 TOOLS = ["add", "ask", "die", "environment", "everything", "fail", "grow", "hang", "place", "put", "steps", "whoami"]
 

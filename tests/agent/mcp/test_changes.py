@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.mcp.server import McpServer
+from holdfast.agent.mcp.client import McpServer
 from holdfast.agent.providers.protocol import ToolSpec
 from holdfast.agent.tools import Catalog, DuplicateToolError, ToolContext, tool
 from holdfast.agent.tools.tool import Settings, Tool
 from holdfast.core.values import Json
-
-from .helpers import PATIENCE, Friendly, Host, hosting, script, until
+from tests.agent.mcp.helpers import PATIENCE, Friendly, Host, hosting, script, until
 
 
 async def test_a_tool_that_a_server_gets_is_offered_and_the_generation_goes_up_once(friendly: Friendly) -> None:

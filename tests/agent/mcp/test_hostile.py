@@ -6,12 +6,11 @@ import time
 
 import pytest
 
+from holdfast.agent.mcp.client import McpServer
 from holdfast.agent.mcp.errors import McpUnavailableError
 from holdfast.agent.mcp.limits import DESCRIPTION_CHARS, MAX_TOOLS, McpTimeouts
-from holdfast.agent.mcp.server import McpServer
 from holdfast.agent.tools import Catalog, DuplicateToolError, tool
-
-from .helpers import children, hosting, script
+from tests.agent.mcp.helpers import children, hosting, script
 
 
 async def test_of_ten_thousand_tools_some_are_offered_and_the_others_named(caplog: pytest.LogCaptureFixture) -> None:

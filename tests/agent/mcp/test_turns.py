@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.agent.machine.messages import ToolResultBlock
+from holdfast.agent.machine.turn import FinishedMessage
 from holdfast.agent.mcp import errors
+from holdfast.agent.mcp.client import McpServer
 from holdfast.agent.mcp.errors import McpMissingError, McpUnavailableError
-from holdfast.agent.mcp.server import McpServer
 from holdfast.agent.runtime import Runtime
-from holdfast.core.messages import ToolResultBlock
-from holdfast.core.turn import FinishedMessage
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-
-from .helpers import children, script
+from tests.agent.mcp.helpers import children, script
 
 
 @pytest.fixture(params=["memory", "sqlite"])

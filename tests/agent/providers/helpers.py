@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ReasoningDelta, TextDelta, ToolSpec
-from holdfast.core.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.core.values import Json
 
 ADD = ToolSpec(

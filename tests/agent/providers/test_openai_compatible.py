@@ -11,16 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.agent.machine.messages import Image, ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.providers import openai_compatible
 from holdfast.agent.providers.openai_compatible import OpenAICompatible
 from holdfast.agent.providers.protocol import ModelRequest, Provider, ProviderError, TextDelta
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.messages import Image, ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.testing.model_server import ModelServer, Wire
 from holdfast.testing.provider import Raw, ToolCall, fault, reasoning, reply, stream, tool_call
-
-from .helpers import ADD, Heard, ask, assistant, hear, tool, until, user
+from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, until, user
 
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cache_read_tokens=4, reasoning_tokens=3)
 FULL = reply(

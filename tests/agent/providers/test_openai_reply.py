@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.agent.machine.messages import ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers import openai_reply
 from holdfast.agent.providers.openai_reply import BadReplyError, ReplyReader, read_json
 from holdfast.agent.providers.protocol import ModelReply, ReasoningDelta, TextDelta
-from holdfast.core.messages import ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 

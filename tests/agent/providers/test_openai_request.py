@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.providers.openai_request import request_body
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError
-from holdfast.core.messages import (
+from holdfast.agent.machine.messages import (
     AgentMessage,
     Image,
     ImageBlock,
@@ -15,9 +13,10 @@ from holdfast.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from holdfast.agent.providers.openai_request import request_body
+from holdfast.agent.providers.protocol import ModelRequest, ProviderError
 from holdfast.core.values import Json
-
-from .helpers import ADD, ask, assistant, tool, user
+from tests.agent.providers.helpers import ADD, ask, assistant, tool, user
 
 PICTURE = ImageBlock(Image("image/png", b"\x89PNG"))
 URL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}

@@ -13,11 +13,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolC
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
-from holdfast.agent.providers import pydantic_ai as adapter
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError, TextDelta
-from holdfast.agent.providers.pydantic_ai import PydanticAI
-from holdfast.agent.providers.pydantic_ai_messages import from_theirs, to_theirs
-from holdfast.core.messages import (
+from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
     Image,
@@ -27,9 +23,12 @@ from holdfast.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from holdfast.agent.providers import pydantic_ai as adapter
+from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError, TextDelta
+from holdfast.agent.providers.pydantic_ai import PydanticAI
+from holdfast.agent.providers.pydantic_ai_messages import from_theirs, to_theirs
 from holdfast.core.queries import Usage
-
-from .helpers import ADD, Heard, ask, assistant, hear, tool, user
+from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, user
 
 PICTURE = Image("image/png", b"\x89PNG")
 

@@ -6,14 +6,13 @@ import asyncio
 
 import pytest
 
+from holdfast.agent.machine.messages import ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.providers.openai_compatible import OpenAICompatible
 from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError
-from holdfast.core.messages import ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.testing import ModelServer, ScriptedProvider, fault, reasoning, reply, stream, tool_call
 from holdfast.testing.provider import Raw, Script, Step, ToolCall
-
-from .helpers import Heard, ask, assistant, hear, tool
+from tests.agent.providers.helpers import Heard, ask, assistant, hear, tool
 
 
 async def test_a_text_is_a_reply() -> None:

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast.agent.machine.inbox import Delivery, Slot
 from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool
-from holdfast.core.inbox import Delivery, Slot
 from holdfast.engine.minder import Minder
 from holdfast.store import open_store
 from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call

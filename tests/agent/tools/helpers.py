@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput
+from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput
+from holdfast.agent.machine.conversation import tool_done
+from holdfast.agent.machine.turn import ToolDone
 from holdfast.agent.tools import Tool
 from holdfast.agent.tools.runner import CallRef, Runner
-from holdfast.core.conversation import tool_done
 from holdfast.core.queries import Failure, Value
-from holdfast.core.turn import ToolDone
 from holdfast.engine.drivers import Attempt
 
 T = TypeVar("T")

@@ -20,8 +20,7 @@ from holdfast.agent.tools import (
 )
 from holdfast.agent.tools.catalog import CACHED_SPECS
 from holdfast.core.values import Json
-
-from .helpers import Model
+from tests.agent.tools.helpers import Model
 
 OBJECT: dict[str, Json] = {"type": "object"}
 

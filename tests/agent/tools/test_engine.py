@@ -9,22 +9,21 @@ from typing import Any
 import pytest
 
 from holdfast import Context, strategy
+from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.tools import Finish, ToolContext, ToolDefinitionError, tool
 from holdfast.agent.tools.runner import CallRef, Runner
-from holdfast.core.conversation import tool_done
 from holdfast.core.decide import decide_start
 from holdfast.core.queries import Failure, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.drivers import Attempt, NotDone
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
 from holdfast.programs.errors import QueryFailedError
-from holdfast.programs.finding import find_program
+from holdfast.programs.lookup import find_program
 from holdfast.store.contract import Commit
-
-from .helpers import soon
+from tests.agent.tools.helpers import soon
 
 
 @strategy(name="tools-asks")

@@ -17,8 +17,7 @@ from holdfast.agent.tools import FunctionTool, Retry, Tool, ToolContext, ToolDef
 from holdfast.agent.tools.errors import InvalidArgumentsError
 from holdfast.agent.tools.output import OutputLimit
 from holdfast.engine.drivers import Attempt, NotDone
-
-from .helpers import Model
+from tests.agent.tools.helpers import Model
 
 if TYPE_CHECKING:
     from decimal import Decimal

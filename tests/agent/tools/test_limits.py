@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.tools import (
     Finish,
     OutputLimit,
@@ -19,10 +20,8 @@ from holdfast.agent.tools import (
     tool,
 )
 from holdfast.agent.tools import runner as runner_module
-from holdfast.core.conversation import tool_done
 from holdfast.core.queries import Failure, Value
-
-from .helpers import Model, until
+from tests.agent.tools.helpers import Model, until
 
 
 @pytest.fixture

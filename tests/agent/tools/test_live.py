@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput, ToolStarted
+from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput, ToolStarted
 from holdfast.agent.tools import (
     Retry,
     ToolContext,
@@ -17,8 +17,7 @@ from holdfast.agent.tools import (
 )
 from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.engine.drivers import Attempt
-
-from .helpers import Model, soon, until
+from tests.agent.tools.helpers import Model, soon, until
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.agent.machine.turn import FrameSwitch
 from holdfast.agent.tools import (
     Finish,
     SwitchFrame,
@@ -25,10 +26,8 @@ from holdfast.agent.tools import (
 )
 from holdfast.agent.tools.runner import Runner
 from holdfast.core.queries import Failure
-from holdfast.core.turn import FrameSwitch
 from holdfast.engine.drivers import Attempt
-
-from .helpers import Model, soon
+from tests.agent.tools.helpers import Model, soon
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.agent.tools import threads
 from holdfast.agent.tools.threads import in_thread
-
-from .helpers import soon, until
+from tests.agent.tools.helpers import soon, until
 
 
 async def test_an_idle_thread_is_used_again() -> None:

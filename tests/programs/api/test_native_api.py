@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.events import CompletedEvent
-from holdfast.engine.runtime import open_holdfast
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.api import GROUPS, Function
-from holdfast.programs.api.spelling import definition, native_spelling
-from holdfast.programs.context import Context
+from holdfast.programs.api.languages import definition, native_spelling
+from holdfast.programs.native.ctx import Context
 
 NATIVE = {
     function.name: function

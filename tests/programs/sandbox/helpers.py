@@ -18,8 +18,8 @@ from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Que
 from holdfast.core.records import Entry, LoggedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.engine.runtime import Holdfast, open_holdfast
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import python_code
 from holdfast.store import Store

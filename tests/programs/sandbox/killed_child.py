@@ -12,11 +12,10 @@ from typing import Any
 
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Query
-from holdfast.engine.runtime import Holdfast
+from holdfast.engine.holdfast import Holdfast
 from holdfast.strategies.catalog import find_listed
 from holdfast.strategies.dry_run import Script
-
-from .helpers import asked, engine, outcome
+from tests.programs.sandbox.helpers import asked, engine, outcome
 
 WAIT_S = 20.0
 """Seconds that a session may take to its next pause, while nineteen others go on beside it."""

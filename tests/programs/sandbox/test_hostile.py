@@ -15,12 +15,11 @@ import pytest
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.records import LoggedRecord
-from holdfast.engine.runtime import Holdfast
+from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.sandbox import limits, live
 from holdfast.programs.sandbox.calls import FUNCTIONS, Host, Known
 from holdfast.programs.sandbox.source import python_code
-
-from .helpers import broken, code, converse, echo, engine, failed, logged, outcome, result, run
+from tests.programs.sandbox.helpers import broken, code, converse, echo, engine, failed, logged, outcome, result, run
 
 DEADLINE_S = 0.3
 """Of hostile steps: a tenth of a second would do, but the machine may have other things to do."""

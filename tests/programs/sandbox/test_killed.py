@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from holdfast.core.events import PausedEvent
-from holdfast.programs.finding import find_program
+from holdfast.programs.lookup import find_program
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.store import open_store
 from holdfast.strategies.catalog import find_listed, samples
-
-from . import killed_child
-from .helpers import (
+from tests.programs.sandbox import killed_child
+from tests.programs.sandbox.helpers import (
     CTX,
     MAIN,
     SEED,
@@ -36,10 +35,10 @@ from .helpers import (
     replays,
     sqlite,
 )
-from .killed_child import WAIT_S, answer
+from tests.programs.sandbox.killed_child import WAIT_S, answer
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.runtime", "holdfast.testing"])
+_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.holdfast", "holdfast.testing"])
 
 STRATEGIES = [strategy.name for strategy in list_strategies() if strategy.origin == "bundled"]
 

@@ -13,9 +13,8 @@ from holdfast.core.queries import Failure, Query
 from holdfast.programs.sandbox import limits
 from holdfast.programs.sandbox.check import InvalidSourceError
 from holdfast.programs.sandbox.features import MODULES
-
-from .helpers import broken, code, converse, engine, failed, logged, result, run
-from .language_cases import BEFORE, IN_MODULES, IN_THE_RUN, MISSING, PLACES, WORKS
+from tests.programs.sandbox.helpers import broken, code, converse, engine, failed, logged, result, run
+from tests.programs.sandbox.language_cases import BEFORE, IN_MODULES, IN_THE_RUN, MISSING, PLACES, WORKS
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .helpers import broken, code, converse, engine, failed, result, run
+from tests.programs.sandbox.helpers import broken, code, converse, engine, failed, result, run
 
 # --- mistakes ----------------------------------------------------------------------------------------------
 

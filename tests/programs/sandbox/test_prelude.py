@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.programs.sandbox.library import PATH_VARIABLE
-
-from .helpers import asked, code, converse, echo, engine, failed, logged, result, run
+from tests.programs.sandbox.helpers import asked, code, converse, echo, engine, failed, logged, result, run
 
 STAGES = {
     "first_stage": "def run(ctx):\n    ctx['result'] = 'one:' + llm('first ' + ctx['task'])\n    return ctx",

@@ -19,8 +19,7 @@ from holdfast.engine.snapshots import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, 
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.sandbox.frame import VERSION, freeze, thaw
 from holdfast.store.contract import Snapshot
-
-from .helpers import (
+from tests.programs.sandbox.helpers import (
     CTX,
     MAIN,
     answers,

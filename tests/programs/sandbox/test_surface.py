@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.programs.api import GROUPS, Function
-from holdfast.programs.api.spelling import definition, twin_of
+from holdfast.programs.api.languages import definition, twin_of
 from holdfast.programs.sandbox import prelude
 from holdfast.programs.sandbox.calls import FUNCTIONS, PRIVATE
 from holdfast.programs.sandbox.cell import prelude_names

@@ -15,12 +15,11 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from holdfast.engine.runtime import Holdfast, open_holdfast
+from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.serve.mcp.http import Http, serve_http
 from holdfast.serve.mcp.server import McpServer, tools_of
 from holdfast.serve.mcp.tools import Toolbox
-
-from .tools import PNG, TOOLS, form
+from tests.serve.conformance.tools import PNG, TOOLS, form
 
 KEYS = [b"k" * 32]
 ServerContext: TypeAlias = ServerRequestContext[Any, Any]

@@ -13,7 +13,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 import holdfast
-from holdfast.programs.finding import find_program
+from holdfast.programs.lookup import find_program
 from holdfast.programs.registry import Strategy
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.tools import Call, NoParams, Object, Params, Tool, ToolError, about

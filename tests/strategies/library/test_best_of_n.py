@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .asking import figures
-from .rehearsing import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.strategies.library.questions import figures
+from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
 
 FAILED = Failure("overloaded")
 FOUR = ["one", "two", "three", "four"]

@@ -9,9 +9,8 @@ import pytest
 from holdfast.core.budget import Budget
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse, rehearsed
-
-from .asking import figures
-from .rehearsing import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.strategies.library.questions import figures
+from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
 
 SURE = "Answer: 12\nConfidence: 95"
 UNSURE = "Answer: 7\nConfidence: 30"

@@ -11,8 +11,7 @@ import pytest
 from holdfast.core.queries import Failure
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.testing import Rehearsal, rehearse
-
-from .rehearsing import TASK, by_role, meta_of, roles, scripted
+from tests.strategies.library.rehearsals import TASK, by_role, meta_of, roles, scripted
 
 PIPE = {
     "pipe.py": 'def run(ctx):\n    return pipe(["step_back", "cot"], ctx)\n',

@@ -6,9 +6,8 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .asking import asked
-from .rehearsing import TASK, by_role, most_calls
+from tests.strategies.library.questions import asked
+from tests.strategies.library.rehearsals import TASK, by_role, most_calls
 
 
 def test_reasons_first_and_answers_second() -> None:

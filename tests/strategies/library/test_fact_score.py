@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.core.queries import Failure, LlmQuery
 from holdfast.testing import rehearse
-
-from .asking import figures
-from .rehearsing import by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.strategies.library.questions import figures
+from tests.strategies.library.rehearsals import by_role, most_calls, pauses, prompts_of, roles, scripted
 
 TEXT = "Ada was born in 1815. She was a poet! She wrote on an engine."
 FACTS = "- Ada was born in 1815.\n- Ada was a poet.\n- Ada wrote on an engine."

@@ -8,9 +8,8 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .asking import asked, figures
-from .rehearsing import by_role, most_calls
+from tests.strategies.library.questions import asked, figures
+from tests.strategies.library.rehearsals import by_role, most_calls
 
 NAME = "least_to_most"
 TASK = "How often can she slide before it closes?"

@@ -9,9 +9,8 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .asking import figures
-from .rehearsing import by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.strategies.library.questions import figures
+from tests.strategies.library.rehearsals import by_role, most_calls, pauses, prompts_of, roles, scripted
 
 TASK = "When was the harbour rebuilt?"
 FAILED = Failure("overloaded")

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.testing import rehearse
-
-from .asking import asked, figures
-from .rehearsing import by_role, most_calls
+from tests.strategies.library.questions import asked, figures
+from tests.strategies.library.rehearsals import by_role, most_calls
 
 NAME = "pairwise_rank"
 TASK = "A headline about eggs."

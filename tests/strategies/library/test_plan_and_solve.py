@@ -6,8 +6,7 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .rehearsing import TASK, by_role, most_calls, pauses, roles, scripted
+from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, roles, scripted
 
 PLAN = "1. Count the boxes.\n2. Multiply."
 

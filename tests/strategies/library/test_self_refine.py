@@ -6,9 +6,8 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .asking import asked, figures
-from .rehearsing import by_role, most_calls
+from tests.strategies.library.questions import asked, figures
+from tests.strategies.library.rehearsals import by_role, most_calls
 
 NAME = "self_refine"
 TASK = "Say in one sentence why sessions survive."

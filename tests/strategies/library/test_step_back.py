@@ -6,8 +6,7 @@ import pytest
 
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
-
-from .rehearsing import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
 
 GENERAL = "How are equal groups counted?"
 

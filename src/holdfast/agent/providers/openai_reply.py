@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers.arguments import read_arguments
 from holdfast.agent.providers.protocol import ModelReply, ReasoningDelta, Stop, TextDelta
-from holdfast.core.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json, repaired
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ToolSpec
-from holdfast.core.messages import (
+from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
     ImageBlock,
@@ -14,6 +13,7 @@ from holdfast.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ToolSpec
 from holdfast.core.values import Json, encode
 
 RESERVED = frozenset(["model", "messages", "tools", "stream", "n"])

@@ -11,8 +11,8 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock
 from holdfast.core.errors import HoldfastError
-from holdfast.core.messages import AgentMessage, ContentBlock
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, cast
 
+from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.providers.faults import TOLD_CHARS, Refusal, fault_of, says_too_long
 from holdfast.agent.providers.protocol import (
     Fault,
@@ -19,7 +20,6 @@ from holdfast.agent.providers.protocol import (
     StreamItem,
     TextDelta,
 )
-from holdfast.core.messages import ToolUseBlock
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 

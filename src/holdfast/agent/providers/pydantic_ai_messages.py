@@ -14,9 +14,7 @@ from typing import Any, Literal
 import msgspec
 from pydantic_ai import messages as theirs
 
-from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import ModelRequest
-from holdfast.core.messages import (
+from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
     Image,
@@ -26,6 +24,8 @@ from holdfast.core.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from holdfast.agent.providers.arguments import read_arguments
+from holdfast.agent.providers.protocol import ModelRequest
 from holdfast.core.values import Json
 
 

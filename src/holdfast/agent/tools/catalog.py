@@ -10,15 +10,15 @@ from typing import Any, Literal, Protocol, TypeAlias, Unpack, runtime_checkable
 
 import msgspec
 
+from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
+from holdfast.agent.machine.policy import ALL_TOOLS, Deadline
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.agent.providers.protocol import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
 from holdfast.agent.tools.tool import RemoteTool, Settings, Tool, check_named
-from holdfast.core.calls import CALL_TOOL, FIND_TOOLS
-from holdfast.core.policy import ALL_TOOLS, Deadline
 from holdfast.core.queries import Failure
-from holdfast.core.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.core.values import Json
 
 RESERVED = {

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.agent.machine.conversation import FULL, TOOL_MARK, tool_answer
+from holdfast.agent.machine.turn import FrameSwitch, ToolDone
 from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.output import KEPT_BYTES, OutputLimit, shortened
-from holdfast.core.conversation import FULL, TOOL_MARK, tool_answer
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import Failure
-from holdfast.core.turn import FrameSwitch, ToolDone
 from holdfast.core.values import Json, check_value, own_copy, repaired
 
 ERROR_CHARS = 2_000

@@ -21,9 +21,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holdfast.agent.hooks import Hooks, abort_failure
-from holdfast.agent.live import LiveEvent, ToolFinished, ToolOutput, ToolStarted
-from holdfast.agent.plugins import AbortTurn, PluginCall
+from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput, ToolStarted
+from holdfast.agent.plugins.hooks import Hooks, abort_failure
+from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
 from holdfast.agent.tools.catalog import unknown_tool
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
@@ -43,7 +43,7 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
-from holdfast.engine.runtime import Holdfast
+from holdfast.engine.holdfast import Holdfast
 
 CLEANUP_S = 3.0
 """Seconds a tool that was cancelled has to clean up before it is left to itself: more than `ctx.run` takes to end a

@@ -8,10 +8,10 @@ from holdfast.programs.api.evaluation import EVAL
 from holdfast.programs.api.fork import FORK
 from holdfast.programs.api.math import MATH
 from holdfast.programs.api.model import Constant, Example, Field, Function, Group, Language, Not, Result, Shape, Waits
-from holdfast.programs.api.reading import PRELUDE
 from holdfast.programs.api.session import LAYER0
 from holdfast.programs.api.state import STATE
 from holdfast.programs.api.std import STD
+from holdfast.programs.api.text import PRELUDE
 
 __all__ = [
     "CTX",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from holdfast.programs.api import CTX, GROUPS, Field, Function, Group, Shape
-from holdfast.programs.api.spelling import lua_name, meaning, spoken
+from holdfast.programs.api.languages import lua_name, meaning, spoken
 
 STUB_NAME = "alc.d.lua"
 

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from holdfast.programs.api import CTX, GROUPS, Constant, Field, Function, Group, Language, Not, Shape
-from holdfast.programs.api.spelling import lua_name, lua_signature, native_spelling, spoken, twin_of
+from holdfast.programs.api.languages import lua_name, lua_signature, native_spelling, spoken, twin_of
 
 _INTRODUCTION = """\
 # The API

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from holdfast.programs.api import CTX, GROUPS, Function
+from holdfast.programs.api.languages import meaning, result_keys, spoken, told_parameters, twin_of
 from holdfast.programs.api.model import Not
-from holdfast.programs.api.spelling import meaning, result_keys, spoken, told_parameters, twin_of
 
 PYTHON_STUB_NAME = "__builtins__.pyi"
 """Under this name, in the root of a project, Pyright takes what is in it for built in."""

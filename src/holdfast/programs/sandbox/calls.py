@@ -33,9 +33,10 @@ from holdfast.core.queries import (
 )
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
 from holdfast.core.values import Json, checked, encode, repaired
-from holdfast.programs import parameters, reading
+from holdfast.programs import model_text as reading
+from holdfast.programs import parameters
 from holdfast.programs.contract import Note
-from holdfast.programs.keeping import CARD_TOOL, STATE_TOOL
+from holdfast.programs.native.ctx_storage import CARD_TOOL, STATE_TOOL
 from holdfast.programs.sandbox.frame import Joint
 from holdfast.programs.sandbox.limits import MAX_ASKED_BYTES, MAX_FIGURE_BYTES, MAX_NOTED_CHARS, MAX_NOTES
 from holdfast.programs.sandbox.values import Payload, failure_of, kept, measured, raised, returned

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from holdfast.programs.places import find_project, home
+from holdfast.programs.paths import find_project, home
 
 Origin = Literal["project", "path", "user", "bundled"]
 

@@ -15,7 +15,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.places import find_project
+from holdfast.programs.paths import find_project
 from holdfast.programs.sandbox.limits import MAX_CODE_CHARS, MAX_DEADLINE_S, MAX_MEMORY_MIB
 
 KIND = "python"

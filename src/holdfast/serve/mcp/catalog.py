@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from holdfast.alc.lua.packages import find_roots, list_packages
+from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.package_list import SYSTEM_PACKAGES, PackageList, listing
+from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.values import repaired
 from holdfast.programs import registry
-from holdfast.programs.lua.packages import find_roots, list_packages
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp.tools import about, in_thread
 from holdfast.strategies import catalog as python
-from holdfast.strategies.packages.listing import SYSTEM_PACKAGES, PackageList, listing
-from holdfast.strategies.packages.running import fill_in
-from holdfast.strategies.packages.where import Where
 
 DESCRIPTION_CHARS = 500
 """Characters of a description in a list: more than one sentence needs, and a hundred of them can still be read."""

@@ -10,13 +10,13 @@ from typing import TypeAlias
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from holdfast.alc.lua.packages import find_roots, list_packages
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import State
 from holdfast.core.values import preview
 from holdfast.engine.card_tool import own_box
-from holdfast.engine.runtime import Holdfast
-from holdfast.programs.lua.packages import find_roots, list_packages
-from holdfast.programs.places import algocline_home, home
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.paths import algocline_home, home
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
 from holdfast.serve.mcp.sessions import LANGUAGES

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.serve.mcp.editing import EditError, set_json, set_toml
-from holdfast.strategies.packages.tree import write_atomically
+from holdfast.alc.packages.tree import write_atomically
+from holdfast.serve.mcp.config_file import EditError, set_json, set_toml
 
 NAME = "holdfast"
 """What hosts call the server."""

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serve.mcp.limits import GRACE_S, IDLE_S, MAX_MESSAGE_BYTES, MIN_TOKEN_CHARS
-from holdfast.serve.mcp.resuming import Resuming
+from holdfast.serve.mcp.reconnect import Resuming
 from holdfast.serve.mcp.server import McpServer
 
 PATH = "/mcp"

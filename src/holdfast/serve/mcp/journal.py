@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.records import Entry
-from holdfast.engine.runtime import Holdfast
+from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.mcp.tools import Object
 
 PAGE_ENTRIES = 100

@@ -16,10 +16,10 @@ from itertools import pairwise
 from logging import getLogger
 from pathlib import Path
 
+from holdfast.alc.packages.tree import locked
 from holdfast.core.errors import HoldfastError
-from holdfast.programs.places import home
+from holdfast.programs.paths import home
 from holdfast.serve.mcp.server import PAUSE_TTL_S
-from holdfast.strategies.packages.tree import locked
 
 KEY_BYTES = 32
 """Random bytes of a key: what AES-256 takes, and the least that the protocol's sealing accepts."""

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from holdfast.alc.lua.packages import BUILT_IN
 from holdfast.core.values import preview
 from holdfast.programs.api.lua_stubs import STUB_NAME
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
-from holdfast.programs.lua.packages import BUILT_IN
 from holdfast.programs.sandbox.features import MODULES
 from holdfast.serve.mcp import catalog
 from holdfast.serve.mcp.sessions import LANGUAGES, PYTHON_STUBS_URI

@@ -10,7 +10,14 @@ import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from holdfast.cards.errors import CardNotFoundError, CardTooLargeError, InvalidCardNameError
+from holdfast.alc.cards.errors import CardNotFoundError, CardTooLargeError, InvalidCardNameError
+from holdfast.alc.lua.meta import MAX_SOURCE, read_source
+from holdfast.alc.lua.packages import Package, find_package, find_roots
+from holdfast.alc.lua.project import check_package_name
+from holdfast.alc.mcp.logs import LogParams, alc_log_view
+from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.package_list import listing
+from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, repaired
@@ -18,22 +25,15 @@ from holdfast.engine.card_tool import own_box
 from holdfast.programs.api.lua_stubs import STUB_NAME, render_stubs
 from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.finding import read_code
-from holdfast.programs.lua.meta import MAX_SOURCE, read_source
-from holdfast.programs.lua.packages import Package, find_package, find_roots
-from holdfast.programs.lua.project import check_package_name
-from holdfast.programs.places import algocline_home, home
+from holdfast.programs.lookup import read_code
+from holdfast.programs.paths import algocline_home, home
 from holdfast.serve.mcp import catalog
-from holdfast.serve.mcp.alc_logs import LogParams, alc_log_view
 from holdfast.serve.mcp.journal import MAX_PAGE_ENTRIES, PAGE_ENTRIES, journal_page
-from holdfast.serve.mcp.pausing import STATELESS
+from holdfast.serve.mcp.required_input import STATELESS
 from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
 from holdfast.serve.mcp.tools import Call, in_thread
 from holdfast.serve.mcp.uris import InvalidUriError, Number, Pattern, ResourceNotFoundError, parse
 from holdfast.strategies.catalog import find_listed
-from holdfast.strategies.packages.listing import listing
-from holdfast.strategies.packages.running import fill_in
-from holdfast.strategies.packages.where import Where
 
 LUA = "text/x-lua"
 PYTHON = "text/x-python"

@@ -12,8 +12,13 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
-from holdfast.engine.runtime import Holdfast
-from holdfast.serve.mcp import alc, alc_logs, alc_packages, alc_v2, completion, own, prompts, resources
+from holdfast.alc.mcp import logs as alc_logs
+from holdfast.alc.mcp import packages as alc_packages
+from holdfast.alc.mcp import sessions as alc
+from holdfast.alc.mcp import sessions_v2 as alc_v2
+from holdfast.engine.holdfast import Holdfast
+from holdfast.serve.mcp import completion, prompts, resources
+from holdfast.serve.mcp import holdfast_tools as own
 from holdfast.serve.mcp.tools import Call, Tool, Toolbox, in_thread
 
 NAME = "holdfast"

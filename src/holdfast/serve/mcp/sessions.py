@@ -11,6 +11,8 @@ from typing import Annotated, Any, TypeAlias
 import mcp_types as types
 import msgspec
 
+from holdfast.alc.lua.project import check_package_name
+from holdfast.alc.lua.source import lua_code
 from holdfast.core.decide import Given
 from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
@@ -18,13 +20,11 @@ from holdfast.core.ids import new_session_id
 from holdfast.core.records import Entry, Program, ProgressedRecord
 from holdfast.core.values import Json
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
-from holdfast.programs.finding import find_program, lua_file, python_file
-from holdfast.programs.lua.project import check_package_name
-from holdfast.programs.lua.source import lua_code
+from holdfast.programs.lookup import find_program, lua_file, python_file
 from holdfast.programs.sandbox.source import python_code
 from holdfast.serve.mcp.catalog import native_strategies
-from holdfast.serve.mcp.pausing import answers_in, can_pause, required_input
-from holdfast.serve.mcp.places import directory
+from holdfast.serve.mcp.directories import directory
+from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
 from holdfast.serve.mcp.tools import Call, Object, ToolError
 
 BY = "mcp"

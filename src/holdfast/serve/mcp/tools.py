@@ -17,7 +17,7 @@ from mcp.server.context import ServerRequestContext
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
-from holdfast.engine.runtime import Holdfast
+from holdfast.engine.holdfast import Holdfast
 
 Object: TypeAlias = dict[str, Json]
 P = TypeVar("P", bound=msgspec.Struct)

@@ -1,0 +1,127 @@
+"""Stopping turns, from any process: by turn, by item, or whatever a session is at work on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from holdfast.agent.machine.turn import Outcome, Stopped
+from holdfast.core.decide import StopMessage, WithdrawMessage
+from holdfast.core.errors import HoldfastError
+from holdfast.core.state import Session, State
+from holdfast.store.contract import SessionFilter
+
+if TYPE_CHECKING:
+    from holdfast.agent.conversations import Conversations
+    from holdfast.agent.mounted_store import Place
+    from holdfast.engine.holdfast import Holdfast
+    from holdfast.store.contract import Store
+
+AGAIN_S = 1.0
+"""Seconds after which a turn that was not at a place where it can be stopped is told once more."""
+
+CancelState: TypeAlias = Literal["stopped", "withdrawn", "over", "idle", "not_found"]
+"""What came of it: the turn was stopped; the item was taken out of the inbox; it was over, or cancelled, before; there
+was nothing to stop; there is no such turn or item."""
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """Why something is to be stopped, and who wants it."""
+
+    reason: str | None = None
+    by: str | None = None
+
+
+class Where(NamedTuple):
+    """A store with an engine on it."""
+
+    store: Store
+    holdfast: Holdfast
+    conversations: Conversations
+
+
+class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of the wish to stop something."""
+
+    session_id: str
+    state: CancelState
+    turn: str | None = None
+    item: str | None = None
+    outcome: Outcome | None = None
+    """What the turn came to: with who stopped it, when and why, if it was stopped."""
+
+
+async def cancelled(
+    place: Place | Where, session_id: str, turn: str | None, item: str | None, evidence: Evidence
+) -> CancelReceipt:
+    """Stop a turn, or take back an item, and wait until that is durable."""
+    if item is not None:
+        return await _of_item(place, session_id, item, evidence)
+    session = await place.holdfast.session(session_id)
+    wanted = turn if turn is not None else session.turn
+    if wanted is None:
+        return CancelReceipt(session_id=session_id, state="idle")
+    return await _of_turn(place, session_id, wanted, evidence)
+
+
+async def _of_item(place: Place | Where, session_id: str, item: str, evidence: Evidence) -> CancelReceipt:
+    state: CancelState = "over"
+    while True:
+        inbox = (await place.holdfast.session(session_id)).inbox
+        known = inbox.accepted.get(item)
+        if known is None:
+            return CancelReceipt(session_id=session_id, state="not_found", item=item)
+        if known.state == "cancelled":
+            return CancelReceipt(session_id=session_id, state=state, item=item)
+        if inbox.can_withdraw(item):
+            await place.holdfast.send(session_id, WithdrawMessage(item, evidence.reason, evidence.by))
+            state = "withdrawn"
+            continue
+        assert known.turn is not None
+        receipt = await _of_turn(place, session_id, known.turn, evidence)
+        return msgspec.structs.replace(receipt, item=item)
+
+
+async def _of_turn(place: Place | Where, session_id: str, turn: str, evidence: Evidence) -> CancelReceipt:
+    message = StopMessage(turn, evidence.reason, evidence.by)
+    with place.store.watch(session_id) as changes:
+        session = await place.holdfast.session(session_id)
+        was_running = _is_running(session, turn)
+        while _is_running(session, turn):
+            await place.holdfast.send(session_id, message)
+            session = await place.holdfast.session(session_id)
+            if _is_running(session, turn):
+                await changes.changed(timeout=AGAIN_S)
+                session = await place.holdfast.session(session_id)
+    known = (await place.conversations.get(session_id, fresh=True)).turns.get(turn)
+    if known is None:
+        return CancelReceipt(session_id=session_id, state="not_found", turn=turn)
+    is_stopped = was_running and isinstance(known.ended, Stopped) and known.ended.reason == "cancelled"
+    if is_stopped:
+        await _stop_children(place, session_id, evidence)
+    return CancelReceipt(
+        session_id=session_id, state="stopped" if is_stopped else "over", turn=turn, outcome=known.ended
+    )
+
+
+def _is_running(session: Session, turn: str) -> bool:
+    return session.turn == turn and not session.is_terminal
+
+
+async def _stop_children(place: Place | Where, session_id: str, evidence: Evidence) -> None:
+    """Stop what children are at work on: agents that were opened on behalf of the session."""
+    why = Evidence(f"the turn of its parent '{session_id}' was stopped: {evidence.reason}", evidence.by)
+    where = SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED])
+    after: str | None = None
+    while True:
+        page = await place.store.sessions(where, after=after)
+        for row in page.rows:
+            with contextlib.suppress(HoldfastError):
+                child = await place.holdfast.session(row.session_id)
+                if child.turn is not None:
+                    await _of_turn(place, row.session_id, child.turn, why)
+        if page.next is None:
+            return
+        after = page.next

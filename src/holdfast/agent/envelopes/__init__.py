@@ -1,0 +1,1 @@
+"""Envelopes: whole transcripts under a session id, in the JSON that fluers reads and writes."""

@@ -1,0 +1,431 @@
+"""The conversation of an agent session, folded from its journal: an append-only tree of nodes with one active leaf.
+
+Nothing is ever rewritten. A node is a message, or the opening of a frame, which is a fresh window: what stands before
+it is not shown to the model. A conversation that begins anew has a new root; the nodes before stay, as a closed branch.
+Node ids follow from positions in the journal, so every process, and every retry, gives a node the same id.
+
+Any journal can be folded; one that is no agent's comes to nothing. What an agent did not understand and passed over (an
+input, a reply in no known form) is passed over here as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from holdfast.agent.machine.inbox import Command, Item
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.tree import NO_FRAME, FrameOpen, Node, Tree
+from holdfast.agent.machine.turn import FinishedMessage, FrameSwitch, Outcome, Stopped, ToolDone, reply_of
+from holdfast.core.queries import OWN_TOOLS, Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage, Value
+from holdfast.core.records import (
+    AnsweredRecord,
+    AttemptedRecord,
+    CallRecord,
+    CancelledRecord,
+    CompletedRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
+    Entry,
+    ExpiredRecord,
+    FailedRecord,
+    FrameRecord,
+    JoinedRecord,
+    PausedRecord,
+    Program,
+    StartedRecord,
+    TurnRecord,
+    type_of,
+)
+from holdfast.core.values import Json
+
+
+class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The conversation begins anew with this turn: from nothing, or from these messages."""
+
+    messages: list[AgentMessage] = []
+
+
+class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a turn begins with: the answer to an `InputQuery`."""
+
+    turn: str
+    """The turn's id. The same id again is the same turn."""
+    content: list[ContentBlock]
+    policy: Policy | None = None
+    """In force from this turn on, where it is not the one before."""
+    begin: Begin | None = None
+    output: dict[str, Json] | None = None
+    """JSON schema of the value that the turn is to come to, where it is to come to one."""
+    command: Command | None = None
+    """What is to be done, where nothing is said."""
+    prompt: PromptLayer | None = None
+    """The highest layer of the system text, for this turn alone."""
+    items: list[str] = []
+    """The items of the inbox that it is made of, where it is."""
+
+
+class CallState(msgspec.Struct):
+    """A call of a tool, and what came of it."""
+
+    call: ToolUseBlock
+    query: str = ""
+    """By which the tool was asked."""
+    done: ToolDone | None = None
+    position: int = 0
+    """Of the answer."""
+    at: int = 0
+    edited: dict[str, Json] | None = None
+    """The arguments that it was run with, where whoever approved it changed them."""
+
+
+class TurnState(msgspec.Struct, kw_only=True):
+    """A turn as far as the journal tells of it."""
+
+    id: str
+    position: int
+    """Of its input."""
+    at: int
+    content: list[ContentBlock]
+    query: str
+    """The `InputQuery` that it answers."""
+    output: dict[str, Json] | None = None
+    command: Command | None = None
+    prompt: PromptLayer | None = None
+    items: list[str] = msgspec.field(default_factory=list)
+    """Items of the inbox that it took."""
+    begins: bool = False
+    """Whether the conversation began anew with it."""
+    ended: Outcome | None = None
+    """What it came to; None while it is under way."""
+    ended_position: int = 0
+    ended_at: int = 0
+    messages: list[AgentMessage] = msgspec.field(default_factory=list)
+    """What was said in it, the input first."""
+    usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
+    """For every call of a model: what for, which model, and its usage."""
+    asked: int = 0
+    """How often a model was begun to be asked, in the attempts of all processes."""
+    calls: list[CallState] = msgspec.field(default_factory=list)
+    is_whole: bool = True
+    """False if what was said in it was let go of."""
+
+
+class Conversation:
+    """What was said in a session; with `keep_all` False, what was said since it last began anew."""
+
+    def __init__(self, session_id: str, *, keep_all: bool = True) -> None:
+        self.session_id = session_id
+        self.position = 0
+        self.policy: Policy | None = None
+        self.parent: str | None = None
+        """The session on whose behalf this one is."""
+        self.ended: str | None = None
+        """How the session ended, if it did: it takes no more turns then."""
+        self.tree = Tree()
+        self.generation = 0
+        """How often the conversation has begun anew."""
+        self.turns: dict[str, TurnState] = {}
+        self.running: TurnState | None = None
+        self.input: str | None = None
+        """The `InputQuery` that waits, between turns."""
+        self.asked: dict[str, Query] = {}
+        """Queries without an answer, by id."""
+        self.keeps_all = keep_all
+        self._numbers: dict[str, int] = {}
+        """Where items were accepted, by id."""
+        self._items: dict[str, Item] = {}
+        """Items of the inbox that are in no turn, by id."""
+        self._joined: dict[str, tuple[str, int, Item]] = {}
+        """Items that have entered the turn and were not shown to the model: each with its node and when it came."""
+        self._batch: list[CallState] = []
+        """The calls of the last reply, until their results are told."""
+        self._called: dict[str, CallState] = {}
+        """Those of them that were asked and have no answer, by query."""
+
+    def apply(self, entry: Entry) -> None:
+        """Fold one more entry."""
+        match entry.record:
+            case StartedRecord(program=Program(kind="agent"), ctx=dict() as ctx):
+                self.policy = policy_of(ctx)
+                self.parent = ctx.get("parent")
+                self._open_frame(entry, NO_FRAME)
+            case PausedRecord(queries=queries, withdrawn=withdrawn):
+                for gone in withdrawn:
+                    self.asked.pop(gone, None)
+                for query in queries:
+                    self.asked[query.id] = query
+                    self._on_asked(entry, query)
+            case AttemptedRecord(query_id=asked):
+                if self.running is not None and isinstance(self.asked.get(asked), LlmQuery):
+                    self.running.asked += 1
+            case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
+                self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
+            case CallRecord(call_id=call_id, done=done):
+                if (call := self._call(call_id)) is not None:
+                    self._on_done(entry, call, done)
+            case FrameRecord(key=key, reason=reason, summary=summary):
+                said = self.running.messages if self.running is not None else []
+                self._open_frame(entry, self.tree.opened(key, reason, summary, said))
+            case TurnRecord(outcome=outcome):
+                self._on_end(entry, outcome)
+            case EnqueuedRecord(item=item):
+                self._items[item.id] = item
+                self._numbers[item.id] = entry.position
+            case JoinedRecord(items=ids):
+                self._on_joined(entry, ids)
+            case DequeuedRecord(item_id=item_id):
+                self._items.pop(item_id, None)
+                self._joined.pop(item_id, None)
+            case CancelledRecord(reason=reason):
+                self._on_session_end(entry, Stopped("cancelled", f"the session was cancelled: {reason}"))
+            case FailedRecord(error=error):
+                self._on_session_end(entry, Stopped("runtime_error", f"the session failed: {error}"))
+            case ExpiredRecord(reason=reason):
+                self._on_session_end(entry, Stopped("incomplete", f"the session expired: {reason}"))
+            case CompletedRecord():
+                self._on_session_end(entry, Stopped("incomplete", "the session ended"))
+            case _:
+                pass
+        self.position = entry.position
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> list[AgentMessage]:
+        """Everything that was said on the active path, frames included."""
+        return [node.payload for node in self.path() if isinstance(node.payload, AgentMessage)]
+
+    @property
+    def window(self) -> list[AgentMessage]:
+        """What the model is shown: the messages of the active frame, the oldest first."""
+        return self.tree.window
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        return self.tree.nodes
+
+    @property
+    def leaf(self) -> str | None:
+        return self.tree.leaf
+
+    @property
+    def queue(self) -> dict[str, Item]:
+        """The items of the inbox that no turn has taken, by id; what was taken and came back is at the end."""
+        return self._items
+
+    def path(self) -> list[Node]:
+        """The nodes from the root to the active leaf."""
+        return self.tree.path()
+
+    # --- folding -----------------------------------------------------------------------------------
+
+    def _on_asked(self, entry: Entry, query: Query) -> None:
+        match query:
+            case InputQuery():
+                self._on_end(entry, FinishedMessage())
+                self.input = query.id
+            case LlmQuery(sums_up=int(keep)):
+                self.tree.sum_up(keep, self.running.messages if self.running is not None else ())
+            case LlmQuery(iteration=int(), remark=remark):
+                self._show_joined()
+                if not remark:
+                    return
+                self._append(f"n-{entry.position}", entry.at, AgentMessage("signal", [TextBlock(remark)]))
+            case ToolQuery(call_id=str(call_id)) if not query.name.startswith(OWN_TOOLS):
+                call = self._call(call_id)
+                if call is not None:
+                    self._called[query.id], call.query = call, query.id
+                    call.edited = query.arguments if query.edited else None
+            case _:
+                pass
+
+    def _call(self, call_id: str) -> CallState | None:
+        """The call of the last reply that has this id. Models may give the same id twice: then the first one left."""
+        running = list(self._called.values())
+        there = (each for each in self._batch if each.call.id == call_id and each.done is None)
+        return next((each for each in there if not any(each is other for other in running)), None)
+
+    def _on_done(self, entry: Entry, call: CallState, done: ToolDone) -> None:
+        call.done, call.position, call.at = done, entry.position, entry.at
+        if all(each.done is not None for each in self._batch):
+            self._append_results(entry)
+
+    def _on_answer(self, entry: Entry, query: Query | None, answer: Answer, usage: Usage | None) -> None:
+        match query:
+            case InputQuery():
+                with contextlib.suppress(ValueError):
+                    self._on_input(entry, query.id, input_of(answer))
+            case LlmQuery(sums_up=int()):
+                if usage is not None and self.running is not None:
+                    self.running.usage.append(("compaction", _model_of(answer), usage))
+            case LlmQuery(iteration=int()) if self.running is not None:
+                self._on_reply(entry, answer, usage)
+            case ToolQuery() if (call := self._called.pop(query.id, None)) is not None:
+                self._on_done(entry, call, tool_done(answer))
+            case _:
+                pass
+
+    def _on_input(self, entry: Entry, query: str, given: TurnInput) -> None:
+        self.input = None
+        if given.policy is not None:
+            self.policy = given.policy
+        if given.begin is not None:
+            self.generation += 1
+            self.tree.begin_anew()
+            if not self.keeps_all:
+                self._let_go()
+            for number, message in enumerate(given.begin.messages):
+                self._append(f"n-{entry.position}.{number}", entry.at, message)
+        turn = TurnState(
+            id=given.turn,
+            position=entry.position,
+            at=entry.at,
+            content=given.content,
+            query=query,
+            output=given.output,
+            command=given.command,
+            prompt=given.prompt,
+            items=list(given.items),
+            begins=given.begin is not None,
+        )
+        self.turns[given.turn] = self.running = turn
+        for item_id in given.items:
+            self._items.pop(item_id, None)
+        if given.command is None:
+            self._append(f"n-{entry.position}", entry.at, AgentMessage("user", given.content))
+
+    def _on_joined(self, entry: Entry, ids: list[str]) -> None:
+        for number, item_id in enumerate(ids):
+            item = self._items.pop(item_id, None)
+            if item is not None:
+                self._joined[item_id] = (f"n-{entry.position}.{number}", entry.at, item)
+
+    def _show_joined(self) -> None:
+        """What has entered the turn is said before the model is asked, and after the results that it waits for."""
+        for item_id, (node, at, item) in self._joined.items():
+            self._append(node, at, AgentMessage("user", item.content))
+            if self.running is not None:
+                self.running.items.append(item_id)
+        self._joined = {}
+
+    def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None) -> None:
+        assert self.running is not None
+        try:
+            reply = None if isinstance(answer, Failure) else reply_of(answer.value)
+        except msgspec.ValidationError:
+            reply = None
+        if usage is not None:
+            self.running.usage.append(("turn", reply.model if reply is not None else "", usage))
+        if reply is None:
+            return
+        if reply.says_something:
+            self._append(f"n-{entry.position}", entry.at, AgentMessage("assistant", reply.content))
+        self._batch = [CallState(call) for call in reply.calls]
+        self.running.calls += self._batch
+
+    def _append_results(self, entry: Entry) -> None:
+        """Tell what came of the calls, in their order. Providers want a result for each, also where there is none."""
+        for number, each in enumerate(self._batch):
+            if each.done is None:
+                node, at, done = f"n-{entry.position}.{number}", entry.at, _NOT_RUN
+            else:
+                node, at, done = f"n-{each.position}", each.at, each.done
+            if each.edited is not None:  # else the model would take the result for that of its own arguments
+                told = done.content if done.is_error and isinstance(done.content, dict) else {"result": done.content}
+                note = {"note": "whoever approved the call changed its arguments", "arguments": each.edited}
+                done = msgspec.structs.replace(done, content={**told, **note})
+            block = ToolResultBlock(each.call.id, done.content, is_error=done.is_error)
+            self._append(node, at, AgentMessage("tool", [block]))
+        self._batch, self._called = [], {}
+
+    def _on_end(self, entry: Entry, outcome: Outcome) -> None:
+        """The running turn is over, if there is one that is not yet."""
+        turn = self.running
+        if turn is None:
+            return
+        if self._joined:  # what the model was not shown waits again, where it was
+            back = {item_id: item for item_id, (_, _, item) in self._joined.items()}
+            self._items = dict(sorted({**self._items, **back}.items(), key=lambda each: self._numbers[each[0]]))
+        self._joined = {}
+        turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
+        self._append_results(entry)
+        match outcome:
+            case Stopped(reason="max_turns", detail=detail):
+                note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
+                self._append(f"n-{entry.position}", entry.at, note)
+            case FrameSwitch(frame=key, task=task):
+                self._open_frame(entry, FrameOpen(key, "continue_as", task))
+            case _:
+                pass
+        self.running = None
+
+    def _on_session_end(self, entry: Entry, outcome: Stopped) -> None:
+        """A turn that is under way ends with its session."""
+        self._on_end(entry, outcome)
+        self.ended = type_of(entry.record)
+        self.input, self.asked = None, {}
+
+    def _let_go(self) -> None:
+        """Forget the closed branch; the journal has it."""
+        self.tree.nodes = {}
+        for turn in self.turns.values():
+            turn.messages, turn.calls, turn.is_whole = [], [], False
+
+    def _open_frame(self, entry: Entry, frame: FrameOpen) -> None:
+        self.tree.open(f"n-{entry.position}", entry.at, frame)
+
+    def _append(self, node_id: str, at: int, message: AgentMessage) -> None:
+        self.tree.append(node_id, at, message)
+        if self.running is not None:
+            self.running.messages.append(message)
+
+
+def _model_of(answer: Answer) -> str:
+    try:
+        return reply_of(answer.value).model if isinstance(answer, Value) else ""
+    except msgspec.ValidationError:
+        return ""
+
+
+def policy_of(ctx: Json) -> Policy | None:
+    """The policy that an agent was started with; None if it cannot be read."""
+    try:
+        return msgspec.convert(ctx["policy"], Policy)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return None
+
+
+def input_of(answer: Answer) -> TurnInput:
+    """The input that an answer brings. Raises `ValueError` if it brings none."""
+    if isinstance(answer, Failure):
+        raise ValueError(answer.message)
+    return msgspec.convert(answer.value, TurnInput)
+
+
+def tool_done(answer: Answer) -> ToolDone:
+    """What came of a call, from the answer to its query. Whoever answers from outside may give any value."""
+    if isinstance(answer, Failure):
+        executed = answer.code not in ("unknown_tool", "invalid_arguments")
+        return ToolDone(content={"error": answer.message, "code": answer.code}, is_error=True, executed=executed)
+    value = answer.value
+    if isinstance(value, dict) and set(value) == {TOOL_MARK}:
+        return msgspec.convert(value[TOOL_MARK], ToolDone)
+    return ToolDone(content=value)
+
+
+def tool_answer(done: ToolDone) -> Json:
+    """The answer that says all this, and not only what the model is told."""
+    return {TOOL_MARK: msgspec.to_builtins(done)}
+
+
+_NOT_RUN = ToolDone(content={"error": "not run: the turn was stopped", "code": "not_run"}, is_error=True)
+
+TOOL_MARK = "$tool"
+"""The key of an answer that says more than its content."""
+
+FULL = "full"
+"""Beneath it, the key of all that a tool said, where its content is a part of that."""

@@ -1,0 +1,139 @@
+"""How an agent session is run: what its host wants of it (`Spec`), and what that comes to (`Policy`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.agent.machine.approval import Approval
+from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.turn import Limits
+from holdfast.agent.machine.window import Compaction
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.values import Json
+
+_DEFAULT_LIMITS = Limits()
+
+ALL_TOOLS = "*"
+"""In a list of tools: all those that are for every session. No tool can be called so."""
+
+
+CATALOG_TOKENS = 16_000
+"""Tokens that the tools of a session may take in each call of its model; beyond, the model looks for them by itself."""
+
+
+class Deadline(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How long a call is waited for that somebody outside answers."""
+
+    ms: int
+    stops: bool = False
+    """Whether the turn is stopped when it has passed, or the model is told."""
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that decides how turns are run. Recorded with the session, so a replay is run the same way."""
+
+    provider: str = ""
+    """The id of the provider that the session began with."""
+    model: str = ""
+    mode: str = "standard"
+    instructions: str = ""
+    """The system text, all layers of it."""
+    limits: Limits = Limits()
+    generation: dict[str, Json] = {}
+    """`temperature`, `max_tokens`, … as the provider takes them."""
+    tools: list[str] | None = None
+    """Tools that the model has, by name or pattern, `*` for all that are not a plugin's; None is the same as `*`."""
+    deny: list[str] = []
+    """Tools that it does not have, by name or pattern, whatever `tools` says."""
+    catalog_tokens: int = CATALOG_TOKENS
+    """How much its tools may take; if they are more, it is told how to find them instead."""
+    approval: list[Approval] = []
+    """What is done about calls of tools: the session's own rules, and those of the sessions it is a child of."""
+    prompt: list[PromptLayer] = []
+    """Layers of the system text on top of the instructions, the lowest first."""
+    plugins: dict[str, Json] = {}
+    """The plugins of the session, by id, with their configuration."""
+    window: int | None = None
+    """Tokens that the model takes at once, where that is known."""
+    compaction: Compaction = Compaction()
+    deadlines: dict[str, Deadline] = {}
+    """Of tools that wait for whoever answers, by name."""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of a policy: what is not said here is inherited."""
+
+    provider: str | None = None
+    model: str | None = None
+    instructions: str | None = None
+    limits: dict[str, Json] | None = None
+    """Single limits by name; the others stay."""
+    generation: dict[str, Json] | None = None
+    """Single options by name; None as a value takes an option away."""
+    tools: list[str] | None = None
+    deny: list[str] | None = None
+    catalog_tokens: int | None = None
+    window: int | None = None
+    compaction: dict[str, Json] | None = None
+    """Single settings by name; the others stay."""
+
+
+def resolve(spec: Spec, base: Policy) -> Policy:
+    """What a spec comes to on top of a policy: what is said wins, what is not is inherited."""
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("provider", "model", "instructions", "tools", "deny", "catalog_tokens", "window")
+        if (value := getattr(spec, name)) is not None
+    }
+    if spec.limits is not None:
+        changes["limits"] = limits_from(spec.limits, base.limits)
+    if spec.compaction is not None:
+        changes["compaction"] = compaction_from(spec.compaction, base.compaction)
+    if spec.generation is not None:
+        merged = {**base.generation, **spec.generation}
+        changes["generation"] = {name: value for name, value in merged.items() if value is not None}
+    return msgspec.structs.replace(base, **changes)
+
+
+def spec_from(fields: Mapping[str, Any]) -> Spec:
+    """A spec of these fields. Raises `InvalidValueError`."""
+    try:
+        return msgspec.convert(dict(fields), Spec)
+    except msgspec.ValidationError as error:
+        there = ", ".join(Spec.__struct_fields__)
+        raise InvalidValueError("spec", f"{error} (its fields are: {there})") from None
+
+
+_NO_COMPACTION = Compaction()
+
+
+def compaction_from(given: Mapping[str, Any], base: Compaction = _NO_COMPACTION) -> Compaction:
+    """Settings of compaction of which some are given. Raises `InvalidValueError`."""
+    names = Compaction.__struct_fields__
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidValueError("compaction", f"no such setting: {', '.join(unknown)} (there are: {', '.join(names)})")
+    for name in ("reserve", "keep"):
+        if isinstance(given.get(name), int | float) and given[name] < 0:
+            raise InvalidValueError("compaction", f"{name} must be at least 0, got {given[name]:g}")
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(base), **given}, Compaction)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError("compaction", str(error)) from None
+
+
+def limits_from(given: Mapping[str, Any], base: Limits = _DEFAULT_LIMITS) -> Limits:
+    """Limits of which some are given. Raises `InvalidValueError`."""
+    names = Limits.__struct_fields__
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidValueError("limits", f"no such limit: {', '.join(unknown)} (there are: {', '.join(names)})")
+    for name, limit in given.items():
+        least = 1 if name in ("iterations", "no_progress") else 0
+        if isinstance(limit, int | float) and limit < least:
+            raise InvalidValueError("limits", f"{name} must be at least {least}, got {limit:g}")
+    try:
+        return msgspec.convert({**msgspec.structs.asdict(base), **given}, Limits)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError("limits", str(error)) from None

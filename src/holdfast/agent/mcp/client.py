@@ -1,0 +1,335 @@
+"""`McpServer`: the tools of an MCP server, as a provider of tools. One connection for all sessions of a process.
+
+The connection is made when it is first needed, and again when it is needed after it was lost. `aclose` ends it; whoever
+uses the server after that connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypedDict, Unpack
+
+from holdfast.agent.mcp.errors import (
+    LostError,
+    McpDefinitionError,
+    McpUnavailableError,
+    NotRunError,
+    RefusedError,
+    check_installed,
+)
+from holdfast.agent.mcp.limits import (
+    BACKOFF_S,
+    LISTING_BYTES,
+    MAX_BACKOFF_S,
+    MAX_PAGES,
+    REFRESH_EVERY_S,
+    REMARK_CHARS,
+    SETTLE_S,
+    McpTimeouts,
+)
+from holdfast.agent.mcp.tool_list import Choice, Listing, Offered, Reading
+from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.tools.context import ToolContext, ToolError
+from holdfast.agent.tools.tool import Retry, Settings
+from holdfast.core.values import Json
+
+if TYPE_CHECKING:
+    from holdfast.agent.mcp.connection import Connection
+    from holdfast.agent.mcp.http import Headers
+    from holdfast.agent.mcp.wire import Wire
+
+log = logging.getLogger("holdfast.mcp")
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
+
+Dial: TypeAlias = Callable[[asyncio.Event], "Wire"]
+"""Makes the wire of a connection; the event says that it is over."""
+
+
+class McpOptions(TypedDict, total=False):
+    """What is the same for all servers."""
+
+    prefix: str
+    """What the names of its tools begin with here. By default the server's name and `_`; empty for none."""
+    allow: Sequence[str] | None
+    """The tools that are offered, by the names that the server has for them, or patterns such as `get_*`; None: all."""
+    deny: Sequence[str]
+    """Tools that are not offered, even if they are allowed."""
+    optional: bool
+    """Whether to go on without its tools where it cannot be reached. It is tried again when tools are refreshed."""
+    timeouts: McpTimeouts
+
+
+class McpServer:
+    """An MCP server whose tools a runtime has: `Runtime(…, tools=[McpServer.stdio("files", ["mcp-files", "."])])`."""
+
+    def __init__(self, name: str, dial: Dial, **options: Unpack[McpOptions]) -> None:
+        if not _NAME.match(name):
+            raise McpDefinitionError(name, "a name has 1 to 32 letters, digits, '_' and '-'")
+        check_installed(name)
+        self.id = f"mcp:{name}"
+        self.name = name
+        self.timeouts = options.get("timeouts", McpTimeouts())
+        self._dial = dial
+        self._prefix = options.get("prefix", f"{name}_")
+        self._choice = Choice(options.get("allow"), options.get("deny", ()))
+        self._is_optional = options.get("optional", False)
+        self._listing: Listing | None = None
+        """The last that there was."""
+        self._begun = self._taken = 0
+        """How many were begun, and which of them was the last."""
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._failures = 0
+        """Attempts to connect that failed, since something last went well."""
+        self._failed_at = 0.0
+        self._watchers: list[Callable[[], Awaitable[None]]] = []
+        self._telling: asyncio.Task[None] | None = None
+        self._has_news = False
+
+    @classmethod
+    def stdio(
+        cls,
+        name: str,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | Path | None = None,
+        **options: Unpack[McpOptions],
+    ) -> Self:
+        """A server that is started as a child process. It gets the variables in `env`, and hardly any of ours."""
+        if isinstance(command, str) or not command:
+            raise McpDefinitionError(name, "its command must be a list: the program, and each of its arguments")
+        given = dict(env or {})
+
+        def dial(over: asyncio.Event) -> Wire:
+            from holdfast.agent.mcp.child import ChildWire, Launch
+
+            return ChildWire(Launch(list(command), given, cwd), over)
+
+        return cls(name, dial, **options)
+
+    @classmethod
+    def http(cls, name: str, url: str, *, headers: Headers | None = None, **options: Unpack[McpOptions]) -> Self:
+        """A server at a URL. An async function that gives the headers is asked again where they are refused (401)."""
+        if not url.startswith(("http://", "https://")):
+            raise McpDefinitionError(name, "its URL must begin with https:// or http://")
+        connect_s = options.get("timeouts", McpTimeouts()).connect_s
+
+        def dial(_: asyncio.Event) -> Wire:
+            from holdfast.agent.mcp.http import HttpWire
+
+            return HttpWire(url, headers or {}, connect_s)
+
+        return cls(name, dial, **options)
+
+    def __repr__(self) -> str:
+        return f"<MCP server {self.name}>"
+
+    # --- a provider of tools -----------------------------------------------------------------------
+
+    async def list_tools(self) -> list[ToolSpec]:
+        """Its tools as they are now, by name."""
+        self._begun += 1
+        number = self._begun
+        try:
+            listing = await self._listed()
+            if number > self._taken:  # or a later one was faster
+                self._taken, self._listing = number, listing
+        except McpUnavailableError as error:
+            if not self._is_optional:
+                raise
+            log.warning("%s; it is optional: its tools stay as they were until it is asked again", error)
+        tools = self._listing.tools if self._listing is not None else {}
+        return [ToolSpec(name, tool.description, tool.parameters) for name, tool in tools.items()]
+
+    def settings_of(self, name: str) -> Settings:
+        """How one of its tools is run: what the server says of it decides whether a lost call may be made again."""
+        recovery = self._tool(name).recovery
+        # The time limits of a call are kept here. This one is for what goes wrong with them.
+        settings: Settings = {
+            "recovery": recovery,
+            "timeout_s": self.timeouts.call_max_s + self.timeouts.connect_s + 30,
+        }
+        if recovery != "never":
+            settings["retry"] = Retry(max_attempts=2, base_delay_s=0.0)
+        return settings
+
+    async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:
+        """Call a tool by the name that it has here."""
+        tool = self._tool(name)
+        try:
+            try:
+                return await self._asked(tool, arguments, ctx)
+            except NotRunError:
+                return await self._asked(tool, arguments, ctx)  # on a new connection; the first did not take it
+        except NotRunError as error:
+            raise ToolError(f"'{name}' was not run: {error}", code="unavailable", retryable=True) from None
+        except RefusedError as error:
+            raise ToolError(f"server '{self.name}' refused '{name}': {error}", code="refused") from None
+
+    def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+        """Have `watcher` called when the tools may have changed, until what this returns is called."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
+
+    async def aclose(self) -> None:
+        """End the connection. Calls that are under way fail, as if it had been lost."""
+        tasks = [task for task in (self._telling, self._connecting) if task is not None]
+        self._telling = self._connecting = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # --- calls -------------------------------------------------------------------------------------
+
+    def _tool(self, name: str) -> Offered:
+        found = self._listing.tools.get(name) if self._listing is not None else None
+        if found is None:
+            raise ToolError(f"server '{self.name}' has no tool '{name}' any more", code="unknown_tool")
+        return found
+
+    async def _asked(self, tool: Offered, arguments: dict[str, Json], ctx: ToolContext) -> Any:
+        from holdfast.agent.mcp.results import value_of
+
+        try:
+            connection = await self._connected()
+        except McpUnavailableError as error:
+            log.warning("%s", error)  # what its process said is for people, and may hold secrets
+            why = f"server '{self.name}' cannot be reached: {error.why}"
+            raise ToolError(why, code="unavailable", retryable=True) from None
+        now = asyncio.get_running_loop().time
+        hard = now() + self.timeouts.call_max_s
+        clock = asyncio.timeout_at(min(now() + self.timeouts.call_s, hard))
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            with contextlib.suppress(RuntimeError):  # it came when the time was over
+                clock.reschedule(min(now() + self.timeouts.call_s, hard))
+            ctx.progress(_plain(progress), None if total is None else _plain(total), (message or "")[:REMARK_CHARS])
+
+        try:
+            async with clock:
+                result = await connection.call(tool.own, arguments, on_progress)
+        except TimeoutError:
+            is_hard = clock.when() == hard
+            limit = self.timeouts.call_max_s if is_hard else self.timeouts.call_s
+            said = "its time limit" if is_hard else "without a word from the server"
+            raise ToolError(
+                f"'{ctx.tool or tool.own}' was given up after {limit:g} s, {said}", code="timeout"
+            ) from None
+        except LostError:
+            await self._tell_lost(connection, tool)
+        self._failures = 0
+        return value_of(result, tool.own)
+
+    async def _tell_lost(self, connection: Connection, tool: Offered) -> NoReturn:
+        why = await connection.why_lost()
+        may_repeat = tool.recovery != "never"
+        unknown = "" if may_repeat else "; it may have run or not, so find that out before it is called again"
+        raise ToolError(
+            f"the connection to server '{self.name}' was lost during the call: {why}{unknown}",
+            code="connection_lost",
+            retryable=may_repeat,
+        ) from None
+
+    # --- listing -----------------------------------------------------------------------------------
+
+    async def _listed(self) -> Listing:
+        try:
+            try:
+                listing = await self._pages(await self._connected())
+            except (NotRunError, LostError):
+                listing = await self._pages(await self._connected())  # to list does no harm, however often
+        except TimeoutError:
+            why = f"it did not list its tools within {self.timeouts.list_s:g} s"
+            raise McpUnavailableError(self.name, why) from None
+        except (NotRunError, LostError, RefusedError) as error:
+            raise McpUnavailableError(self.name, f"its tools cannot be listed: {error}") from None
+        for warning in listing.warnings if self._listing is None or listing != self._listing else ():
+            log.warning("MCP server '%s': %s", self.name, warning)
+        self._failures = 0
+        return listing
+
+    async def _pages(self, connection: Connection) -> Listing:
+        reading, cursors = Reading(self._choice), set[str]()
+        cursor: str | None = None
+        async with asyncio.timeout(self.timeouts.list_s):
+            while connection.has_tools:
+                page = await connection.page(cursor)
+                reading.take(page.tools)
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+                cursors.add(cursor)
+                if len(cursors) < reading.pages or reading.pages >= MAX_PAGES or reading.size > LISTING_BYTES:
+                    log.warning("MCP server '%s': its listing does not end; what came so far is offered", self.name)
+                    break
+        return reading.done(self._prefix)
+
+    # --- the connection ----------------------------------------------------------------------------
+
+    async def _connected(self) -> Connection:
+        """The connection, which is made by the first that needs it; the others wait for the same one."""
+        if self._connection is not None and not self._connection.is_over:
+            return self._connection
+        if self._connecting is None or self._connecting.done():
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if connecting.cancelled() and current is not None and not current.cancelling():
+                raise McpUnavailableError(self.name, "it was closed") from None
+            raise
+
+    async def _connect(self) -> Connection:
+        from holdfast.agent.mcp.connection import Connection
+
+        before, self._connection = self._connection, None
+        if before is not None:
+            await before.close()
+        if self._failures:
+            wait_s = min(BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S)
+            await asyncio.sleep(max(0.0, self._failed_at + wait_s - time.monotonic()))
+        made = Connection(self.name, self._dial, self._news)
+        self._failures += 1  # until something has gone well
+        self._failed_at = time.monotonic()
+        await made.open(self.timeouts.connect_s)
+        self._connection = made
+        if self._listing is not None:
+            self._news()  # nobody has told what changed while there was no connection
+        return made
+
+    # --- news --------------------------------------------------------------------------------------
+
+    def _news(self) -> None:
+        self._has_news = True
+        if self._watchers and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Have the tools looked at: once for all the news that come together, and not too often."""
+        await asyncio.sleep(SETTLE_S)
+        while self._has_news:
+            self._has_news = False
+            for watcher in list(self._watchers):
+                try:
+                    await watcher()
+                except Exception as error:
+                    log.warning("MCP server '%s': its tools stay as they were: %s", self.name, error)
+            await asyncio.sleep(REFRESH_EVERY_S)
+
+
+def _plain(number: float) -> float:
+    return int(number) if number.is_integer() else number

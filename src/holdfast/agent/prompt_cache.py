@@ -1,0 +1,59 @@
+"""The rendered prompt of a session, kept from turn to turn: who changes no layer pays for no rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from holdfast.agent.machine.prompt import PromptLayer, render, required_tools
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A text, and all that it was made of."""
+
+    layers: tuple[PromptLayer, ...]
+    gates: frozenset[str]
+    """Tools that some contribution requires."""
+    open_gates: frozenset[str]
+    """Those of them that there were."""
+    text: str
+
+
+class PromptCache:
+    """The last prompt of one session. As long as its layers and tools are the same, so is the text: the very object.
+
+    Layers that are the same objects are not looked into, so they must not be changed in place. Of the tools only those
+    count that a contribution requires: others may come and go.
+    """
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.misses = 0
+        self._kept: _Kept | None = None
+
+    def render(self, layers: Sequence[PromptLayer], tools: Collection[str] = ()) -> str:
+        """What `holdfast.agent.machine.prompt.render` gives, made anew only if something differs."""
+        kept = self._kept
+        if kept is not None and _same(kept.layers, layers) and _are_open(kept, tools):
+            self.hits += 1
+            return kept.text
+        self.misses += 1
+        gates = required_tools(layers)
+        open_gates = frozenset(name for name in gates if name in tools)
+        self._kept = _Kept(tuple(layers), gates, open_gates, render(layers, open_gates))
+        return self._kept.text
+
+    def clear(self) -> None:
+        """Forget the text. The counters stay."""
+        self._kept = None
+
+
+def _same(kept: tuple[PromptLayer, ...], layers: Sequence[PromptLayer]) -> bool:
+    return len(kept) == len(layers) and all(
+        one is other or one == other for one, other in zip(kept, layers, strict=True)
+    )
+
+
+def _are_open(kept: _Kept, tools: Collection[str]) -> bool:
+    return not kept.gates or all((name in tools) == (name in kept.open_gates) for name in kept.gates)

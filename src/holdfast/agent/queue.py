@@ -1,0 +1,185 @@
+"""What is sent to a session, and what becomes of it: the awaitable builder of items, and of turns made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import msgspec
+
+from holdfast.agent.errors import UnknownItemError, UnknownPluginError
+from holdfast.agent.machine.inbox import Cancelled, Command, Delivery, Item, Slot, claim
+from holdfast.agent.result_type import ResultType
+from holdfast.agent.results import TurnResult, result_of
+from holdfast.agent.turns import Input, content_of, content_with
+from holdfast.core.decide import EnqueueMessage
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id, new_item_id
+from holdfast.core.state import Session
+
+OWNER_LOOK_S = 1.0
+"""Seconds after which whoever waits for a turn of another process looks whether that still lives."""
+
+if TYPE_CHECKING:
+    from holdfast.agent.session import AgentSession
+
+ItemStatus: TypeAlias = Literal["waiting", "running", "done", "cancelled"]
+"""Where an item is: in the inbox, in a turn that is under way, in one that is over, or taken out of the inbox."""
+
+
+class ItemReceipt(msgspec.Struct, frozen=True):
+    """Proof that an item is durable."""
+
+    session_id: str
+    item_id: str
+    replayed: bool = False
+    """Whether it had been accepted before."""
+
+
+class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an item, as of now."""
+
+    item_id: str
+    status: ItemStatus
+    turn: str | None = None
+    """The turn that took it."""
+    cancelled: Cancelled | None = None
+    """Who took it out of the inbox, when and why."""
+    result: TurnResult | None = None
+    """What that turn came to, once it is over."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether that is all there will be to say."""
+        return self.status in ("done", "cancelled")
+
+
+class EnqueueBuilder:
+    """An item that has not been sent. Awaiting it sends it, and gives the receipt once it is durable."""
+
+    def __init__(self, session: AgentSession, given: Input, command: Command | None = None) -> None:
+        self._session = session
+        self._given = content_of(given)
+        self._command = command
+        self._id: str | None = None
+        self._delivery: Delivery = "after_turn"
+        self._slot: Slot = "exclusive"
+        self._merge_key = ""
+        self._available_at = 0
+        self._output: dict[str, Any] | None = None
+        self._by: str | None = None
+        self._plugin_inputs: dict[str, Any] = {}
+
+    def id(self, item_id: str) -> Self:
+        """Name the item. The same id with the same content is the same item; with other content it is a conflict."""
+        self._id = check_id(item_id, "item id")
+        return self
+
+    def delivery(self, delivery: Delivery) -> Self:
+        """`after_turn` (the default): once the current turn is over; `boundary`: already at its next safe point."""
+        self._delivery = delivery
+        return self
+
+    def slot(self, slot: Slot, merge_key: str = "") -> Self:
+        """`exclusive` (the default): a turn of its own; `join`: one turn with others of the same key."""
+        self._slot, self._merge_key = slot, merge_key
+        return self
+
+    def available_at(self, at: float) -> Self:
+        """Not to be taken before this moment (unix seconds)."""
+        self._available_at = round(at * 1000)
+        return self
+
+    def after(self, seconds: float) -> Self:
+        """Not to be taken before so many seconds have passed."""
+        return self.available_at(time.time() + seconds)
+
+    def output(self, wanted: Any) -> Self:
+        """Let its turn come to a value, as `TurnBuilder.output` does."""
+        self._output = ResultType.of(wanted).schema
+        return self
+
+    def plugin_input(self, plugin_id: str, value: Any) -> Self:
+        """Give a plugin of the session what it works with in the turn."""
+        if plugin_id not in self._session.plugins:
+            raise UnknownPluginError(plugin_id, self._session.session_id, list(self._session.plugins))
+        self._plugin_inputs[plugin_id] = value
+        return self
+
+    def by(self, sender: str) -> Self:
+        """Who sends it; recorded."""
+        self._by = sender
+        return self
+
+    def __await__(self) -> Generator[Any, None, ItemReceipt]:
+        return self.send().__await__()
+
+    async def send(self) -> ItemReceipt:
+        """Send it; the same as awaiting the builder."""
+        session = self._session
+        self._id = self._id or new_item_id()
+        item = await self._item(self._id)
+        event = await session.place.holdfast.send(session.session_id, EnqueueMessage(item, self._by))
+        return ItemReceipt(session.session_id, self._id, event.replayed)
+
+    async def _item(self, item_id: str) -> Item:
+        session = self._session
+        content = self._given
+        if self._command is None:
+            content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
+        policy = session.changed_policy(await session.conversation())
+        try:
+            item = Item(
+                id=item_id,
+                content=content,
+                command=self._command,
+                delivery=self._delivery,
+                slot=self._slot,
+                merge_key=self._merge_key,
+                available_at=self._available_at,
+                output=self._output,
+                policy=policy,
+            )
+            return msgspec.convert(msgspec.to_builtins(item), Item)
+        except msgspec.ValidationError as error:
+            raise InvalidValueError("item", str(error)) from None
+
+
+class QueuedTurns:
+    """Turns made of what waits in the inbox."""
+
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+
+    async def run(self, *, limit: int | None = None, wait: float | None = None) -> list[TurnResult]:
+        """Work what waits in the inbox now, here, turn by turn; at most `limit` of them. Gives what they came to.
+
+        Items that are to come later are left, and so is what another process is at work on.
+        """
+        session, place = self._session, self._session.place
+        before = set((await session.conversation(fresh=True)).turns)
+        async with asyncio.timeout(wait):
+            with place.store.watch(session.session_id) as changes, session.draining(limit):
+                while True:
+                    await place.holdfast.resume(session.session_id, wait=0)
+                    conversation = await session.conversation(fresh=True)
+                    new = [turn for turn_id, turn in conversation.turns.items() if turn_id not in before and turn.items]
+                    left = claim(await session.queued_work(), place.holdfast.now(), in_turn=False)
+                    if conversation.running is None and (not left or (limit is not None and len(new) >= limit)):
+                        return [result_of(conversation, turn, replayed=False) for turn in new]
+                    await changes.changed(timeout=OWNER_LOOK_S)
+
+
+def outcome_of(session: Session, item_id: str) -> ItemOutcome:
+    """What became of an item, without what its turn came to. Raises `UnknownItemError`."""
+    known = session.inbox.accepted.get(item_id)
+    if known is None:
+        raise UnknownItemError(session.id, item_id)
+    if known.state == "cancelled":
+        return ItemOutcome(item_id=item_id, status="cancelled", cancelled=known.cancelled)
+    if known.state == "waiting":
+        return ItemOutcome(item_id=item_id, status="waiting")
+    is_under_way = known.turn == session.turn and not session.is_terminal
+    return ItemOutcome(item_id=item_id, status="running" if is_under_way else "done", turn=known.turn)

@@ -1,0 +1,258 @@
+"""The worker: begins turns with what waits in the inboxes of agents, for as many sessions at a time as it may.
+
+Sessions stand in a line. One that has had its turn and has more to do goes to the end of it, so none waits for ever
+behind a busy one. Who of several processes works a session is decided by whose commit comes first, as always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Self
+
+from holdfast.agent.machine.inbox import INBOX, claim
+from holdfast.core.decide import decide_claim, decide_join
+from holdfast.core.errors import HoldfastError
+from holdfast.core.records import Record
+from holdfast.core.state import Session, State
+from holdfast.engine.errors import WorkerExistsError
+from holdfast.store.contract import SessionFilter, SessionRow
+from holdfast.store.watch import Watch
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+DEFAULT_TURNS = 16
+"""Turns that a worker has under way at once: as many as a driver has calls of a model."""
+
+LOOK_S = 2.0
+"""Seconds between looks at the store if nothing is heard from it: a notification may be lost with a connection."""
+
+QUIET_S = 0.02
+"""Seconds between looks however much is heard: soon enough for whoever waits, and seldom enough to cost little."""
+
+SHARE = 2
+"""A look is followed by a rest of so many times what it took: in a store with many sessions it takes long."""
+
+DRAIN_S = 30.0
+"""Seconds that turns under way have to come to their end when a worker is stopped. Then they are left to others."""
+
+
+class Draining:
+    """Which inboxes are drained in this process, and the turns that are begun with them."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, int | None] = {}
+        """Sessions that somebody drains by hand, with how many turns may still be begun; None: any number."""
+        self.worker: Worker | None = None
+        self._planned: Counter[str] = Counter()
+        """Turns that begin with a commit which has not been made yet, by session."""
+
+    def drain(self, session: Session, now: int) -> list[Record]:
+        """Let items into the turn under way; between turns, begin one with them, if the inbox is drained here."""
+        if not session.inbox.waiting or session.state is not State.PAUSED:
+            return []
+        if session.turn is not None:
+            return decide_join(session, now)
+        return decide_claim(session, now) if self._wants(session, now) else []
+
+    def _wants(self, session: Session, now: int) -> bool:
+        """Whether a turn is to be begun here with what waits in an inbox. It then is, unless `undone` says not."""
+        if not claim(session.inbox.waiting.values(), now, in_turn=False):
+            return False
+        left = self.sessions.get(session.id, 0)
+        by_hand = left is None or left > self._planned[session.id]
+        if by_hand or (self.worker is not None and self.worker.admits(session.id)):
+            self._planned[session.id] += 1
+            return True
+        return False
+
+    def committed(self, session: Session, *, under_way: bool) -> None:
+        """A commit of a session was made here."""
+        planned = self._planned.pop(session.id, 0)
+        if (left := self.sessions.get(session.id)) is not None:
+            self.sessions[session.id] = max(0, left - planned)
+        if self.worker is not None:
+            self.worker.begun += planned
+            self.worker.saw(session, under_way=under_way)
+
+    def undone(self, session_id: str) -> None:
+        """What was to be committed was refused, or given up."""
+        self._planned.pop(session_id, None)
+        if self.worker is not None:
+            self.worker.let_go(session_id)
+
+
+class Worker:
+    """Drains the inboxes of a store: `async with hf.work(): …`, or `await hf.work().run()` until it is stopped."""
+
+    def __init__(self, engine: Engine, turns: int = DEFAULT_TURNS, drain_s: float = DRAIN_S) -> None:
+        if turns < 1:
+            raise ValueError(f"a worker needs room for at least one turn, got {turns}")
+        self._engine = engine
+        self._turns = turns
+        self._drain_s = drain_s
+        self._line: OrderedDict[str, None] = OrderedDict()
+        """Sessions that have something to do, the one that waits longest first."""
+        self._called: dict[str, asyncio.Task[None]] = {}
+        """Sessions whose turn it is: they are being looked at."""
+        self.active: dict[str, str | None] = {}
+        """Sessions whose turns are under way here, or about to be, with those turns."""
+        self._heard = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._has_news = True
+        """Whether something may have happened in the store that is not known here."""
+        self._stopping = False
+        self._running: asyncio.Task[None] | None = None
+        self.begun = 0
+        """How many turns were begun here with what waited in inboxes."""
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self.run())
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        assert self._running is not None
+        await self._running
+
+    async def run(self) -> None:
+        """Work until `stop` is called, and then until the turns under way are over, or their time is."""
+        if self._engine.draining.worker is not None:
+            raise WorkerExistsError(self._engine.store.url)
+        self._engine.draining.worker = self
+        try:
+            with self._engine.store.watch(None) as changes:
+                hearing = asyncio.create_task(self._hear(changes))
+                try:
+                    await self._work()
+                finally:
+                    hearing.cancel()
+                    await asyncio.gather(hearing, return_exceptions=True)
+            await self._drain()
+        finally:
+            self._engine.draining.worker = None
+
+    def stop(self) -> None:
+        """Begin no more turns."""
+        self._stopping = True
+        self._heard.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
+    # --- for the engine ----------------------------------------------------------------------------
+
+    def admits(self, session_id: str) -> bool:
+        """Whether a turn of a session may begin now; if not, it is its turn later."""
+        if self._stopping:
+            return False
+        if session_id in self.active:
+            is_admitted = session_id in self._called or not self._line
+        else:
+            is_admitted = self._has_room and not self._line
+        if is_admitted:
+            self._called.pop(session_id, None)
+            self.active.setdefault(session_id, None)
+        else:
+            self._line.setdefault(session_id)
+        return is_admitted
+
+    def saw(self, session: Session, *, under_way: bool) -> None:
+        """A commit of a session was made here."""
+        if session.turn is not None and under_way:
+            self.active[session.id] = session.turn
+            return
+        has_more = session.turn is None and bool(session.inbox.waiting)
+        if has_more and self._is_ready(session.next_due()):
+            self._line.setdefault(session.id)
+        self.let_go(session.id)
+
+    def let_go(self, session_id: str) -> None:
+        """Nothing of a session is under way here."""
+        if session_id in self.active and session_id not in self._called:
+            del self.active[session_id]
+            self._is_over.set()
+            self._heard.set()
+
+    # --- working -----------------------------------------------------------------------------------
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self.active) < self._turns
+
+    def _is_ready(self, due: int | None) -> bool:
+        return due is None or due <= self._engine.now()
+
+    async def _hear(self, changes: Watch) -> None:
+        while True:
+            await changes.changed()
+            self._has_news = True
+            self._heard.set()
+
+    async def _work(self) -> None:
+        next_look = 0.0
+        while not self._stopping:
+            began = time.monotonic()
+            wanted = self._has_room and len(self._line) < self._turns
+            if wanted and began >= next_look:
+                self._has_news = False
+                with contextlib.suppress(HoldfastError):
+                    await self._look()
+                took = time.monotonic() - began
+                next_look = began + took + max(QUIET_S, SHARE * took)
+            self._fill()
+            wait = max(0.0, next_look - time.monotonic()) if self._has_news and wanted else LOOK_S
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._heard.wait()
+            self._heard.clear()
+
+    async def _look(self) -> None:
+        """Find sessions with something to do that nobody works on."""
+        where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX)
+        page = await self._engine.store.sessions(where)
+        found = page.rows
+        while page.next is not None:
+            page = await self._engine.store.sessions(where, after=page.next)
+            found += page.rows
+        ready = [row.session_id for row in found if self._wants(row)]
+        random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
+        for session_id in ready:
+            self._line.setdefault(session_id)
+
+    def _wants(self, row: SessionRow) -> bool:
+        return row.owner is None and row.session_id not in self.active and self._is_ready(row.summary.due_at)
+
+    def _fill(self) -> None:
+        """Look at those first in line, as long as there is room."""
+        while self._line and self._has_room:
+            session_id, _ = self._line.popitem(last=False)
+            if session_id not in self.active:
+                self.active[session_id] = None
+                self._called[session_id] = self._engine.spawn(self._attend(session_id))
+
+    async def _attend(self, session_id: str) -> None:
+        task = asyncio.current_task()
+        try:
+            await self._engine.attend(session_id)
+        except HoldfastError as error:
+            self._engine.report(session_id, error)
+        finally:
+            if self._called.get(session_id) is task:  # there was nothing to do, or somebody else was quicker
+                del self._called[session_id]
+                self.let_go(session_id)
+
+    async def _drain(self) -> None:
+        """Wait for the turns that are under way."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_s):
+                while self.active:
+                    self._is_over.clear()
+                    await self._is_over.wait()

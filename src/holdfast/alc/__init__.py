@@ -1,0 +1,1 @@
+"""What exists because of algocline: Lua strategies, the `alc` API, packages, cards, specs, MCP tools, commands."""

@@ -1,0 +1,65 @@
+"""`pkg types`: the stubs that tell an editor about `alc`, `ctx` and `std`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.alc.cli.pkg import with_json
+from holdfast.cli.errors import OK
+from holdfast.cli.options import settings
+from holdfast.cli.output import plain, print_json
+
+
+@click.command("types")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write alc.d.lua into this directory, which is made if need be.",
+)
+@with_json
+def types_command(output: Path | None) -> int:
+    """Type stubs for editors: alc.d.lua, in the notation of LuaCATS.
+
+    Without --output they are printed. What has to stand in the project's .luarc.json, so that the language server
+    finds them, is printed with them.
+    """
+    from holdfast.programs.api.lua_stubs import STUB_NAME, render_stubs
+
+    stubs = render_stubs()
+    if output is None:
+        if settings().json:
+            print_json({"file": STUB_NAME, "stubs": stubs, "luarc": luarc(Path("types"))})
+        else:
+            click.echo(stubs, nl=False)
+        return OK
+    path = output / STUB_NAME
+    _write(path, stubs)
+    settings_of_editor = luarc(output.absolute())
+    if settings().json:
+        print_json({"path": str(path.absolute()), "luarc": settings_of_editor})
+        return OK
+    click.echo(f"{plain(str(path))} written. In the .luarc.json of your project:")
+    click.echo(json.dumps(settings_of_editor, indent=2))
+    return OK
+
+
+def luarc(directory: Path) -> dict[str, Any]:
+    """What the Lua language server has to be told, where the stubs are in that directory."""
+    return {"runtime.version": "Lua 5.4", "workspace.library": [str(directory)]}
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: an editor may be reading."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)

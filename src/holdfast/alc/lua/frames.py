@@ -1,0 +1,91 @@
+"""What the engine and its Lua workers say to each other: length-prefixed msgpack over a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.alc.lua.kept import Module
+from holdfast.alc.lua.limits import MAX_FRAME_BYTES
+from holdfast.alc.lua.packages import Roots
+
+
+class Waking(msgspec.Struct, array_like=True, frozen=True):
+    """A program goes on: when, what it may know, and the answers."""
+
+    at: int
+    first_id: int
+    """The number of the next query."""
+    llm_calls: int
+    left: bytes | None = None
+    """What is left of the budget, as JSON."""
+    refusal: bytes | None = None
+    answers: list[bytes] = []
+    """In the order of the queries: `s` and a text, `j` and JSON, or `f` and a failure in JSON."""
+
+
+class VmSpec(msgspec.Struct, array_like=True, frozen=True):
+    """A new VM."""
+
+    config: bytes
+    """What the driver reads, as JSON."""
+    roots: Roots
+    is_trusted: bool
+    memory_mib: int
+    scenarios: str
+    """Where scenarios are looked for by name."""
+    modules: dict[str, Module] = {}
+    """Sources that were kept with the session, by module."""
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """Take these steps, in a new VM if it says what that is; and drop those VMs."""
+
+    number: int
+    vm: int
+    spec: VmSpec | None = None
+    wakings: list[Waking] = []
+    drops: list[int] = []
+
+
+class Reply(msgspec.Struct, array_like=True, frozen=True):
+    """What became of each step, as `outcomes.py` reads it; or a sign of life, with no steps, during long replays."""
+
+    number: int
+    steps: list[bytes] | None = None
+    is_gone: bool = False
+    """The VM is not there (any more)."""
+
+
+T = TypeVar("T")
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "little") + body
+
+
+class Frames(Generic[T]):
+    """Messages cut out of a stream of bytes."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._decoder = msgspec.msgpack.Decoder(kind)
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[T]:
+        rest = self._rest
+        rest += data
+        at = 0
+        while len(rest) - at >= 4:
+            size = int.from_bytes(rest[at : at + 4], "little")
+            if size > MAX_FRAME_BYTES:
+                raise ValueError(f"a message of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
+            if len(rest) - at - 4 < size:
+                break
+            yield self._decoder.decode(memoryview(rest)[at + 4 : at + 4 + size].tobytes())
+            at += 4 + size
+        del rest[:at]

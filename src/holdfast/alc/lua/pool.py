@@ -1,0 +1,371 @@
+"""The pool of Lua workers: which VM lives in which process, what each of them is doing, and when one is to be killed.
+
+A VM is a cache of its session's journal. It may vanish at any time, with its worker or to make room; who asks for a
+step of it then gets `InstanceLostError`, and rebuilds the program somewhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+
+from holdfast.alc.lua.frames import Frames, Reply, Request, VmSpec, Waking, frame
+from holdfast.alc.lua.limits import (
+    CROWD,
+    DEADLINE_S,
+    GRACE_S,
+    HOLD_S,
+    HOT_VMS,
+    IDLE_PATIENCE_S,
+    MAX_FAILED_STARTS,
+    MAX_WORKERS,
+    MOST_WORKERS,
+    PATIENCE_S,
+    SPIN_S,
+    START_S,
+)
+from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
+
+
+class StuckError(Exception):
+    """A step did not end by its deadline, so its worker was killed."""
+
+
+class Job:
+    """A request under way, and the future of its steps."""
+
+    __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "vm")
+
+    def __init__(self, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool, deadline_s: float) -> None:
+        self.vm = vm
+        self.deadline_s = deadline_s
+        self.done = done
+        self.is_replay = is_replay
+        self.is_moved = False
+
+
+class Worker:
+    """One process, seen from the engine."""
+
+    def __init__(self, pool: Pool, is_trusted: bool) -> None:
+        self._pool = pool
+        self.is_trusted = is_trusted
+        ours, theirs = socket.socketpair()
+        with theirs:
+            environment = {"PYTHONPATH": os.pathsep.join(sys.path), "LC_ALL": "C", "TZ": "UTC"}
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast.alc.lua.worker", str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**(_inherited() if is_trusted else {}), **environment},
+            )
+        ours.setblocking(False)
+        self._socket = ours
+        self._poll = select.poll()
+        self._poll.register(ours, select.POLLIN)
+        self._frames = Frames(Reply)
+        self._unsent = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(ours, self._read)
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_up = False
+        self._busy_since = time.monotonic()
+        self._seen: tuple[Job, float] | None = None
+        """The request that was under way at the last look, and the processor time used until then."""
+        self.is_stuck = False
+        self.jobs: deque[Job] = deque()
+        self.vms: set[int] = set()
+        self.drops: list[int] = []
+        self.is_dead = False
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def send(self, request: Request, job: Job) -> None:
+        if not self.jobs:
+            self._busy_since = time.monotonic()
+        self.jobs.append(job)
+        self._write(frame(request))
+        if self._timer is None:
+            self._timer = self._loop.call_later(PATIENCE_S, self._look)
+
+    def _write(self, data: bytes) -> None:
+        if self._unsent:
+            self._unsent += data
+            return
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the worker is dead, which reading will tell
+        if sent < len(data):
+            self._unsent += data[sent:]
+            self._loop.add_writer(self._socket, self._flush)
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._unsent)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = len(self._unsent)
+        del self._unsent[:sent]
+        if not self._unsent:
+            self._loop.remove_writer(self._socket)
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    def wait_briefly(self, job: Job) -> None:
+        """Wait in place for the reply to the only request under way, if it comes soon."""
+        until = time.perf_counter() + SPIN_S
+        while not job.done.done() and not self.is_dead:
+            left = until - time.perf_counter()
+            if left <= 0 or not self._poll.poll(left * 1000):
+                return
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.bury("its worker died", blames=True)
+            return
+        for reply in self._frames.feed(data):
+            self._settle(reply)
+
+    def _settle(self, reply: Reply) -> None:
+        self.is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
+        if reply.steps is None and not reply.is_gone:
+            return  # a sign of life
+        if self.is_dead:
+            return
+        job = self.jobs.popleft()
+        self._pool.settled(job)
+        if not job.done.done():
+            if reply.steps is None:
+                job.done.set_exception(InstanceLostError("its VM is gone"))
+            else:
+                job.done.set_result(reply.steps)
+        if not self.jobs:
+            self._pool.idle(self)
+        elif all(waiting.is_moved for waiting in self.jobs):
+            self.bury("all who waited for it were moved")
+
+    # --- minding ---------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Move those who wait for too long behind another session's step; kill a worker that is past its deadline."""
+        self._timer = None
+        if self.is_dead or not self.jobs:
+            return
+        busy = time.monotonic() - self._busy_since
+        if not self.is_up and busy > START_S:
+            self.bury("its worker did not start")
+            return
+        if self.is_up and busy > self.jobs[0].deadline_s + GRACE_S:
+            stuck = self.jobs.popleft()
+            if not stuck.done.done():
+                stuck.done.set_exception(StuckError())
+            self.bury("its worker was killed because of another session")
+            return
+        self.is_stuck = self.is_up and self._is_taking_long(busy)
+        if self.is_stuck and len(self.jobs) > 1:
+            for job in list(self.jobs)[1:]:
+                if not job.done.done():
+                    self._pool.drop(job.vm)
+                    job.is_moved = True
+                    job.done.set_exception(InstanceLostError("its worker is busy with another session"))
+        self._timer = self._loop.call_later(PATIENCE_S, self._look)
+
+    def _is_taking_long(self, busy: float) -> bool:
+        """Whether one request takes long, not only because the machine is busy: moving others would not help then."""
+        job, used = self.jobs[0], self._processor_time()
+        if self._seen is None or self._seen[0] is not job:
+            self._seen = (job, used)
+            return False
+        return used - self._seen[1] > PATIENCE_S / 2 or busy > IDLE_PATIENCE_S
+
+    def _processor_time(self) -> float:
+        try:
+            return time.clock_gettime((~self.process.pid << 3) | 2)  # the clock of another process, on Linux
+        except OSError:
+            return 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request given to it now would perhaps wait behind a long step."""
+        return self.is_up and bool(self.jobs) and time.monotonic() - self._busy_since > PATIENCE_S / 5
+
+    def bury(self, why: str, *, blames: bool = False) -> None:
+        """End the process, and tell all who wait for it. If it `blames`, whose step it was may be the cause."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        if self._timer is not None:
+            self._timer.cancel()
+        with contextlib.suppress(Exception):
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self.process.kill()
+        self.process.wait()
+        self._pool.buried(self)
+        jobs, self.jobs = self.jobs, deque()
+        for nth, job in enumerate(jobs):
+            if not job.done.done():
+                job.done.set_exception(InstanceLostError(why, is_suspect=blames and self.is_up and nth == 0))
+
+
+class Pool:
+    """All workers of an engine."""
+
+    def __init__(self, *, workers: int = MAX_WORKERS, hot_vms: int = HOT_VMS) -> None:
+        self._most = min(workers, os.cpu_count() or 1)
+        self._hot_vms = hot_vms
+        self._workers: list[Worker] = []
+        self._homes: OrderedDict[int, Worker] = OrderedDict()
+        """Where each VM lives, the least recently used first."""
+        self._held: dict[int, float] = {}
+        """VMs that must not make room for others now, and until when."""
+        self._numbers = 0
+        self._failed_starts = 0
+        """How many workers in a row have died before they could do anything."""
+        self._is_closed = False
+
+    # --- what instances call -----------------------------------------------------------------------
+
+    def request(
+        self,
+        vm: int,
+        spec: VmSpec | None,
+        wakings: Sequence[Waking],
+        *,
+        deadline_s: float = DEADLINE_S,
+        is_replay: bool = False,
+    ) -> list[bytes] | asyncio.Future[list[bytes]]:
+        """Take steps, in a new VM if a spec is given; else in the one that is there, or `InstanceLostError`.
+
+        After a replay the VM is kept for a moment: its next step is what it was rebuilt for.
+        """
+        if self._is_closed:
+            raise ProgramNotFoundError("lua", "the engine is closed")
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._failed_starts = 0  # whoever asks next may be luckier
+            raise ProgramNotFoundError("lua", "its workers do not start; see what they wrote to standard error")
+        if spec is not None:
+            worker = self._roomiest(spec.is_trusted)
+            worker.vms.add(vm)
+            self._homes[vm] = worker
+            self._held[vm] = math.inf
+            self._make_room()
+        else:
+            found = self._homes.get(vm)
+            if found is None:
+                raise InstanceLostError("its VM is gone")
+            worker = found
+            self._homes.move_to_end(vm)
+            self._held[vm] = math.inf
+        self._numbers += 1
+        job = Job(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
+        drops, worker.drops = worker.drops, []
+        was_idle = not worker.jobs
+        worker.send(Request(self._numbers, vm, spec, list(wakings), drops), job)
+        if was_idle and len(wakings) == 1:
+            worker.wait_briefly(job)
+        return job.done.result() if job.done.done() else job.done
+
+    def drop(self, vm: int) -> None:
+        """Let a VM go. It is gone with the next request to its worker."""
+        self._held.pop(vm, None)
+        worker = self._homes.pop(vm, None)
+        if worker is not None:
+            worker.vms.discard(vm)
+            worker.drops.append(vm)
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes that run now."""
+        return [worker.process.pid for worker in self._workers]
+
+    def close_vms(self) -> None:
+        """Let all VMs go. Their sessions are rebuilt when they are needed."""
+        for vm in list(self._homes):
+            self.drop(vm)
+
+    def close(self) -> None:
+        self._is_closed = True
+        for worker in list(self._workers):
+            worker.bury("the engine closes")
+
+    # --- what workers call -------------------------------------------------------------------------
+
+    def buried(self, worker: Worker) -> None:
+        self._workers.remove(worker)
+        self._failed_starts = 0 if worker.is_up else self._failed_starts + 1
+        for vm in worker.vms:
+            self._homes.pop(vm, None)
+            self._held.pop(vm, None)
+
+    def settled(self, job: Job) -> None:
+        """A request is answered, so its VM may go, if it must."""
+        if job.vm not in self._homes:
+            return
+        if job.is_replay:
+            self._held[job.vm] = time.monotonic() + HOLD_S
+        else:
+            self._held.pop(job.vm, None)
+        self._make_room()
+
+    def idle(self, worker: Worker) -> None:
+        """A worker has nothing to do. If there are more than usual, because others were stuck, it goes."""
+        if len(self._workers) <= self._most:
+            return
+        if not any(each.is_stuck for each in self._workers) and not any(vm in self._held for vm in worker.vms):
+            worker.bury("there were too many workers")
+
+    # --- inside ------------------------------------------------------------------------------------
+
+    def _roomiest(self, is_trusted: bool) -> Worker:
+        """The worker for a new VM. Trusted programs and others never share one."""
+        ours = [worker for worker in self._workers if worker.is_trusted == is_trusted]
+        free = [worker for worker in ours if not worker.is_busy]
+        best = min(free, key=lambda worker: (len(worker.jobs), len(worker.vms)), default=None)
+        # Whoever waited behind a step that does not end may be the next that does not: then each gets its own.
+        is_troubled = any(worker.is_stuck for worker in ours)
+        crowd, most = (1, MOST_WORKERS) if is_troubled else (CROWD, self._most)
+        if best is not None and (len(best.jobs) < crowd or len(self._workers) >= most):
+            return best
+        if best is None and ours and len(self._workers) >= most:
+            return min(ours, key=lambda worker: (worker.is_stuck, len(worker.jobs)))
+        worker = Worker(self, is_trusted)
+        self._workers.append(worker)
+        return worker
+
+    def _make_room(self) -> None:
+        """Drop what was not used for the longest time. Not what is in use: sessions would evict each other for ever."""
+        surplus = len(self._homes) - self._hot_vms
+        if surplus > 0:
+            now = time.monotonic()
+            idle = (vm for vm in self._homes if self._held.get(vm, 0.0) <= now)
+            for vm in list(itertools.islice(idle, surplus)):
+                self.drop(vm)
+
+
+def _inherited() -> dict[str, str]:
+    """What trusted programs see of the engine's environment."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LC_"))}

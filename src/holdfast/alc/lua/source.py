@@ -1,0 +1,145 @@
+"""What a session records of its Lua program: the code or the package, where modules are looked for, and how far it is
+trusted. It is JSON in `Program.source`, so that any process can run the session again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.alc.lua.kept import Module, absent_names, kept_modules
+from holdfast.alc.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
+from holdfast.alc.lua.packages import Roots, find_package, find_roots
+from holdfast.core.budget import Budget
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Program
+from holdfast.core.values import Json
+from holdfast.programs.errors import ProgramNotFoundError
+
+KIND = "lua"
+
+Trust: TypeAlias = Literal["sandbox", "trusted"]
+N = TypeVar("N", float | None, int | None)
+
+SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOME", "LANG", "TZ")
+"""Environment variables that `os.getenv` shows in the sandbox: they choose behaviour and hold no secrets."""
+
+
+class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Everything that a Lua session is run from. Recorded when it starts, so a replay sees the same."""
+
+    code: str | None = None
+    package: str | None = None
+    """Instead of code: the package whose `run(ctx)` is called."""
+    modules: dict[str, Module] = {}
+    """What it requires, as it was when the session began."""
+    absent: list[str] | None = None
+    """Names in its forks and pipes that were no module then, and stay none for it. None if it began when a name that
+    was no module was an error, and nothing else."""
+    roots: Roots = Roots()
+    """Where the others are looked for."""
+    trust: Trust = "sandbox"
+    variables: dict[str, str] = {}
+    """What `os.getenv` shows."""
+    env: dict[str, str] = {}
+    """What `alc.env` shows."""
+    deadline_s: float | None = None
+    """Seconds of computing between two questions, where it is not what the kind allows."""
+    memory_mib: int | None = None
+    """MiB that the VM may hold, where it is not what the kind allows."""
+
+
+class LuaOptions(TypedDict, total=False):
+    """How a Lua program is run, as its callers say it."""
+
+    trust: Trust
+    project: Path | None
+    """Where the project's files are; else the nearest above the working directory."""
+    env: Mapping[str, str] | None
+    deadline_s: float | None
+    memory_mib: int | None
+
+
+def lua_code(code: str, *, name: str = "strategy", **options: Unpack[LuaOptions]) -> Program:
+    """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
+    roots = find_roots(options.get("project"))
+    return _program(name, _source(roots, code=code), options)
+
+
+def lua_package(name: str, **options: Unpack[LuaOptions]) -> Program:
+    """The program that a package is. `ProgramNotFoundError` if there is no such package."""
+    roots = find_roots(options.get("project"))
+    if find_package(roots, name) is None:
+        where = ", ".join(roots.roots) or "no directories"
+        raise ProgramNotFoundError(
+            name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
+        )
+    return _program(name, _source(roots, package=name), options)
+
+
+def lua_child(name: str, parent: LuaSource) -> Program | None:
+    """The package of that name as a Lua program finds it, to be run as that is; None if it finds none."""
+    child = parent
+    if name not in parent.modules:
+        if find_package(parent.roots, name) is None:
+            return None
+        found = _source(parent.roots, package=name)
+        child = msgspec.structs.replace(parent, modules=found.modules, absent=found.absent)
+    return _recorded(name, msgspec.structs.replace(child, code=None, package=name))
+
+
+def _source(roots: Roots, *, code: str | None = None, package: str | None = None) -> LuaSource:
+    modules = kept_modules(roots, code=code, package=package)
+    absent = absent_names(roots, modules, code)
+    return LuaSource(code=code, package=package, modules=modules, absent=absent, roots=roots)
+
+
+def _program(name: str, source: LuaSource, options: LuaOptions) -> Program:
+    """With the environment as it is now: a replay sees the same."""
+    recorded = msgspec.structs.replace(
+        source,
+        trust=options.get("trust", "sandbox"),
+        variables={name: os.environ[name] for name in SEEN_VARIABLES if name in os.environ},
+        env=dict(options.get("env") or {}),
+        deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
+        memory_mib=_limit(options.get("memory_mib"), "memory_mib", MAX_MEMORY_MIB),
+    )
+    return _recorded(name, recorded)
+
+
+def _recorded(name: str, source: LuaSource) -> Program:
+    # Interned: many sessions have the same, and it may be long.
+    text = sys.intern(msgspec.json.encode(source).decode())
+    return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
+
+
+def _limit(given: N, what: str, most: float) -> N:
+    if given is not None and not 0 < given <= most:
+        raise InvalidValueError(what, f"must lie above 0 and be at most {most:g}, got {given:g}")
+    return given
+
+
+def source_of(program: Program) -> LuaSource:
+    """What a session was started with; `ProgramNotFoundError` if that cannot be read."""
+    try:
+        return msgspec.json.decode(program.source or "", type=LuaSource)
+    except msgspec.MsgspecError as error:
+        raise ProgramNotFoundError(program.name, f"its source cannot be read: {error}") from None
+
+
+def budget_in(ctx: Json) -> Budget | None:
+    """The budget that a caller put into `ctx`: whatever is a limit there; the rest is left alone."""
+    given = ctx.get("budget") if isinstance(ctx, dict) else None
+    if not isinstance(given, dict):
+        return None
+    limits = {
+        name: value
+        for name, value in given.items()
+        if name in Budget.__struct_fields__ and name != "max_cost" and type(value) is int and value >= 0
+    }
+    return Budget(**limits) if limits else None

@@ -1,0 +1,93 @@
+"""The worker process: holds VMs and takes steps, one request after the other. Started by `pool.py`, killed at need.
+
+It holds nothing that cannot be lost, and imports little, because there is one of it for every few hundred sessions.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import sys
+import threading
+import time
+
+from holdfast.alc.lua.frames import Frames, Reply, Request, frame
+from holdfast.alc.lua.outcomes import raised
+from holdfast.alc.lua.vm import Vm
+
+_SIGN_OF_LIFE_S = 0.2
+"""Seconds of a long replay after which the engine is told that it goes on."""
+
+_LOOK_S = 1.0
+"""Seconds between looks at whether the engine's process still lives."""
+
+_ORPHAN = 3
+
+
+def main() -> None:
+    """Serve the socket that was inherited, until it is closed."""
+    threading.Thread(target=_die_with, args=(int(sys.argv[2]),), daemon=True).start()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    gc.disable()  # there are no cycles to find, only pauses to lose
+    with socket.socket(fileno=int(sys.argv[1])) as connection:
+        worker = Worker(connection)
+        worker.say_hello()
+        worker.serve()
+
+
+def _die_with(engine: int) -> None:
+    """End with the engine, even inside a loop that never returns: a dead engine closes its socket, but nobody reads."""
+    while os.getppid() == engine:
+        time.sleep(_LOOK_S)
+    os._exit(_ORPHAN)
+
+
+class Worker:
+    """The VMs of this process."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._vms: dict[int, Vm] = {}
+
+    def say_hello(self) -> None:
+        """Tell the engine that what takes time from now on is a strategy's doing."""
+        self._send(Reply(0))
+
+    def serve(self) -> None:
+        frames = Frames(Request)
+        while data := self._connection.recv(1 << 20):
+            for request in frames.feed(data):
+                self._take(request)
+
+    def _take(self, request: Request) -> None:
+        for dropped in request.drops:
+            self._vms.pop(dropped, None)
+        if not request.wakings:
+            return
+        if request.spec is not None:
+            try:
+                self._vms[request.vm] = Vm(request.spec)
+            except Exception as error:
+                self._send(Reply(request.number, [raised(f"the Lua VM cannot be made: {error}", "vm")]))
+                return
+        vm = self._vms.get(request.vm)
+        if vm is None:
+            self._send(Reply(request.number, is_gone=True))
+            return
+        steps: list[bytes] = []
+        told = time.monotonic()
+        for waking in request.wakings:
+            steps.append(vm.step(waking))
+            if len(request.wakings) > 1 and time.monotonic() - told > _SIGN_OF_LIFE_S:
+                told = time.monotonic()
+                self._send(Reply(request.number))
+        self._send(Reply(request.number, steps))
+
+    def _send(self, reply: Reply) -> None:
+        self._connection.sendall(frame(reply))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""algocline's tools, by their names, with their parameters and results, for the MCP server."""

@@ -1,4 +1,0 @@
-"""Cards: immutable records of runs, as files that algocline reads too. `CardBox` is the door."""
-
-from holdfast.cards.box import CardBox as CardBox
-from holdfast.cards.sinks import sinks_from as sinks_from

@@ -1,0 +1,1 @@
+"""`chat`: talk with a model in a durable session."""

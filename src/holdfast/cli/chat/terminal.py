@@ -1,0 +1,259 @@
+"""A chat on a terminal: text is drawn as Markdown while it comes, and what is taken back vanishes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.cli.approval import approved_call
+from holdfast.cli.chat.screen import (
+    RESULT_CHARS,
+    Opened,
+    has_value,
+    how_to_answer,
+    shown_result,
+    stop_line,
+    summed_up_line,
+    usage_line,
+)
+from holdfast.cli.output import dim, one_line, plain, say
+from holdfast.cli.tail import Pen, Tail
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from holdfast.agent.live_events import LiveEvent
+    from holdfast.agent.results import TurnResult
+    from holdfast.cli.markdown import Said
+    from holdfast.core.queries import Query
+
+DRAW_S = 0.04
+"""Seconds between two drawings: as often as an eye can tell apart."""
+
+CLOCK_S = 0.25
+"""Seconds between two looks at the clock while something is waited for."""
+
+PATIENCE_S = 0.5
+"""Seconds after which it is said that something is waited for."""
+
+
+class _Call(msgspec.Struct):
+    """A call of a tool under way, or over."""
+
+    name: str
+    arguments: Any
+    since: float
+    output: str = ""
+    result: str | None = None
+    is_error: bool = False
+
+
+class TerminalScreen:
+    """A terminal: text is drawn as Markdown while it comes, and what is taken back vanishes."""
+
+    def __init__(self, *, echoes: bool) -> None:
+        """`echoes`: inputs are shown, as they were not typed here."""
+        self._echoes = echoes
+        self._pen = Pen()
+        self._tail = Tail()
+        self._said: Said | None = None
+        self._calls: dict[str, _Call] = {}
+        self._left: dict[str, _Call] = {}
+        """Calls under way that stand further up, where they cannot be drawn any more."""
+        self._waiting = ""
+        self._since = 0.0
+        self._drawn_at = 0.0
+        self._later: asyncio.TimerHandle | None = None
+        self._has_spoken = False
+        self._taken_back = ""
+        """What is to be said of text that was taken back."""
+
+    def opened(self, chat: Opened) -> None:
+        tools = f" · {len(chat.tools)} tool{'s' if len(chat.tools) > 1 else ''}" if chat.tools else ""
+        say(f"{click.style('Session', bold=True)} {chat.session_id}  {dim(f'{chat.extent} · {chat.model}{tools}')}")
+        say(dim('/help lists commands · Ctrl-C stops a turn · Ctrl-D leaves · """ for several lines'))
+
+    def given(self, turn: str, text: str) -> None:
+        self._has_spoken = False
+        self._left.clear()
+        if self._echoes:
+            self._keep(_styled(("> ", "bold"), (plain(text), "")))
+        self._wait_for("")
+
+    def note(self, text: str) -> None:
+        self._settle()
+        say(text)
+
+    async def event(self, event: LiveEvent) -> None:
+        from holdfast.agent import live_events as live
+
+        match event:
+            case live.ModelStarted(model=model):
+                self._settle()
+                self._wait_for(model)
+            case live.SummingUp():
+                self._settle()
+                self._wait_for("summing up what was said")
+            case live.SummedUp(summary=summary, error=error):
+                self._settle()
+                self._keep(_styled((summed_up_line(summary, error), "yellow" if error else "dim")))
+            case live.TextDelta(text=text):
+                self._say(text, is_thought=False)
+            case live.ReasoningDelta(text=text):
+                self._say(text, is_thought=True)
+            case live.Retracted():
+                self._take_back()
+            case live.Retrying(why=why, delay_s=delay):
+                self._settle()
+                soon = f"in {delay:.1f} s" if delay >= 0.05 else "now"
+                told = f"↻ {one_line(why, RESULT_CHARS)}; {self._taken_back}asked again {soon}"
+                self._taken_back = ""
+                self._keep(_styled((told, "yellow")))
+                self._wait_for("asked again")
+            case live.ToolStarted(call=call, name=name, arguments=arguments):
+                self._begin_calls()
+                self._calls[call] = _Call(name, arguments, time.monotonic())
+                self._draw()
+            case live.ToolOutput(call=call, text=text):
+                if call in self._calls:
+                    self._calls[call].output = text.strip().rpartition("\n")[2]
+                    self._draw_soon()
+            case live.ToolFinished(call=call, result=result, is_error=is_error):
+                if call in self._calls:
+                    self._calls[call].result = shown_result(result, is_error)
+                    self._calls[call].is_error = is_error
+                    self._draw()
+                elif (left := self._left.pop(call, None)) is not None:
+                    self.called(left.name, left.arguments, result, is_error)
+            case live.Waiting() | live.UsageEvent() | live.TurnFinished():
+                pass
+
+    def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
+        self._settle()
+        done = _Call(name, arguments, 0, result=shown_result(result, is_error), is_error=is_error)
+        self._tail.show(["", *self._call_lines(done)])
+        self._tail.keep()
+
+    def waits(self, session_id: str, queries: list[Query]) -> None:
+        from holdfast.cli.timeline import query_line
+
+        self._settle()
+        say()
+        for query in queries:
+            what = "approval" if approved_call(query) is not None else "an answer"
+            for line in self._pen.lines(_styled((f"⏸ waits for {what}: ", "yellow"), (query_line(query, 300), ""))):
+                say(line)
+            for command in how_to_answer(session_id, query):
+                say(f"    {command}")
+        say(dim("  The turn goes on as soon as that is answered, from any terminal. Ctrl-C stops it."))
+
+    def pause(self) -> None:
+        self._settle()
+        say()
+
+    def ended(self, result: TurnResult, hint: str) -> None:
+        if not self._has_spoken and result.text:
+            self._said = None
+            self._say(result.text, is_thought=False)
+        self._settle()
+        if why := stop_line(result, hint, has_spoken=self._has_spoken):
+            is_stopped = result.stopped is not None and result.stopped.reason == "cancelled"
+            self._keep(_styled((why, "yellow" if is_stopped else "red")))
+        elif not result.text and has_value(result):
+            say()
+            say(one_line(result.value, RESULT_CHARS))
+        say()
+        say(dim(usage_line(result)))
+
+    async def clock(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(CLOCK_S)
+                if self._waiting or any(call.result is None for call in self._calls.values()):
+                    self._draw()
+        finally:
+            self._settle()
+
+    # --- drawing -----------------------------------------------------------------------------------
+
+    def _say(self, text: str, *, is_thought: bool) -> None:
+        from holdfast.cli.markdown import Said
+
+        if self._said is None:
+            self._settle()
+            self._said = Said(self._pen)
+        self._waiting = ""
+        self._has_spoken = self._has_spoken or not is_thought
+        self._said.add(text, is_thought=is_thought)
+        self._draw_soon()
+
+    def _take_back(self) -> None:
+        is_all = self._tail.show([])
+        self._said = None
+        self._settle()
+        self._has_spoken = False
+        self._taken_back = f"what it had said{'' if is_all else ', also further up,'} is taken back; "
+
+    def _begin_calls(self) -> None:
+        if not self._calls:
+            self._settle()
+
+    def _wait_for(self, what: str) -> None:
+        self._waiting, self._since = what or "working", time.monotonic()
+
+    def _keep(self, text: Text) -> None:
+        """A paragraph that stays."""
+        self._tail.show(["", *self._pen.lines(text)])
+        self._tail.keep()
+
+    def _settle(self) -> None:
+        """Leave what is shown as it is: something else comes below."""
+        self._waiting = ""
+        self._draw()
+        self._tail.keep()
+        self._left.update((call, each) for call, each in self._calls.items() if each.result is None)
+        self._said, self._calls = None, {}
+
+    def _draw_soon(self) -> None:
+        """Draw, but not more often than is of use."""
+        left = self._drawn_at + DRAW_S - time.monotonic()
+        if left <= 0:
+            self._draw()
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(left, self._draw)
+
+    def _draw(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._drawn_at = time.monotonic()
+        lines = self._said.lines() if self._said is not None else []
+        if self._calls:
+            lines = ["", *(line for call in self._calls.values() for line in self._call_lines(call))]
+        waited = time.monotonic() - self._since
+        if self._waiting and waited >= PATIENCE_S:
+            waiting = _styled((f"⋯ {plain(self._waiting)} · {waited:.0f} s", "dim"))
+            lines = [*lines, "", *self._pen.lines(waiting, is_cut=True)]
+        self._tail.show(lines)
+
+    def _call_lines(self, call: _Call) -> list[str]:
+        arguments = f" {one_line(call.arguments, RESULT_CHARS)}" if call.arguments else ""
+        head = _styled(("⚙ ", "cyan"), (plain(call.name), "bold cyan"), (arguments, "dim"))
+        if call.result is not None:
+            mark, style = ("✗", "red") if call.is_error else ("→", "")
+            below = _styled((f"{mark} {call.result}", style))
+        else:
+            took = time.monotonic() - call.since
+            output = f" {one_line(call.output, RESULT_CHARS)}" if call.output else ""
+            below = _styled((f"⋯{f' {took:.0f} s' if took >= 1 else ''}{output}", "dim"))
+        return [*self._pen.lines(head, is_cut=True), *self._pen.lines(below, indent=2, is_cut=True)]
+
+
+def _styled(*parts: tuple[str, str]) -> Text:
+    from rich.text import Text
+
+    return Text.assemble(*parts)

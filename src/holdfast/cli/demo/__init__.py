@@ -1,0 +1,1 @@
+"""`demo`: a session survives the death of its process."""

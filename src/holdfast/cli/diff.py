@@ -1,0 +1,152 @@
+"""`diff`: two sessions, how far they are the same, and how each goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.errors import OK
+from holdfast.cli.lookup import SessionType, engine, find_session
+from holdfast.cli.options import common, settings
+from holdfast.cli.output import dim, heading, plain, print_json, print_rich, shortened, state, width
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from holdfast.core.compare import Comparison, Row, Side, Spending, Step
+
+_SIDE_BY_SIDE = 100
+"""Columns from which on the two are shown beside each other: fewer leave less than a short sentence to each."""
+
+_MOST_CHARS = 600
+"""Characters shown of one thing that was asked or said; --full shows all."""
+
+_COLOURS = {
+    "asked": "yellow",
+    "answered": "green",
+    "assistant": "green",
+    "tool": "green",
+    "user": "cyan",
+    "joined": "cyan",
+    "failed": "red",
+    "refused": "red",
+}
+
+
+@click.command("diff")
+@click.argument("left", type=SessionType(), metavar="A")
+@click.argument("right", type=SessionType(), metavar="B")
+@click.option("--full", is_flag=True, help="Everything that was asked and said in full.")
+@common()
+def diff_command(left: str, right: str, full: bool) -> int:
+    """Compare two sessions: how far they say the same, and how each goes on from there.
+
+    Times, costs and logs make no difference. On a wide terminal the two are shown side by side.
+    """
+
+    async def compare() -> Comparison:
+        async with engine() as hf:
+            return await hf.compare(await find_session(hf.store, left), await find_session(hf.store, right))
+
+    found = asyncio.run(compare())
+    if settings().json:
+        print_json(found)
+        return OK
+    for line in _head(found):
+        click.echo(line)
+    if found.rows:
+        click.echo()
+        _print_wide(found, full) if width() >= _SIDE_BY_SIDE else _print_narrow(found, full)
+    return OK
+
+
+# --- the head --------------------------------------------------------------------------------------
+
+
+def _head(found: Comparison) -> list[str]:
+    lines = [_side("A", found.left), _side("B", found.right)]
+    if found.descent is not None:
+        lines.append(f"Both have their beginning from {found.descent.session_id}, up to {found.descent.position}.")
+    if found.left.common:
+        where = str(found.left.common)
+        if found.right.common != found.left.common:
+            where += f" in A, {found.right.common} in B"
+        lines.append(f"They say the same up to position {where}.")
+    else:
+        lines.append("They have nothing in common.")
+    if found.difference is None:
+        lines.append("There is no difference.")
+    else:
+        lines.append(f"{heading('The first difference:')} {plain(found.difference)}.")
+    return lines
+
+
+def _side(name: str, side: Side) -> str:
+    fork = side.forked_from
+    told = [f"{side.position} records", _spent(side.total)]
+    told += [f"{_spent(side.branch)} since"] if side.branch.llm_calls else []
+    told += [f"forked from {fork.session_id} at {fork.position}"] if fork is not None else []
+    return f"{heading(name)}  {side.session_id}  {state(side.state)}  {dim(' · '.join(told))}"
+
+
+def _spent(spent: Spending) -> str:
+    cost = f", {spent.cost:.4g} spent" if spent.cost else ""
+    return f"{spent.llm_calls} llm calls, {spent.tokens} tokens{cost}"
+
+
+# --- the rows --------------------------------------------------------------------------------------
+
+
+def _print_wide(found: Comparison, full: bool) -> None:
+    """Side by side: what is the same is dim, what is not is marked."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 1, 0), header_style="bold", expand=True)
+    table.add_column("A", ratio=1)
+    table.add_column("", width=1)
+    table.add_column("B", ratio=1)
+    for row in found.rows:
+        table.add_row(_cell(row.left, row, full), _mark(row), _cell(row.right, row, full))
+    print_rich(table)
+
+
+def _print_narrow(found: Comparison, full: bool) -> None:
+    """One above the other; what is the same only once."""
+    for row in found.rows:
+        for name, step in (("A", row.left), ("B", row.right)):
+            if step is None or (row.same and name == "B"):
+                continue
+            text = shortened(plain(step.text), len(step.text) if full else _MOST_CHARS)
+            word = click.style(_word(step), fg=_COLOURS.get(step.kind))
+            mark = " =" if row.same else name.rjust(2)
+            first, *rest = text.split("\n")
+            click.echo(f"{mark} {dim(f'{step.position:>4}')}  {word}  {dim(first) if row.same else first}")
+            for line in rest:
+                click.echo(f"{' ' * 9}{dim(line) if row.same else line}")
+
+
+def _cell(step: Step | None, row: Row, full: bool) -> Text:
+    from rich.text import Text
+
+    if step is None:
+        return Text("")
+    text = shortened(plain(step.text), len(step.text) if full else _MOST_CHARS)
+    return Text.assemble(
+        (f"{step.position:>4}  ", "dim"),
+        (_word(step), _COLOURS.get(step.kind, "bold")),
+        (f"\n{text}", "dim" if row.same else ""),
+    )
+
+
+def _word(step: Step) -> str:
+    return f"{step.kind} {step.id}" if step.kind in ("asked", "answered", "failed") else step.kind
+
+
+def _mark(row: Row) -> str:
+    if row.same:
+        return "="
+    if row.left is None or row.right is None:
+        return ">" if row.left is None else "<"
+    return "≠"

@@ -1,0 +1,205 @@
+"""`worker`: work what waits in the inboxes of agents, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.agent.machine.inbox import INBOX
+from holdfast.agent.machine.turn import Outcome, Stopped
+from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
+from holdfast.cli.errors import INTERRUPTED, OK, InputError
+from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model, find_tools
+from holdfast.cli.options import common, settings
+from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
+from holdfast.core.queries import InputQuery, Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, TurnRecord
+
+if TYPE_CHECKING:
+    from holdfast.agent.runtime import Runtime
+
+
+@click.command("worker")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="SERVICE:MODEL",
+    help=f"A model of each service that the sessions are held with. Repeatable.  [default: env {MODEL_VARIABLE}]",
+)
+@click.option("--base-url", metavar="URL", help="Where the model is, as with `holdfast chat`.")
+@click.option(
+    "--tool",
+    "tools",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A function that the models can call; FILE.py:NAME, too. Repeatable.",
+)
+@click.option(
+    "--mcp",
+    "servers",
+    multiple=True,
+    metavar="NAME=COMMAND|URL",
+    help="An MCP server whose tools the models can call. Repeatable.",
+)
+@click.option(
+    "--turns",
+    type=click.IntRange(min=1),
+    default=DEFAULT_TURNS,
+    show_default=True,
+    help="Turns that are under way at a time.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(min=0),
+    default=DRAIN_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long turns have to come to their end when the worker is to stop.",
+)
+@common()
+def worker_command(
+    *,
+    models: tuple[str, ...],
+    base_url: str | None,
+    tools: tuple[str, ...],
+    servers: tuple[str, ...],
+    turns: int,
+    drain: float,
+) -> int:
+    """Work what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
+
+    Any number of workers can share a store. What a worker that died has left is gone on with by the others. SIGTERM and
+    Ctrl-C let it begin no more turns, and end when those under way are over; a second one ends it at once, and leaves
+    them to others.
+    """
+    return asyncio.run(_work(_runtime(models, base_url, tools, servers), turns, drain))
+
+
+def _runtime(models: Sequence[str], base_url: str | None, tools: Sequence[str], servers: Sequence[str]) -> Runtime:
+    from holdfast.agent.runtime import Runtime
+    from holdfast.agent.tools.catalog import DeclaredTool
+    from holdfast.cli.chat.setup import find_servers
+
+    named = [*models] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
+    if not named:
+        raise InputError(f"no model was named: give --model, or set {MODEL_VARIABLE}")
+    (provider, model), *others = [find_model(name, base_url) for name in named]
+    found = [*find_tools(tools), *find_servers(servers)]
+    runtime = Runtime(
+        settings().url(),
+        provider=provider,
+        model=model,
+        tools=[tool for tool in found if not isinstance(tool, DeclaredTool)],
+    )
+    for tool in found:
+        if isinstance(tool, DeclaredTool):
+            runtime.tools.declare(tool.name, tool.description, tool.parameters)
+    for other, _ in others:
+        runtime.add_provider(other)
+    return runtime
+
+
+async def _work(runtime: Runtime, turns: int, drain: float) -> int:
+    await runtime.tools.refresh()
+    try:
+        async with runtime:
+            holdfast = runtime.place.holdfast
+            log = _Log(as_json=settings().json)
+            holdfast.on_commit(log.committed)
+            worker = holdfast.work(turns, drain_s=drain)
+            log.says("ready", f"at work on {settings().url()}, up to {turns} turns at a time", turns=turns)
+            working = asyncio.create_task(worker.run())
+            with _stopped_by_signals(worker, working, log):
+                try:
+                    await working
+                except asyncio.CancelledError:
+                    log.says("left", f"{_turns(len(worker.active))} left to others", turns=len(worker.active))
+                    return INTERRUPTED
+            left = len(worker.active)
+            log.says("stopped", f"{_turns(worker.begun)} begun, {left or 'none'} left to others", begun=worker.begun)
+            return OK
+    finally:
+        for provider in runtime.providers.values():
+            await close_provider(provider)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(worker: Worker, working: asyncio.Task[None], log: _Log) -> Iterator[None]:
+    """The first signal lets the worker drain, the second one ends it."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        if worker.is_stopping:
+            working.cancel()
+            return
+        under_way = len(worker.active)
+        worker.stop()
+        log.says("draining", f"{_turns(under_way)} under way; once more ends it at once", turns=under_way)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+class _Log:
+    """What a worker does, a line each."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._running: dict[str, tuple[str, int]] = {}
+        """By session: the turn that was begun here, and when."""
+
+    def says(self, what: str, told: str, **more: object) -> None:
+        if self._as_json:
+            print_json({"type": what, **more})
+        else:
+            click.echo(f"{what}: {told}")
+
+    def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
+        """Tell of the turns that begin and end with a commit."""
+        outcome: Outcome | None = None
+        for entry in entries:
+            match entry.record:
+                case AnsweredRecord(by=by, answer=Value(value={"turn": str(turn), "items": list(items)})) if (
+                    by == INBOX
+                ):
+                    self._running[session_id] = turn, entry.at
+                    told = f"{session_id}  {turn}  {', '.join(map(str, items))}"
+                    self._line("begun", entry.at, told, session_id=session_id, turn=turn, items=items)
+                case TurnRecord(outcome=outcome):
+                    pass
+                case PausedRecord(queries=[InputQuery(), *_]) if session_id in self._running:
+                    turn, began = self._running.pop(session_id)
+                    came_to = _told(outcome)
+                    told = f"{session_id}  {turn}  {came_to} after {duration(entry.at - began)}"
+                    self._line("ended", entry.at, told, session_id=session_id, turn=turn, outcome=came_to)
+                    outcome = None
+                case _:
+                    pass
+
+    def _line(self, what: str, at: int, told: str, **more: object) -> None:
+        if self._as_json:
+            print_json({"type": what, "at": at, **more})
+        else:
+            click.echo(f"{dim(clock(at))}  {what}  {one_line(told, max(40, width() - 22))}")
+
+
+def _told(outcome: Outcome | None) -> str:
+    if isinstance(outcome, Stopped):
+        return f"stopped: {outcome.reason}{f' ({outcome.detail})' if outcome.detail else ''}"
+    return "answered"

@@ -1,0 +1,344 @@
+"""`Holdfast`: the door. Start, feed, cancel, look at, watch, fork and delete sessions, from any process."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from holdfast.agent.machine.program import AgentKind
+from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
+from holdfast.alc.lua.kind import LuaKind
+from holdfast.alc.lua.source import KIND as LUA
+from holdfast.alc.lua.source import budget_in
+from holdfast.core.budget import Budget, Price
+from holdfast.core.compare import Comparison, compare
+from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, decide_start
+from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError
+from holdfast.core.events import Event, event_of
+from holdfast.core.fork_points import ForkPoint
+from holdfast.core.ids import new_session_id
+from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.records import CompletedRecord, Entry, Program
+from holdfast.core.state import Session, State
+from holdfast.core.status import parse_pending_filter, snapshot
+from holdfast.core.values import Json
+from holdfast.engine.card_tool import card_effect, own_box
+from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
+from holdfast.engine.engine import Engine, Observer, Seam
+from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
+from holdfast.engine.forks import ForkPlace, fork_points, make_fork
+from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
+from holdfast.engine.minder import Minder
+from holdfast.programs.contract import ProgramKind
+from holdfast.programs.lookup import find_program
+from holdfast.programs.native.ctx_storage import CARD_TOOL
+from holdfast.programs.native.kind import NativeKind
+from holdfast.programs.registry import Function, Strategy
+from holdfast.programs.sandbox.kind import PythonKind
+from holdfast.programs.sandbox.source import KIND as PYTHON
+from holdfast.store import open_store
+from holdfast.store.contract import SessionFilter, SessionPage, Store
+from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+
+HOT_PROGRAMS = 1_000
+"""Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
+
+Answers: TypeAlias = Mapping[str, Any] | Any
+"""An answer (a value, a `Failure`, a `Given`), or several by query id."""
+
+
+class Holdfast:
+    """Sessions on one store. Made by `holdfast.open`, used as an async context manager."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hot_programs: int = HOT_PROGRAMS,
+        lease_ms: int = DEFAULT_LEASE_MS,
+        minder: Minder | None = None,
+        seam: Seam | None = None,
+    ) -> None:
+        self.store = store
+        self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
+        self.add_kind(NativeKind())
+        self.add_kind(LuaKind())
+        self.add_kind(PythonKind())
+        self.add_kind(AgentKind())
+        self.drive(CARD_TOOL, card_effect(own_box), recovery="idempotent")
+
+    async def __aenter__(self) -> Self:
+        await self._engine.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._engine.close()
+
+    async def start(
+        self,
+        program: Strategy | Function | Program | str,
+        *,
+        ctx: Json = None,
+        budget: Budget | Mapping[str, Any] | None = None,
+        prices: Mapping[str, Price] | None = None,
+        id: str | None = None,
+        wait: float | None = None,
+    ) -> Event:
+        """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over.
+
+        `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
+        """
+        found = find_program(program)
+        limits = budget_in(ctx) if budget is None and found.kind in (LUA, PYTHON) else _budget(budget)
+        started = decide_start(found, ctx=ctx, budget=limits, prices=prices, seed=secrets.randbits(53))
+        session_id = id or new_session_id()
+        return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
+
+    async def feed(
+        self,
+        session_id: str,
+        answers: Answers,
+        *,
+        usage: Usage | None = None,
+        by: str | None = None,
+        wait: float | None = None,
+    ) -> Event:
+        """Answer one query, or several at once by their ids: all answers are taken, or none.
+
+        An answer is a value, or a `Failure`; a `Given` carries usage too. A bare answer goes to the only open query.
+        Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
+        checked before the first is taken.
+        """
+        return await feed(self._engine, session_id, FeedMessage(_given(answers, usage), by), wait)
+
+    async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
+        """End a session, and the children it waits for."""
+        event = await self._engine.deliver(session_id, CancelMessage(reason, by))
+        children = await self.store.sessions(SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED]))
+        for row in children.rows:
+            with contextlib.suppress(HoldfastError):
+                await self.cancel(row.session_id, f"its parent {session_id} was cancelled: {reason}", by=by)
+        return event
+
+    async def send(self, session_id: str, message: Message) -> Event:
+        """Send a message to a session. Comes back once it is decided, by whichever process owns the session.
+
+        Whoever does not wait for that has sent it all the same.
+        """
+        return await self._engine.deliver(session_id, message)
+
+    async def session(self, session_id: str) -> Session:
+        """A session as it is now, folded. Not to be changed."""
+        return await self._engine.known(session_id)
+
+    def now(self) -> int:
+        """The engine's clock (unix ms)."""
+        return self._engine.now()
+
+    def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
+        """A worker that drains the inboxes of all agents in the store, at most so many turns at a time."""
+        return Worker(self._engine, turns, drain_s)
+
+    @contextlib.contextmanager
+    def draining(self, session_id: str, turns: int | None = None) -> Iterator[None]:
+        """Begin turns of one session with what waits in its inbox, in this process, for as long as this is open."""
+        drained = self._engine.draining.sessions
+        if session_id in drained:
+            raise HoldfastError(f"session '{session_id}' is being drained by this process already")
+        drained[session_id] = turns
+        try:
+            yield
+        finally:
+            del drained[session_id]
+
+    async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
+        """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
+        wanted = parse_pending_filter(pending)
+        row = await self.store.session(session_id)
+        session = await self.store.load(session_id)
+        below = await pending_below(self.store, session) if wanted is not None else {}
+        shown = snapshot(session, self._engine.now(), pending_filter=wanted, include_history=history, below=below)
+        shown["position"] = session.position
+        shown["owner"] = row.owner
+        if session.is_terminal:
+            shown["outcome"] = event_of(session, self._engine.now()).to_json()
+        return shown
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        """Sessions that meet a filter, the newest first, a page at a time."""
+        return await self.store.sessions(where, after=after, limit=limit)
+
+    async def result(self, session_id: str, timeout: float | None = None) -> Json:  # noqa: ASYNC109
+        """The result of a session, once it has one. `SessionFailedError` if it ended otherwise."""
+        session = await self._until_ended(session_id, timeout)
+        ended = session.ended
+        if isinstance(ended, CompletedRecord):
+            return ended.result
+        why = getattr(ended, "error", None) or getattr(ended, "reason", None) or "no reason was given"
+        raise SessionFailedError(session_id, session.state, why)
+
+    async def watch(self, session_id: str, from_: int = 0) -> AsyncIterator[Entry]:
+        """A session's entries after a position, and then each new one, until the session has ended."""
+        position = from_
+        with self.store.watch(session_id) as changes:
+            while True:
+                row = await self.store.session(session_id)
+                for entry in await self.store.read(session_id, position):
+                    yield entry
+                    position = entry.position
+                if position >= row.position:
+                    if row.summary.state.is_terminal:
+                        return
+                    await changes.changed()
+
+    async def fork(
+        self,
+        session_id: str,
+        at: int | None = None,
+        *,
+        before: str | None = None,
+        node: str | None = None,
+        turn: str | None = None,
+        id: str | None = None,
+        wait: float | None = None,
+    ) -> Event:
+        """A new session with the beginning of another one; it goes on from there, as after `start`.
+
+        `at` is the last record to keep; `before` a query, which the program then asks anew; `turn` a turn of an agent,
+        whose input it then waits for; `node` a node of its conversation: before it, if it is the input of a turn, else
+        after it. Without any of them, all is kept. `fork_points` lists the places. Of what a program wrote at once, all
+        is kept or nothing: inside of it, the place before is taken.
+
+        The shared records are not copied, and the other session is not touched. What was under way in it is done anew
+        in the fork, as effects of its own with idempotency keys of their own.
+        """
+        place = ForkPlace(at=at, before=before, node=node, turn=turn)
+        event = await make_fork(self._engine, session_id, place, id)
+        return await until_needed(self._engine, event.session_id, event, wait)
+
+    async def fork_points(self, session_id: str) -> list[ForkPoint]:
+        """The places where a session can be forked, the earliest first, with what is asked or said there."""
+        return await fork_points(self.store, session_id)
+
+    async def compare(self, left: str, right: str) -> Comparison:
+        """How far two sessions say the same, and how they go on from there."""
+        sides = [[entry async for entry in self.store.journal(each)] for each in (left, right)]
+        return compare((left, sides[0]), (right, sides[1]))
+
+    async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
+        """Go on with a session here: take over what a process that is gone has left, and say what it needs."""
+        event = await self._engine.resume(session_id)
+        return await until_needed(self._engine, session_id, event, wait)
+
+    async def delete(self, session_id: str) -> None:
+        """Remove a session with everything that belongs to it. Its id is not used again."""
+        await self.store.delete(session_id, self._engine.now())
+        self._engine.drop(session_id)
+
+    def drive(
+        self,
+        what: str,
+        effect: Effect,
+        *,
+        recovery: Recovery | None = None,
+        probe: Probe | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+    ) -> None:
+        """Let a function answer queries: all of a kind (`llm`, `human`), or those to the tool of that name.
+
+        After a crash, `recovery` decides about queries that were under way. A model is asked again (`safe`), a tool is
+        not run twice (`never`), unless it says otherwise.
+        """
+        kind = what in ("llm", "human")
+        policy: Recovery = recovery or ("safe" if kind else "never")
+        name = what if kind else f"tool:{what}"
+        self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
+        self._engine.minder.look_soon()
+
+    async def clean(self) -> tuple[list[str], list[str]]:
+        """Expire sessions that were idle for too long, and delete ended ones that were kept for long enough, now.
+
+        Gives the ids of the expired and of the deleted ones.
+        """
+        return await self._engine.minder.clean(self._engine)
+
+    def on_commit(self, observer: Observer) -> None:
+        """Call a function with the session and the entries of each commit made here, once it is durable."""
+        self._engine.on_commit.append(observer)
+
+    def on_close(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Await a function when this is closed: nothing runs here any more by then, and the store is still open."""
+        self._engine.on_close.append(last)
+
+    def find_tools_with(self, finder: Finder) -> None:
+        """Let a function find the drivers of tools that were not given to `drive` by name."""
+        self._engine.drivers.find_tools_with(finder)
+        self._engine.minder.look_soon()
+
+    async def event(self, session_id: str) -> Event:
+        """What a session says to a host now, without waiting for anything."""
+        return await self._engine.event(session_id)
+
+    def add_kind(self, kind: ProgramKind) -> None:
+        """Make a kind of program known."""
+        self._engine.add_kind(kind)
+
+    async def _until_ended(self, session_id: str, timeout: float | None) -> Session:  # noqa: ASYNC109
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self.store.watch(session_id) as changes:
+            while True:
+                row = await self.store.session(session_id)
+                if row.summary.state.is_terminal:
+                    return await self.store.load(session_id)
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise ResultTimeoutError(session_id, timeout or 0.0, row.summary.state)
+                await changes.changed(timeout=left)
+
+
+def open_holdfast(url: str | Store, **options: Any) -> Holdfast:
+    """Sessions on the store behind a URL: `async with holdfast.open("sqlite:///sessions.db") as hf: …`."""
+    return Holdfast(open_store(url) if isinstance(url, str) else url, **options)
+
+
+def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    if unknown := sorted(set(given) - set(Budget.__struct_fields__)):
+        limits = ", ".join(Budget.__struct_fields__)
+        raise InvalidBudgetError(f"no such limit: {', '.join(map(str, unknown))} (there are: {limits})")
+    try:
+        return msgspec.convert(dict(given), Budget)
+    except msgspec.ValidationError as error:
+        raise InvalidBudgetError(str(error)) from None
+
+
+def _given(answers: Answers, usage: Usage | None) -> list[Given]:
+    by_id = [key for key in answers if is_query_path(key)] if isinstance(answers, Mapping) else []
+    if not by_id:
+        return [_one(answers, None, usage)]
+    if len(by_id) < len(answers):
+        odd = next(key for key in answers if key not in by_id)
+        raise InvalidValueError(
+            "answers", f"{odd!r} is not a query id, as the others are; an object is fed as Value(…)"
+        )
+    if usage is not None and len(by_id) > 1:
+        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with Given(…)")
+    return [_one(answer, asked, usage) for asked, answer in answers.items()]
+
+
+def _one(answer: Any, asked: str | None, usage: Usage | None) -> Given:
+    match answer:
+        case Given():
+            return msgspec.structs.replace(answer, query_id=asked or answer.query_id, usage=answer.usage or usage)
+        case Value() | Failure():
+            return Given(answer, asked, usage)
+        case value:
+            return Given(Value(value=value), asked, usage)

@@ -1,0 +1,413 @@
+"""What a session says to its host when its children ask, too; and which of them the host's answers go to.
+
+A host knows the session it has started. A query of a child is shown to it as one of that session, under the id of the
+child's query, a dot, and the id of the query (`q-3.q-0`; deeper down `q-3.q-1.q-0`), and is answered under that id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+import msgspec
+
+from holdfast.core.decide import FeedMessage, Given, decide
+from holdfast.core.errors import (
+    AnswerConflictError,
+    FeedError,
+    HoldfastError,
+    NoPendingQueryError,
+    QueryIdRequiredError,
+    SessionNotFoundError,
+    StaleQueryError,
+    UnknownQueryError,
+)
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
+from holdfast.core.queries import ChildQuery, Query, TimerQuery
+from holdfast.core.state import Pending, Session, State
+from holdfast.engine.children import child_session_id
+from holdfast.store.contract import Store
+from holdfast.store.errors import CorruptSessionError
+from holdfast.store.watch import Watch
+
+if TYPE_CHECKING:
+    from holdfast.engine.engine import Engine
+
+LOOK_S = 1.0
+"""Seconds after which children that go on elsewhere are looked at although nothing was heard of them: a process that
+has died says nothing."""
+
+_PATH = re.compile(r"q-[0-9]+(?:\.q-[0-9]+)*", re.ASCII)
+
+
+def is_query_path(text: object) -> bool:
+    """Whether this can be the id of a query, of the session itself or of a child of any depth."""
+    return isinstance(text, str) and _PATH.fullmatch(text) is not None
+
+
+async def until_needed(engine: Engine, session_id: str, event: Event, wait: float | None) -> Event:
+    """What a session says once it, or a child, needs a host and none of them goes on by itself any more; or has ended;
+    or `wait` seconds are over."""
+    match event:
+        case RunningEvent(waits_for=kinds) if wait != 0 or "child" in kinds:
+            pass
+        case PausedEvent() | AcceptedEvent() if await _waits_for_children(engine, session_id):
+            pass
+        case _:
+            return event
+    with View(engine, session_id) as view:
+        return await view.settled(_Deadline(wait))
+
+
+async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: float | None) -> Event:
+    """Bring answers to the session and the children that they are for, and say what the session says to that.
+
+    All answers are checked before any is delivered. Each session takes its own all together; should the process die
+    between two sessions, feeding the same again delivers the rest.
+    """
+    is_routed = any(given.query_id is not None and "." in given.query_id for given in message.answers)
+    if not is_routed and not await _waits_for_children(engine, session_id):
+        event = await engine.deliver(session_id, message, wait)
+        return await until_needed(engine, session_id, event, wait)
+    deadline = _Deadline(wait)
+    with View(engine, session_id) as view:
+        await view.look()
+        opened = view.opened()
+        parts = _routed(view, message)
+        is_replay = await _check(engine, session_id, parts, list(opened))
+        if list(parts) == [""]:
+            event = await engine.deliver(session_id, parts[""], wait)
+            if event.replayed:
+                return event
+        elif not is_replay:
+            await _deliver(engine, session_id, parts, deadline)
+        if is_replay:
+            return msgspec.structs.replace(await view.settled(deadline), replayed=True)
+        view.answered = {_path(below, given.query_id or "") for below, part in parts.items() for given in part.answers}
+        return await view.settled(deadline, opened.keys() - view.answered)
+
+
+async def pending_below(store: Store, session: Session) -> dict[str, Pending]:
+    """What the children of a session wait for, of any depth, by the ids under which that is answered."""
+    found: dict[str, Pending] = {}
+    for asked, pending in session.pending.items():
+        if not isinstance(pending.query, ChildQuery):
+            continue
+        try:
+            child = await store.load(child_session_id(session.id, asked))
+        except (SessionNotFoundError, CorruptSessionError):
+            continue  # not started yet; or its own status says what is wrong with it
+        for below, inner in [*child.pending.items(), *(await pending_below(store, child)).items()]:
+            path = _path(asked, below)
+            found[path] = Pending(_renamed(inner.query, path), inner.asked_at)
+    return found
+
+
+# --- looking ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Kin:
+    """A session of a view, as it was when last looked at."""
+
+    event: Event
+    state: State = State.ABSENT
+    children: list[ChildQuery] = field(default_factory=list)
+    is_moving: bool = False
+    """Whether it goes on by itself, or is about to. A timer may take for ever, and does not count."""
+    is_stuck: bool = False
+    """Whether it could go on, but not here, and nobody else goes on with it."""
+
+
+class View:
+    """A session and the children it waits for, of any depth, as a host is told of them. Watched while it is open."""
+
+    def __init__(self, engine: Engine, session_id: str) -> None:
+        self._engine = engine
+        self._root = session_id
+        self.answered: set[str] = set()
+        """Queries whose answers were delivered. Whoever owns the session may not have taken them yet."""
+        self._kin: dict[str, _Kin] = {}
+        self._watches: dict[str, Watch] = {}
+        self._waits: dict[str, asyncio.Task[bool]] = {}
+        self._changed: set[str] = set()
+        self._taken_up: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for session_id in list(self._watches):
+            self._forget(session_id)
+
+    async def settled(self, deadline: _Deadline, known: Collection[str] = ()) -> Event:
+        """Wait until a host is needed and nothing goes on by itself; or the session has ended; or time is over.
+
+        While only queries in `known` are open, nothing new was asked since those were shown: answers were accepted.
+        """
+        self._changed = set(self._kin)  # whatever the caller has done meanwhile
+        while True:
+            await self.look()
+            if self._is_settled() or deadline.is_over:
+                return self._event(known)
+            await self._wait(deadline.left)
+
+    async def look(self) -> None:
+        """See how the session and its children are. Those of which nothing was heard are as they were."""
+        changed, self._changed = self._changed, set()
+        kept = {session_id: kin for session_id, kin in self._kin.items() if session_id not in changed}
+        self._kin = {}
+        await self._visit(self._root, None, kept)
+        for gone in self._watches.keys() - self._kin.keys():
+            self._forget(gone)
+
+    def opened(self) -> dict[str, Query]:
+        """The queries that wait for a host, by the ids that they have for it, in the order in which they were asked."""
+        return {query.id: query for query in self._paused(self._root, "").queries}
+
+    @property
+    def root(self) -> Event:
+        """What the session says by itself."""
+        return self._kin[self._root].event
+
+    @property
+    def state(self) -> State:
+        """Where the session is in its life."""
+        return self._kin[self._root].state
+
+    # --- what is shown -----------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        if not isinstance(self.root, (PausedEvent, RunningEvent)):
+            return True
+        if any(kin.is_moving for kin in self._kin.values()):
+            return False
+        return bool(self.opened()) or any(kin.is_stuck for kin in self._kin.values())
+
+    def _event(self, known: Collection[str]) -> Event:
+        if not isinstance(self.root, (PausedEvent, RunningEvent)):
+            return self.root
+        paused = self._paused(self._root, "")
+        asked = [query.id for query in paused.queries]
+        if asked:
+            is_known = all(each in known for each in asked)
+            return AcceptedEvent(session_id=self._root, remaining=asked) if is_known else paused
+        whys = [
+            kin.event.why if session_id == self._root else f"child session {session_id}: {kin.event.why}"
+            for session_id, kin in self._kin.items()
+            if isinstance(kin.event, RunningEvent) and kin.event.why
+        ]
+        assert isinstance(self.root, RunningEvent)
+        return msgspec.structs.replace(self.root, why=whys[0]) if whys else self.root
+
+    def _paused(self, session_id: str, below: str) -> PausedEvent:
+        """What a session and its children ask, as queries of the session at the root; `below` is the way from there."""
+        kin = self._kin[session_id]
+        own = kin.event if isinstance(kin.event, PausedEvent) else PausedEvent(session_id=session_id, queries=[])
+        asked: list[tuple[int, PausedEvent]] = []
+        for query in own.queries:
+            if (path := _path(below, query.id)) in self.answered:
+                continue
+            due = {path: own.due_at[query.id]} if query.id in own.due_at else {}
+            shown = PausedEvent(session_id=self._root, queries=[_renamed(query, path)], due_at=due)
+            asked.append((_number(query), shown))
+        for child in kin.children:
+            inner = self._paused(child_session_id(session_id, child.id), _path(below, child.id))
+            asked.append((_number(child), inner))
+        events = [event for _, event in sorted(asked, key=lambda each: each[0])]
+        return PausedEvent(
+            session_id=self._root,
+            queries=[query for event in events for query in event.queries],
+            due_at={path: due for event in events for path, due in event.due_at.items()},
+        )
+
+    # --- how it is found out -----------------------------------------------------------------------
+
+    async def _visit(self, session_id: str, asked: _Asked | None, kept: Mapping[str, _Kin]) -> None:
+        if session_id not in self._watches:
+            self._watches[session_id] = self._engine.store.watch(session_id)
+        kin = self._kin[session_id] = kept.get(session_id) or await self._read(session_id, asked)
+        for query in kin.children:
+            await self._visit(child_session_id(session_id, query.id), (session_id, query), kept)
+
+    async def _read(self, session_id: str, asked: _Asked | None) -> _Kin:
+        try:
+            kin = await self._look_at(session_id, is_root=asked is None)
+        except SessionNotFoundError:
+            if asked is None:
+                raise
+            kin = _Kin(RunningEvent(session_id=session_id), is_moving=True)
+        except HoldfastError as error:
+            if asked is None:
+                raise
+            return _Kin(RunningEvent(session_id=session_id, why=str(error)), is_stuck=True)
+        if asked is not None and kin.is_moving and session_id not in self._taken_up:
+            # A process that died may have left it as it is. That is looked after once, and again where that is seen.
+            self._taken_up.add(session_id)
+            self._engine.children.take_up(*asked)
+        return kin
+
+    async def _look_at(self, session_id: str, *, is_root: bool) -> _Kin:
+        engine = self._engine
+        actor = engine.actor(session_id)
+        try:
+            async with actor.lock:
+                session = await actor.refresh()
+                event, state, is_idle = actor.event(), session.state, actor.is_stuck
+                pending = [each.query for each in session.pending.values()]
+                runs_here = engine.knows(session)
+        except SessionNotFoundError:
+            engine.drop(session_id, only=actor)
+            raise
+        children = [query for query in pending if isinstance(query, ChildQuery)]
+        kin = _Kin(event, state, children)
+        if state.is_terminal:
+            kin.is_moving = not is_root  # its parent is about to be told
+        elif state is State.PAUSED:
+            is_driven = any(not isinstance(query, (ChildQuery, TimerQuery)) for query in pending)
+            kin.is_moving = is_driven and not isinstance(event, PausedEvent)
+        elif not is_idle or (await engine.store.session(session_id)).owner is not None:
+            kin.is_moving = True
+        else:
+            why = engine.children.stuck.get(session_id, "")
+            kin.is_stuck = is_root or bool(why) or not runs_here
+            kin.is_moving = not kin.is_stuck
+            if kin.is_moving:
+                self._taken_up.discard(session_id)
+            elif why and isinstance(event, RunningEvent):
+                kin.event = msgspec.structs.replace(event, why=why)
+        return kin
+
+    async def _wait(self, left: float | None) -> None:
+        """Wait until something was heard of a session; or, where others than the first go on, for a while."""
+        for session_id, watch in self._watches.items():
+            if session_id not in self._waits:
+                self._waits[session_id] = asyncio.ensure_future(watch.changed())
+        pause = None if len(self._kin) == 1 else LOOK_S
+        timeout = min((seconds for seconds in (left, pause) if seconds is not None), default=None)
+        done, _ = await asyncio.wait(self._waits.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        self._changed = {session_id for session_id, wait in self._waits.items() if wait in done or not done}
+        for session_id in [each for each, wait in self._waits.items() if wait in done]:
+            del self._waits[session_id]
+
+    def _forget(self, session_id: str) -> None:
+        with self._watches.pop(session_id):
+            if (wait := self._waits.pop(session_id, None)) is not None:
+                wait.cancel()
+
+
+_Asked: TypeAlias = tuple[str, ChildQuery]
+"""The parent of a session, and the query that the session answers."""
+
+
+class _Deadline:
+    """When a wait is over."""
+
+    def __init__(self, wait: float | None) -> None:
+        self._at = None if wait is None else time.monotonic() + wait
+
+    @property
+    def left(self) -> float | None:
+        return None if self._at is None else max(0.0, self._at - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        return self._at is not None and time.monotonic() >= self._at
+
+
+# --- answers ------------------------------------------------------------------------------------------
+
+
+async def _waits_for_children(engine: Engine, session_id: str) -> bool:
+    if (session := engine.at_hand(session_id)) is not None:
+        return any(isinstance(pending.query, ChildQuery) for pending in session.pending.values())
+    return "child" in (await engine.store.session(session_id)).summary.waiting_for.split(",")
+
+
+def _routed(view: View, message: FeedMessage) -> dict[str, FeedMessage]:
+    """The answers for each session, by the way to it from the root; its own under the empty one."""
+    parts: dict[str, list[Given]] = {}
+    for given in message.answers:
+        path = given.query_id if given.query_id is not None else _sole(view)
+        below, _, asked = path.rpartition(".") if is_query_path(path) else ("", "", path)
+        parts.setdefault(below, []).append(msgspec.structs.replace(given, query_id=asked))
+    return {below: FeedMessage(answers, message.by) for below, answers in parts.items()} or {"": message}
+
+
+def _sole(view: View) -> str:
+    match list(view.opened()):
+        case [only]:
+            return only
+        case []:
+            raise NoPendingQueryError(view.root.session_id, view.state)
+        case several:
+            raise QueryIdRequiredError(view.root.session_id, several)
+
+
+async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], opened: list[str]) -> bool:
+    """Refuse answers of which any is to be refused; whether all of them had been taken before."""
+    is_replay = True
+    for below, part in parts.items():
+        session_id = _path(root, below)
+        actor = engine.actor(session_id)
+        try:
+            async with actor.lock:
+                session = await actor.refresh()
+                if below and not _is_child(session):
+                    raise SessionNotFoundError(session_id)
+                is_replay &= decide(session, part, engine.now()).is_replay
+        except SessionNotFoundError:
+            engine.drop(session_id, only=actor)
+            if not below:
+                raise
+            raise UnknownQueryError(root, _path(below, part.answers[0].query_id or ""), opened) from None
+        except FeedError as error:
+            raise _told_to_host(error, root, below, opened) from None
+    return is_replay
+
+
+def _is_child(session: Session) -> bool:
+    parent = session.started.parent if session.started else None
+    return parent is not None and child_session_id(parent.session_id, parent.query_id) == session.id
+
+
+async def _deliver(engine: Engine, root: str, parts: Mapping[str, FeedMessage], deadline: _Deadline) -> None:
+    """Deliver answers that have been checked."""
+    is_first = True
+    for below, part in parts.items():
+        try:
+            await engine.deliver(_path(root, below), part, deadline.left)
+        except FeedError as error:
+            # What was delivered before may have led to it that nobody waits for this any more.
+            if is_first or not isinstance(error, StaleQueryError):
+                raise _told_to_host(error, root, below, []) from None
+        is_first = False
+
+
+def _told_to_host(error: FeedError, root: str, below: str, opened: list[str]) -> FeedError:
+    """The error about a session, as one about the session that the host knows."""
+    match error:
+        case UnknownQueryError(query_id=asked):
+            return UnknownQueryError(root, _path(below, asked), opened)
+        case StaleQueryError(query_id=asked, why=why):
+            return StaleQueryError(root, _path(below, asked), f"of the child, {why}" if below else why)
+        case AnswerConflictError(query_id=asked, recorded=recorded, given=given):
+            return AnswerConflictError(root, _path(below, asked), recorded, given)
+        case _:
+            return error
+
+
+def _path(below: str, asked: str) -> str:
+    return f"{below}.{asked}" if below and asked else below or asked
+
+
+def _renamed(query: Query, path: str) -> Query:
+    return query if query.id == path else msgspec.structs.replace(query, id=path)
+
+
+def _number(query: Query) -> int:
+    return int(query.id.removeprefix("q-"))

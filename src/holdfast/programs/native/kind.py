@@ -1,0 +1,319 @@
+"""Native programs: trusted `async def` strategies, run in this process and rebuilt by replay."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.budget import Remaining, remaining
+from holdfast.core.errors import HoldfastError
+from holdfast.core.ids import query_id
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, check_query
+from holdfast.core.records import LoggedRecord, Program, Wake
+from holdfast.core.state import Session
+from holdfast.core.values import check_value, own_copy, own_copy_of
+from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
+from holdfast.programs.native.ctx import Context
+from holdfast.programs.native.loop import Loop, Timer, run_coroutine
+from holdfast.programs.registry import Strategy, resolve
+
+PROMPT_MS = 20
+"""Milliseconds within which a step should pause again. A strategy that takes longer is run in a thread for a while, so
+that it cannot hold up the others, and its answers are committed before it goes on."""
+
+_PATIENCE = 50
+"""For how many times as long as a slow step took its strategy is run in a thread. So slow steps hold up the others for
+a fiftieth of the time at most, and a prompt strategy that the machine stalled once does not pay for ever: with a
+thread, a round trip costs nearly twice the CPU."""
+
+_THREADS = 4
+"""Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""
+
+
+class QueryFuture(asyncio.Future[Any]):
+    """The answer to one query, awaited by the strategy."""
+
+    run: NativeInstance
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Nobody waits for the answer any more, so the query is withdrawn."""
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self.run.forget(self)
+        return cancelled
+
+
+class NativeKind:
+    """The kind `native`."""
+
+    kind = "native"
+
+    def __init__(self) -> None:
+        self._slow_until: dict[str, float] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def knows(self, program: Program) -> bool:
+        try:
+            resolve(program)
+        except ProgramNotFoundError:
+            return False
+        return True
+
+    async def admit(self, program: Program) -> None:
+        resolve(program)
+
+    def create(self, session: Session) -> NativeInstance:
+        if session.started is None:
+            raise ValueError(f"session '{session.id}' has not started")
+        return NativeInstance(resolve(session.started.program), session, self)
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def is_slow(self, strategy: Strategy) -> bool:
+        until = self._slow_until.get(strategy.name)
+        return until is not None and time.perf_counter() < until
+
+    def took(self, strategy: Strategy, seconds: float) -> None:
+        if seconds * 1000 > PROMPT_MS:
+            self._slow_until[strategy.name] = time.perf_counter() + _PATIENCE * seconds
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "holdfast-strategy")
+        return self._threads
+
+
+class NativeInstance:
+    """One run of a strategy on a loop of its own."""
+
+    def __init__(self, strategy: Strategy, session: Session, kind: NativeKind) -> None:
+        self.session = session
+        """The session as it was when the program was last resumed: what it may know about itself."""
+        self.loop = Loop(self._set_timer, self._drop)
+        self.notes: list[Note] = []
+        self._strategy = strategy
+        self._kind = kind
+        self._main: asyncio.Task[Any] | None = None
+        self._asked = 0
+        self._new: dict[QueryFuture | Timer, Query] = {}
+        self._open: dict[str, QueryFuture | Timer] = {}
+        self._last: list[Query] = []
+        self._last_withdrawn: list[str] = []
+        self._withdrawn: list[str] = []
+        self.remaining: Remaining | None = None
+        """What was left of the budget when the program was last resumed: the same in every replay."""
+        self._where = ""
+
+    # --- the engine's side -----------------------------------------------------------------------
+
+    def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
+        self._set_time(at)
+        if self._main is None:
+            self._main = run_coroutine(self.loop, self._strategy.function(Context(self)))
+        for asked, answer in answers:
+            self._settle(self._open.pop(asked, None), answer)
+        return self._go_on()
+
+    def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
+        self._set_time(at)
+        refused, self._last = self._last, []
+        self._asked -= len(refused)
+        self._withdrawn = self._last_withdrawn + self._withdrawn
+        for query in refused:
+            target = self._open.pop(query.id, None)
+            if isinstance(target, Timer):
+                self._new[target] = query  # time goes on: it is set with the next pause
+            else:
+                self._settle(target, failure)
+        return self._go_on()
+
+    def _set_time(self, at: int) -> None:
+        self.loop.now_ms = at
+        started = self.session.started
+        budget = started.budget if started else None
+        self.remaining = remaining(budget, self.session.metrics, at) if budget else None
+
+    def close(self) -> None:
+        self.loop.discard()
+        if self._main is not None and not self._main.done():
+            # Let `finally` blocks run, but hear no more questions.
+            self._main.cancel()
+            self.loop.step()
+            self.loop.discard()
+
+    def _settle(self, target: QueryFuture | Timer | None, answer: Answer) -> None:
+        match target:
+            case QueryFuture() if not target.done():
+                if isinstance(answer, Value):
+                    target.set_result(own_copy(answer.value))
+                else:
+                    target.set_exception(QueryFailedError(answer.message, answer.code))
+            case Timer() if not target.cancelled():
+                self.loop.fire(target)
+            case _:
+                pass
+
+    def _go_on(self) -> Step | Awaitable[Step]:
+        if self._kind.is_slow(self._strategy):
+            running = asyncio.get_running_loop()
+            return running.run_in_executor(self._kind.threads, self._run)
+        began = time.perf_counter()
+        step = self._run()
+        self._kind.took(self._strategy, time.perf_counter() - began)
+        return step
+
+    def _run(self) -> Step:
+        self.loop.step()
+        if self.loop.unhandled is not None:
+            context, self.loop.unhandled = self.loop.unhandled, None
+            error = context.get("exception")
+            told = f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
+            self.notes.append(LoggedRecord(message=told, level="warning", source="asyncio"))
+        notes, self.notes = self.notes, []
+        main = self._main
+        if main is not None and main.done():
+            return _ending(main, notes, self._strategy.function.__code__.co_filename)
+        if not self._new and not self._open:
+            return Raised(error=_explain_block(main), kind="not_a_query", notes=notes)
+        return self._ask(notes)
+
+    def _ask(self, notes: list[Note]) -> Asked:
+        wake = self._wake()
+        queries: list[Query] = []
+        for target, query in self._new.items():
+            asked = query_id(self._asked)
+            self._asked += 1
+            self._open[asked] = target
+            queries.append(msgspec.structs.replace(query, id=asked))
+        self._new, self._last = {}, queries
+        self._last_withdrawn, self._withdrawn = self._withdrawn, []
+        return Asked(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
+
+    def _wake(self) -> Wake:
+        """Wait for all answers where nothing could go on before the last of them, else for the first."""
+        waiting = [*self._open.values(), *self._new]
+        if len(waiting) == 1:
+            return "all"
+        joints = {_joint(target) for target in waiting}
+        if len(joints) != 1 or None in joints:
+            return "first"
+        return "all" if _takes_failures(joints.pop()) else "all_or_failure"
+
+    # --- the strategy's side ---------------------------------------------------------------------
+
+    def ask(self, query: Query) -> QueryFuture:
+        """A future of the answer. The query is asked, as it is now, when the strategy blocks."""
+        if not _is_fixed(query):
+            check_query(query)
+            query = own_copy_of(query)
+        future = QueryFuture(loop=self.loop)
+        future.run = self
+        self._new[future] = query
+        self._where = _place_of_strategy()
+        return future
+
+    def forget(self, future: QueryFuture) -> None:
+        self._drop(future)
+
+    def _set_timer(self, timer: Timer) -> None:
+        delay = max(0, round(timer.when() * 1000) - self.loop.now_ms)
+        self._new[timer] = TimerQuery(delay_ms=delay)
+
+    def _drop(self, target: QueryFuture | Timer) -> None:
+        if self._new.pop(target, None) is not None:
+            return
+        for asked, waiting in self._open.items():
+            if waiting is target:
+                del self._open[asked]
+                self._withdrawn.append(asked)
+                return
+
+
+def _joint(target: QueryFuture | Timer) -> object | None:
+    """The `gather` that is all an answer adds to, if that is so: it goes on when it has all of its answers."""
+    callbacks = [] if isinstance(target, Timer) else target._callbacks or []
+    joints = {callback for callback, _ in callbacks}
+    only = joints.pop() if len(joints) == 1 else None
+    return only if getattr(only, "__qualname__", "") == "gather.<locals>._done_callback" else None
+
+
+def _takes_failures(joint: object) -> bool:
+    """Whether a `gather` gives failures as values, and so waits for all answers whatever they are."""
+    code, cells = getattr(joint, "__code__", None), getattr(joint, "__closure__", None)
+    held = dict(zip(code.co_freevars, cells, strict=True)) if code and cells else {}
+    return "return_exceptions" in held and bool(held["return_exceptions"].cell_contents)
+
+
+def _is_fixed(query: Query) -> bool:
+    """Whether nothing in a query can be changed after it was asked."""
+    match query:
+        case LlmQuery(options=options):
+            return not options
+        case TimerQuery():
+            return True
+        case _:
+            return False
+
+
+def _place_of_strategy() -> str:
+    """The line of the strategy that is asking: the innermost one that is neither ours nor asyncio's."""
+    frame = inspect.currentframe()
+    while frame is not None and _is_machinery(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+
+
+@cache
+def _is_machinery(filename: str) -> bool:
+    return Path(filename).parent in (Path(__file__).parent, Path(asyncio.__file__).parent)
+
+
+def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> Returned | Raised:
+    if main.cancelled():
+        return Raised(error="the strategy cancelled itself", kind="cancelled", notes=notes)
+    error = main.exception()
+    if error is None:
+        try:
+            check_value(main.result(), "result")
+        except HoldfastError as bad:
+            return Raised(error=f"{bad}; a strategy returns JSON", kind="invalid_result", notes=notes)
+        return Returned(result=own_copy(main.result()), notes=notes)
+    kind = getattr(error, "code", None) or getattr(error, "kind", None) or type(error).__name__
+    return Raised(error=_tell(error) + _place_of_error(error, source), kind=str(kind), notes=notes)
+
+
+def _tell(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return f"{type(error).__name__}: {'; '.join(_tell(each) for each in error.exceptions)}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _place_of_error(error: BaseException, source: str) -> str:
+    """The innermost line of the strategy's own file that the error passed through."""
+    place, found = error.__traceback__, None
+    while place is not None:
+        if found is None or place.tb_frame.f_code.co_filename == source:
+            found = place
+        place = place.tb_next
+    return f" ({found.tb_frame.f_code.co_filename}:{found.tb_lineno})" if found is not None else ""
+
+
+def _explain_block(main: asyncio.Task[Any] | None) -> str:
+    frames = main.get_stack() if main is not None else []
+    where = f" at {frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else ""
+    return (
+        f"the strategy waits{where} for something that is not a query, so nobody can ever answer it. Use ctx.llm,"
+        " ctx.ask, ctx.tool, ctx.sleep or ctx.child, and wait for tasks that do"
+    )

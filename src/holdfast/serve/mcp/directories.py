@@ -1,0 +1,55 @@
+"""Where a call works: the directories it names are looked at first, and trouble with files is told in plain words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from holdfast.alc.packages.directories import Where
+from holdfast.core.values import repaired
+from holdfast.serve.mcp.tools import ToolError, in_thread
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHOWN_CHARS = 200
+"""Characters of a path that an error quotes."""
+
+
+def where_of(project_root: str | None) -> Where:
+    """The surroundings of a call. A project that is named and not there is an error: no other one is taken for it."""
+    if project_root is None:
+        return Where()
+    return Where(directory(project_root, "project_root"))
+
+
+def directory(given: str, what: str) -> Path:
+    """A directory that a call names."""
+    path = os.path.abspath(os.path.expanduser(given))
+    if not given or not os.path.isdir(path):
+        raise ToolError(f"`{what}`: there is no directory '{shown(given)}'")
+    return Path(path)
+
+
+def shown(text: str) -> str:
+    """What somebody has given, as an error quotes it."""
+    text = repaired(text)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+
+
+async def on_files(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do work on files in a thread. What the system refuses is an error of the call, and not of the server."""
+
+    def work() -> T:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            place = f"{shown(str(error.filename))}: " if error.filename is not None else ""
+            raise ToolError(f"{place}{error.strerror or error}") from None
+        except ValueError as error:  # a path that cannot be one: a NUL byte, text that no file name holds
+            raise ToolError(shown(str(error))) from None
+
+    done: T = await in_thread(work)
+    return done

@@ -1,0 +1,161 @@
+"""The PostgreSQL store's way to its server: the pool, calls through it, and what is heard and told beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id
+from holdfast.store.contract import Store
+from holdfast.store.errors import StoreUnavailableError
+from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
+from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
+from holdfast.store.postgres.live import TunedEars
+from holdfast.store.postgres.notify import Announcer, Listener, WatchedSessions
+from holdfast.store.postgres.schema import MIGRATIONS, migrate
+from holdfast.store.watch import Ear, Watch, sent
+
+POOL_CONNECTIONS = 16
+"""Connections for reads and writes: past this, more commits at once wait for the same log flush."""
+
+
+async def _no_reset(_connection: Any) -> None:
+    """Our statements leave nothing behind on a connection, so that a round trip to clean it is saved."""
+
+
+class PostgresLink(Store):
+    """Everything of the store but what it says to the server."""
+
+    def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+        self.url = url
+        self._shown = redact(url)
+        self._migrations = migrations
+        self._pool: Any = None
+        self._ending: Any = None
+        """The pool while the store is being closed."""
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._watches = WatchedSessions()
+        self._ears = TunedEars()
+        self._announcer, self._listener = self._connections()
+
+    def _connections(self) -> tuple[Announcer, Listener]:
+        announcer = Announcer(self._connect)
+        return announcer, Listener(self._connect, self._watches, announcer, self._ears)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        try:
+            connection = await self._connect()
+            try:
+                await migrate(connection, self._shown, self._migrations)
+            finally:
+                await connection.close(timeout=CONNECT_TIMEOUT_S)
+            self._pool = await asyncpg.create_pool(
+                self.url,
+                min_size=1,
+                max_size=POOL_CONNECTIONS,
+                timeout=CONNECT_TIMEOUT_S,
+                command_timeout=COMMAND_TIMEOUT_S,
+                reset=_no_reset,
+                server_settings={"application_name": "holdfast", "default_transaction_isolation": "read committed"},
+            )
+        except TROUBLE as error:
+            raise unavailable(self._shown, error) from None
+        self._announcer, self._listener = self._connections()
+
+    async def _connect(self) -> Any:
+        """A connection beside the pool, for migrations and wake-ups: neither needs to wait for the disk."""
+        settings = {"application_name": "holdfast", "synchronous_commit": "off"}
+        return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
+
+    async def close(self) -> None:
+        if self._pool is None:
+            return
+        pool, self._pool = self._pool, None
+        self._ending = pool
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._idle.wait()
+                await pool.close()
+        except TROUBLE:
+            pool.terminate()
+        self._ending = None
+        await self._listener.close()  # after the last commit: what it holds ends with the lock
+        await self._announcer.close()
+
+    @contextlib.asynccontextmanager
+    async def _call(self, *, begun: bool = False) -> AsyncIterator[Any]:
+        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out.
+
+        What has `begun` before goes on while the store is being closed.
+        """
+        pool = self._pool or (self._ending if begun else None)
+        if pool is None:
+            raise StoreUnavailableError(self._shown, "it is not open")
+        self._calls += 1
+        self._idle.clear()
+        try:
+            yield pool
+        except BAD_ARGUMENT as error:
+            raise InvalidValueError("argument", str(error)) from None
+        except TROUBLE as error:
+            if isinstance(error, BROKEN):
+                await pool.expire_connections()
+            raise unavailable(self._shown, error) from None
+        finally:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+
+    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
+        """Rows of a statement that only reads: once more if its connection turns out to be broken."""
+        async with self._call() as pool:
+            try:
+                return list(await pool.fetch(statement, *arguments))
+            except BROKEN:
+                await pool.expire_connections()  # the others are as old, and may be broken without knowing it
+                return list(await pool.fetch(statement, *arguments))
+
+    async def _write(self, statement: str, *arguments: Any) -> Any:
+        """The first row of a statement that writes, and is its own transaction."""
+        async with self._call() as pool:
+            return await pool.fetchrow(statement, *arguments)
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        async with self._call() as pool, pool.acquire() as connection, connection.transaction():
+            yield connection
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def _changed(self, session_id: str) -> None:
+        self._watches.notify(session_id)
+        self._announcer.note(session_id)
+
+    def watch(self, session_id: str | None = None) -> Watch:
+        if session_id is not None:
+            check_id(session_id, "session id")
+        watch = self._watches.add(session_id)
+        self._listener.start()
+        return watch
+
+    def publish(self, session_id: str, payload: bytes) -> None:
+        heard = sent(payload)
+        self._ears.tell(check_id(session_id, "session id"), heard)
+        if self._pool is not None:
+            self._announcer.live.put(session_id, heard)
+
+    def listen(self, session_id: str) -> Ear:
+        ear = self._ears.add(check_id(session_id, "session id"))
+        self._listener.tune()
+        return ear

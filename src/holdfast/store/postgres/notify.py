@@ -1,0 +1,293 @@
+"""Two connections beside the pool: one tells other processes what changed here, one hears it from them.
+
+A NOTIFY inside a commit would take a lock that all commits of the cluster share. So the writer notes which sessions
+changed, and one connection of its own announces them together, just after the commits. What is lost when a process
+dies in between is found by the listeners' own slow look.
+
+The listening connection stays for as long as the store is open, once it is needed: the lock that shows that this store
+lives hangs on it too (see `postgres_presence`). Live messages use both (see `postgres_live`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+from holdfast.store.limits import CONNECT_TIMEOUT_S, NOTIFY_POLL_MS
+from holdfast.store.postgres.live import SEND, Inbox, Outbox, TunedEars
+from holdfast.store.postgres.presence import Presence
+from holdfast.store.watch import Watches
+
+CHANNEL = "holdfast"
+
+RECONNECT_MS = 100
+"""Milliseconds before the first attempt to connect again; doubled after each that fails."""
+
+RECONNECT_MAX_MS = 5_000
+"""Milliseconds between attempts while the server stays away: soon enough for a person, seldom enough for a server."""
+
+ANNOUNCE_PAUSE_MS = 5
+"""Milliseconds between two announcements: under load one speaks for many commits, and nobody notices the wait."""
+
+FLUSH_TIMEOUT_S = 2.0
+"""Seconds that closing waits for the last announcement: it is a hint, and listeners look by themselves."""
+
+Connect = Callable[[], Awaitable[Any]]
+
+_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+_ANNOUNCE = f"select pg_notify('{CHANNEL}', id) from unnest($1::text[]) id"
+
+_SNAPSHOT = "select pg_current_snapshot()::text"
+"""Differs from one look to the next whenever any transaction has ended in between."""
+
+_MARKS = """
+select s.id, s.xmin::text || '/' || coalesce(
+           (select max(number) from holdfast.mailbox m where m.session = s.num and m.body is not null), 0) as mark
+  from holdfast.sessions s where s.id = any($1::text[])
+"""
+"""For each session a text that differs after every commit and message: the row's last writer, and the last message."""
+
+
+def next_pause(pause_ms: int) -> int:
+    """How long to wait before the attempt after the next."""
+    return min(pause_ms * 2, RECONNECT_MAX_MS)
+
+
+class WatchedSessions(Watches):
+    """The watches of a store, with what a slow look needs to know of them."""
+
+    def ids(self) -> set[str]:
+        return {session_id for session_id in self._by_session if session_id is not None}
+
+    def notify_any(self) -> None:
+        for watch in self._by_session.get(None, ()):
+            watch.notify()
+
+
+class Announcer:
+    """Tells other processes which sessions have changed, many at a time."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self.live = Outbox(self._send_live)
+        self._live_is_due = False
+        self._noted: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self.backend: int | None = None
+        """The server's process behind this connection, by which listeners of this store know its announcements."""
+
+    def note(self, session_id: str) -> None:
+        self._noted.add(session_id)
+        self._start()
+
+    def _send_live(self) -> None:
+        self._live_is_due = True
+        self._start()
+
+    def _start(self) -> None:
+        self._wake.set()
+        if self._task is None and not self._closing:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        pause = RECONNECT_MS
+        while self._goes_on:
+            try:
+                connection = await self._connect()
+                self.backend = connection.get_server_pid()
+                try:
+                    while self._goes_on:
+                        await self._wake.wait()
+                        self._wake.clear()
+                        await self._announce(connection)
+                        await self._pass_on(connection)
+                        await asyncio.sleep(ANNOUNCE_PAUSE_MS / 1000)
+                        pause = RECONNECT_MS
+                finally:
+                    await _let_go(connection)
+            except _TROUBLE:
+                self._wake.set()
+                await asyncio.sleep(pause / 1000)
+                pause = next_pause(pause)
+
+    @property
+    def _goes_on(self) -> bool:
+        return not self._closing or bool(self._noted) or self._live_is_due
+
+    async def _announce(self, connection: Any) -> None:
+        batch, self._noted = self._noted, set()
+        try:
+            if batch:
+                await connection.execute(_ANNOUNCE, list(batch), timeout=CONNECT_TIMEOUT_S)
+        except _TROUBLE:
+            self._noted |= batch
+            raise
+
+    async def _pass_on(self, connection: Any) -> None:
+        if not self._live_is_due:
+            return
+        self._live_is_due = False
+        try:
+            await connection.execute(SEND, *self.live.take(), timeout=CONNECT_TIMEOUT_S)
+        except _TROUBLE:
+            self.live.lost()
+            raise
+
+    async def close(self) -> None:
+        """Announce what was noted, and pass on what was published, if the server can be reached."""
+        if self.live:
+            self._send_live()
+        self._closing = True
+        self._wake.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=FLUSH_TIMEOUT_S)
+            await _stop(self._task)
+
+
+class Listener:
+    """Wakes watches of what other processes announce, or have done without announcing it; and shows that we live."""
+
+    def __init__(self, connect: Connect, watches: WatchedSessions, announcer: Announcer, ears: TunedEars) -> None:
+        self._connect = connect
+        self._watches = watches
+        self._announcer = announcer
+        self._ears = ears
+        self._inbox = Inbox(ears, announcer.live.sender)
+        self._presence = Presence()
+        self._tried = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Listen from now on."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def tune(self) -> None:
+        """Listen to other channels from now on: the ears have changed."""
+        self._wake.set()
+        self.start()
+
+    async def lock(self) -> int | None:
+        """The lock by which others can tell that this store lives; None while it is not held."""
+        if not self._tried.is_set():
+            self.start()
+            await self._tried.wait()
+        return self._presence.lock
+
+    async def begun(self) -> None:
+        """Wait until those who wait for the lock have gone on, with or without it."""
+        if self._task is not None:
+            await self._tried.wait()
+
+    async def _run(self) -> None:
+        pause = RECONNECT_MS
+        while True:
+            with contextlib.suppress(*_TROUBLE):
+                connection = await self._connect()
+                try:
+                    await self._presence.take(connection)
+                    self._tried.set()
+                    pause = RECONNECT_MS
+                    await self._listen(connection)
+                except asyncio.CancelledError:
+                    await self._leave(connection)
+                    raise
+                finally:
+                    self._presence.lock = None
+                    await _let_go(connection)
+            self._tried.set()  # whoever waits for the lock does without
+            await asyncio.sleep(pause / 1000)
+            pause = next_pause(pause)
+
+    async def _leave(self, connection: Any) -> None:
+        with contextlib.suppress(*_TROUBLE):
+            async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                await self._presence.leave(connection)
+
+    async def _listen(self, connection: Any) -> None:
+        lost = asyncio.Event()
+
+        def broken(_: object) -> None:
+            lost.set()
+            self._wake.set()
+
+        connection.add_termination_listener(broken)
+        await connection.add_listener(CHANNEL, self._heard)
+        seen = _Seen()
+        tuned: set[str] = set()
+        look_at = 0.0
+        while True:
+            self._wake.clear()
+            if lost.is_set():
+                return
+            await self._tune_in(connection, tuned)
+            clock = asyncio.get_running_loop().time()
+            if clock >= look_at:
+                await self._look(connection, seen)
+                look_at = clock + NOTIFY_POLL_MS / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(look_at):
+                    await self._wake.wait()
+
+    async def _tune_in(self, connection: Any, tuned: set[str]) -> None:
+        wanted = set(self._ears.channels)
+        for channel in tuned - wanted:
+            await connection.remove_listener(channel, self._heard_live)
+        for channel in wanted - tuned:
+            await connection.add_listener(channel, self._heard_live)
+            self._ears.miss(channel)  # what was published before this
+        tuned.clear()
+        tuned.update(wanted)
+
+    async def _look(self, connection: Any, seen: _Seen) -> None:
+        """Find out what nobody announced. Also shows, once in a while, that the connection is alive."""
+        ids = self._watches.ids()
+        snapshot = await connection.fetchval(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
+        if snapshot != seen.snapshot or not ids <= seen.marks.keys():
+            self._watches.notify_any()
+            before, seen.marks = seen.marks, dict.fromkeys(ids, "")
+            if ids:
+                seen.marks.update(await connection.fetch(_MARKS, list(ids)))
+            for session_id in ids:
+                if seen.marks[session_id] != before.get(session_id):
+                    self._watches.notify(session_id)
+        seen.snapshot = snapshot
+
+    def _heard(self, _connection: Any, backend: int, _channel: str, session_id: str) -> None:
+        if backend != self._announcer.backend:
+            self._watches.notify(session_id)
+
+    def _heard_live(self, _connection: Any, _backend: int, _channel: str, piece: str) -> None:
+        self._inbox.heard(piece)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await _stop(self._task)
+        self._tried.set()
+
+
+class _Seen:
+    """What the last look has seen. Nothing is known at first, so the first look wakes every watch."""
+
+    def __init__(self) -> None:
+        self.snapshot = ""
+        self.marks: dict[str, str] = {}
+
+
+async def _let_go(connection: Any) -> None:
+    with contextlib.suppress(*_TROUBLE):
+        await connection.close(timeout=FLUSH_TIMEOUT_S)
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    while not task.done():  # a driver that gets its connection at that very moment loses the cancellation
+        task.cancel()
+        await asyncio.wait([task], timeout=FLUSH_TIMEOUT_S)

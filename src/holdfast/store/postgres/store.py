@@ -1,0 +1,426 @@
+"""The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
+
+Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. What is said to the
+server stands in `postgres_work`, how it is reached in `postgres_link`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from holdfast.core.decide import Message
+from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Entry
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json, check_number, check_value
+from holdfast.store.codec import (
+    StoredEntry,
+    blob_id_of,
+    check_page,
+    decode_entry,
+    decode_message,
+    decode_snapshot,
+    decode_value,
+    digest,
+    encode_message,
+    references,
+    unpack_blob,
+)
+from holdfast.store.contract import (
+    Commit,
+    CommitReceipt,
+    Lease,
+    MailboxItem,
+    MessageReceipt,
+    SessionFilter,
+    SessionPage,
+    SessionRow,
+    Snapshot,
+    StateItem,
+    StateWrite,
+)
+from holdfast.store.errors import (
+    BlobNotFoundError,
+    CorruptSessionError,
+    LeaseLostError,
+    MessageConflictError,
+    MessageTakenError,
+)
+from holdfast.store.filters import check_filter, cursor_of, parse_cursor
+from holdfast.store.leases import (
+    NEW,
+    Head,
+    check_hold,
+    check_summary,
+    claim_epoch,
+    commit_epoch,
+    encode_commit,
+    in_range,
+)
+from holdfast.store.limits import (
+    CLOSE_TIMEOUT_S,
+    DEFAULT_LEASE_MS,
+    GROUP_SNAPSHOT_BYTES,
+    READ_LIMIT,
+)
+from holdfast.store.postgres import shared_history as sharing
+from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.errors import redact
+from holdfast.store.postgres.group_commit import Groups, Plain, group_call
+from holdfast.store.postgres.link import PostgresLink
+from holdfast.store.postgres.presence import BURY, DEAD
+from holdfast.store.postgres.schema import MIGRATIONS
+from holdfast.store.shared_history import encode_fork
+
+__all__ = ["PostgresStore", "redact"]
+
+
+class PostgresStore(PostgresLink):
+    """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
+
+    def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+        super().__init__(url, migrations=migrations)
+        self._groups = Groups(self._send_group)
+
+    async def close(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._listener.begun()
+                await self._groups.drain()
+        await super().close()
+
+    async def _missing(self, session_id: str) -> SessionNotFoundError:
+        rows = await self._read("select deleted_at from holdfast.tombstones where id = $1", session_id)
+        return SessionDeletedError(session_id, rows[0]["deleted_at"]) if rows else SessionNotFoundError(session_id)
+
+    async def _find(self, session_id: str) -> tuple[int, Head, int]:
+        """A session's number and head, and the server's time."""
+        for num, position, epoch, owner, lease_until, now in await self._read(sql.FOUND, session_id):
+            return num, Head(position, epoch, owner, lease_until), now
+        raise await self._missing(session_id)
+
+    # --- journals --------------------------------------------------------------------------------
+
+    async def append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_commit(commit)
+        async with self._call():  # closing waits for all of it
+            return await self._append(commit, stored)
+
+    async def _append(self, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt:
+        lock = await self._lock(commit.hold_ms)
+        new = commit.expected == 0
+        takes = sorted(set(commit.takes))
+        blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
+        large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
+        if not (new or takes or blobs or commit.writes or large):
+            while (epoch := await self._groups.append(Plain(commit, stored, lock))) is None:
+                await self._explain(commit)  # or, if the reason is gone by now, try again
+            self._changed(commit.session_id)
+            return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
+        statement = sql.append_statement(new, bool(takes), bool(blobs), sql.snapshot_change(commit))
+        arguments = sql.append_arguments(commit, stored, takes, blobs, lock)
+        possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
+        while not possible or (row := await self._try_append(statement, arguments, commit.writes)) is None:
+            await self._explain(commit)  # or, if the reason is gone by now, try again
+        self._changed(commit.session_id)
+        return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
+
+    async def _send_group(self, group: list[Plain]) -> dict[str, int]:
+        """Write appends to several sessions with one statement; gives the epochs of those that were not refused."""
+        if len(group) > 1:
+            async with self._call(begun=True) as pool:
+                try:
+                    statement, columns = group_call(group)
+                    rows = await pool.fetch(statement, *columns)
+                    return {row["id"]: row["epoch"] for row in rows}
+                except asyncpg.DeadlockDetectedError:
+                    pass  # another process writes to the same sessions in another order: one by one, then
+        epochs = {}
+        for plain in group:
+            commit = plain.commit
+            arguments = sql.append_arguments(commit, plain.stored, [], {}, plain.lock)
+            row = await self._try_append(sql.append_statement(False, False, False, plain.change), arguments, ())
+            if row is not None:
+                epochs[commit.session_id] = row["epoch"]
+        return epochs
+
+    async def _try_append(self, statement: str, arguments: list[Any], writes: Sequence[StateWrite]) -> Any:
+        async with self._call(begun=True) as pool:
+            try:
+                if not writes:
+                    return await pool.fetchrow(statement, *arguments)
+                async with pool.acquire() as connection, connection.transaction():
+                    row = await connection.fetchrow(statement, *arguments)
+                    for write in sorted(writes, key=lambda write: (write.namespace, write.key)) if row else ():
+                        await sql.write_state(connection, write)
+                    return row
+            except asyncpg.UniqueViolationError:  # the id was deleted
+                return None
+
+    async def _explain(self, commit: Commit) -> None:
+        """Raise the reason why a commit was refused, the first in the order of the contract, if there still is one."""
+        session_id = commit.session_id
+        if commit.expected == 0:
+            num, head, now = 0, NEW, 0
+            if await self._read(sql.FOUND, session_id):
+                raise SessionExistsError(session_id)
+            missing = await self._missing(session_id)
+            if isinstance(missing, SessionDeletedError):
+                raise missing
+        else:
+            num, head, now = await self._find(session_id)
+        commit_epoch(commit, head, now)
+        rows = await self._read(sql.WAITING, num, list(commit.takes))
+        waiting = {row["number"] for row in rows}
+        for number in commit.takes:
+            if number not in waiting:
+                raise MessageTakenError(session_id, number)
+
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        check_id(source, "session id")
+        stored = encode_fork(source, at, commit)
+        while (receipt := await self._try_fork(source, at, commit, stored)) is None:
+            await self._explain(commit)
+        self._changed(commit.session_id)
+        return receipt
+
+    async def _try_fork(self, source: str, at: int, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt | None:
+        async with self._call() as pool:
+            try:
+                async with pool.acquire() as connection, connection.transaction():
+                    return await sharing.fork(connection, source, at, commit, stored)
+            except asyncpg.UniqueViolationError:  # the id was deleted
+                return None
+
+    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
+        check_id(session_id, "session id")
+        after, limit = in_range(after), in_range(limit)
+        rows = await self._read(sharing.READ, session_id, after, limit)
+        if not rows:
+            raise await self._missing(session_id)
+        stored = [
+            StoredEntry(row["position"], row["at"], row["checksum"], row["body"], {}, row["writer"])
+            for row in rows
+            if row["position"] is not None
+        ]
+        check_page(session_id, stored, after, min(rows[0]["reach"], after + limit))
+        wanted = {entry.position: references(entry.body) for entry in stored}
+        blobs = await self._blobs(session_id, set().union(*wanted.values()))
+        return [
+            decode_entry(session_id, entry, {ref: blobs[ref] for ref in wanted[entry.position] if ref in blobs})
+            for entry in stored
+        ]
+
+    async def _blobs(self, session_id: str, wanted: set[str]) -> dict[str, bytes]:
+        """The content of those blobs that are there and unharmed."""
+        if not wanted:
+            return {}
+        rows = await self._read("select * from holdfast.blobs where id = any($1::text[])", list(wanted))
+        found = {row["id"]: unpack_blob(*row) for row in rows}
+        if len(rows) < len(wanted):
+            await self._find(session_id)  # a session deleted since its entries were read is not damaged
+        return {blob_id: data for blob_id, data in found.items() if data is not None}
+
+    async def position(self, session_id: str) -> int:
+        check_id(session_id, "session id")
+        return (await self._find(session_id))[1].position
+
+    async def session(self, session_id: str) -> SessionRow:
+        check_id(session_id, "session id")
+        for row in await self._read(f"select {sql.ROW} from holdfast.sessions where id = $1", session_id):
+            return sql.row_of(row)
+        raise await self._missing(session_id)
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        conditions, values = sql.conditions(check_filter(where), parse_cursor(after))
+        limit = in_range(limit)
+        statement = f"select num, {sql.ROW} from holdfast.sessions where {conditions} order by num desc"
+        found = await self._read(f"{statement} limit ${len(values) + 1}", *values, limit + 1) if limit else []
+        rows, damaged = list[SessionRow](), list[str]()
+        for row in found[:limit]:
+            try:
+                rows.append(sql.row_of(row))
+            except CorruptSessionError:
+                damaged.append(row["id"])
+        return SessionPage(rows, cursor_of(found[limit - 1]["num"]) if len(found) > limit else None, damaged)
+
+    async def repair(self, session_id: str, summary: Summary) -> None:
+        check_id(session_id, "session id")
+        check_summary(summary)
+        if await self._write(sql.REPAIR, session_id, *sql.summary_columns(summary)) is None:
+            raise await self._missing(session_id)
+        self._changed(session_id)
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        check_id(session_id, "session id")
+        for row in await self._read(sql.SNAPSHOT, session_id):
+            return decode_snapshot(*row)
+        raise await self._missing(session_id)
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(session_id, "session id")
+        check_id(owner, "owner")
+        check_hold(hold_ms)
+        arguments = (session_id, owner, hold_ms, await self._lock(hold_ms))
+        while (row := await self._write(sql.CLAIM, *arguments)) is None:
+            _, head, now = await self._find(session_id)
+            claim_epoch(session_id, head, owner, now)  # raises, unless the holder has let go since
+        return Lease(session_id, owner, row["epoch"], row["until"])
+
+    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(lease.session_id, "session id")
+        check_hold(hold_ms)
+        lock = await self._lock(hold_ms)
+        row = await self._write(sql.RENEW, lease.session_id, lease.owner, hold_ms, lock, lease.epoch)
+        if row is None:
+            _, head, _ = await self._find(lease.session_id)
+            raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
+        return msgspec.structs.replace(lease, until=row["until"])
+
+    async def release(self, lease: Lease) -> None:
+        check_id(lease.session_id, "session id")
+        await self._write(
+            "update holdfast.sessions set owner = null, lease_until = null, lease_lock = null"
+            " where id = $1 and epoch = $2",
+            *(lease.session_id, lease.epoch),
+        )
+
+    async def _lock(self, hold_ms: int) -> int | None:
+        """The lock that a lease carries which is held from now on."""
+        return await self._listener.lock() if hold_ms and self._pool is not None else None
+
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        dead = [lock for (lock,) in await self._read(DEAD)]
+        if not dead or limit < 1:
+            return []
+        rows = await self._read(sql.LOST, dead, in_range(limit))
+        if not rows:
+            await self._write(BURY, dead)
+        return [Lease(*row) for row in rows]
+
+    # --- mailboxes -------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
+        check_id(session_id, "session id")
+        check_id(key, "message key")
+        check_number(at, "time of a message")
+        body, mark = encode_message(session_id, message), digest(message)
+        row = await self._write(sql.SEND, session_id, key, at, mark, body)
+        if row is None:
+            raise await self._missing(session_id)
+        if row["number"] is not None:
+            self._changed(session_id)
+            return MessageReceipt(session_id, key, row["number"])
+        first = await self._read(
+            "select number, digest from holdfast.mailbox where session = $1 and key = $2", row["num"], key
+        )
+        if not first:
+            raise await self._missing(session_id)
+        if first[0]["digest"] != mark:
+            raise MessageConflictError(session_id, key)
+        return MessageReceipt(session_id, key, first[0]["number"], replayed=True)
+
+    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+        check_id(session_id, "session id")
+        rows = await self._read(sql.MAILBOX, session_id, in_range(limit))
+        if not rows:
+            raise await self._missing(session_id)
+        return [
+            MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
+            for number, key, at, body, mark in rows
+            if number is not None
+        ]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+        statement = "select id, due_at from holdfast.sessions where due_at <= $1 order by due_at, num limit $2"
+        return [
+            (session_id, due_at) for session_id, due_at in await self._read(statement, in_range(now), in_range(limit))
+        ]
+
+    # --- blobs -----------------------------------------------------------------------------------
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        check_id(session_id, "session id")
+        blob_id = blob_id_of(data)
+        if await self._write(sql.PUT_BLOB, session_id, *sql.blob_columns({blob_id: data})) is None:
+            raise await self._missing(session_id)
+        return blob_id
+
+    async def get_blob(self, blob_id: str) -> bytes:
+        check_id(blob_id, "blob id")
+        for row in await self._read("select * from holdfast.blobs where id = $1", blob_id):
+            data = unpack_blob(*row)
+            if data is not None:
+                return data
+        raise BlobNotFoundError(blob_id)
+
+    async def release_blob(self, session_id: str, blob_id: str) -> None:
+        check_id(session_id, "session id")
+        check_id(blob_id, "blob id")
+        locked = "select num from holdfast.sessions where id = $1 for key share"
+        async with self._transaction() as connection:
+            num = await connection.fetchval(locked, session_id)
+            if num is not None:
+                await sql.release_blob(connection, num, blob_id)
+
+    # --- state -----------------------------------------------------------------------------------
+
+    async def get_state(self, namespace: str, key: str) -> StateItem | None:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        statement = "select value, version from holdfast.state where namespace = $1 and key = $2"
+        for value, version in await self._read(statement, *place):
+            return StateItem(decode_value(namespace, key, value), version)
+        return None
+
+    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        check_value(value, f"state '{namespace}/{key}'")
+        async with self._call() as pool:
+            write = StateWrite(namespace=place[0], key=place[1], value=value, expected=expected)
+            return await sql.write_state(pool, write)
+
+    async def delete_state(self, namespace: str, key: str) -> bool:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+        async with self._call() as pool:
+            return await sql.write_state(pool, StateWrite(namespace=place[0], key=place[1], delete=True)) > 0
+
+    async def list_state(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
+    ) -> list[str]:
+        check_id(namespace, "state namespace")
+        statement = (
+            "select key from holdfast.state"
+            " where namespace = $1 and starts_with(key, $2) and key > $3 order by key limit $4"
+        )
+        # No key holds the character NUL, so what comes after it in `after` makes no difference.
+        arguments = (namespace, sql.escape(prefix), after.partition("\0")[0], in_range(limit))
+        return [key for (key,) in await self._read(statement, *arguments)]
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str, at: int) -> None:
+        check_id(session_id, "session id")
+        check_number(at, "time of a deletion")
+        async with self._transaction() as connection:
+            num = await connection.fetchval("select num from holdfast.sessions where id = $1 for update", session_id)
+            if num is not None:
+                await sharing.delete_session(connection, session_id, num, at)
+        if num is not None:
+            self._changed(session_id)
+            return
+        missing = await self._missing(session_id)
+        if not isinstance(missing, SessionDeletedError):
+            raise missing

@@ -1,0 +1,62 @@
+"""Shared history: which records of a fork lie in the journals of the sessions that it comes from.
+
+A fork has its first record to itself. What follows, up to where it was forked, stays in the journal of whoever wrote
+it; the fork knows it as *segments*, each a run of positions and the session that wrote them. Those of a fork of a fork
+name the writers themselves, not the fork in between: however long the chain, a read looks at no session but them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.values import check_number
+from holdfast.store.codec import StoredEntry, references
+from holdfast.store.contract import Commit
+from holdfast.store.errors import ForkPositionError
+from holdfast.store.leases import encode_commit
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """Positions of a fork whose records another session wrote, at the same positions."""
+
+    first: int
+    last: int
+    source: int
+    """The number of the session that wrote them. It may have been deleted since."""
+    source_id: str
+    """Its id: the records are sealed with it."""
+
+
+def segments_of(source: int, source_id: str, own: Sequence[Segment], at: int) -> list[Segment]:
+    """The segments of a fork at a position, from the source's number, its id, and its own segments if it is one."""
+    shared = own[-1].last if own else 1
+    inherited = [msgspec.structs.replace(each, last=min(each.last, at)) for each in own if each.first <= at]
+    return [*inherited, Segment(shared + 1, at, source, source_id)] if at > shared else inherited
+
+
+def encode_fork(source: str, at: int, commit: Commit) -> list[StoredEntry]:
+    """The stored first entry of a fork, or the reason why it can never be written."""
+    check_number(at, "position of a fork")
+    stored = encode_commit(commit)
+    if commit.expected != 0 or len(stored) != 1:
+        raise InvalidValueError(f"fork of session '{source}'", "it is created with one entry of its own, the first")
+    return stored
+
+
+def check_reach(source: str, at: int, reach: int) -> None:
+    """Raise `ForkPositionError` unless the source has a record at the position."""
+    if not 1 <= at <= reach:
+        raise ForkPositionError(source, at, reach)
+
+
+def kept_references(bodies: Iterable[str]) -> set[str]:
+    """The blobs that stored records refer to. One that is damaged cannot be read, and needs none."""
+    found: set[str] = set()
+    for body in bodies:
+        with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+            found |= references(body)
+    return found

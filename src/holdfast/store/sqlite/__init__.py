@@ -1,0 +1,1 @@
+"""The SQLite store: one file, several processes, every acknowledged write on disk."""

@@ -1,0 +1,102 @@
+"""Noticing that another process changed a SQLite file.
+
+Every writer touches the file after its commit, and the kernel tells us so (inotify, on Linux). Elsewhere, and for a
+writer that died between commit and touch, the listener looks by itself from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import sqlite3
+import struct
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+from holdfast.store.limits import NOTIFY_POLL_MS, POLL_MS
+from holdfast.store.sqlite import statements as sql
+from holdfast.store.watch import Watches
+
+T = TypeVar("T")
+
+_IN_ATTRIB = 0x00000004
+_IN_CLOEXEC = 0o2000000
+_IN_NONBLOCK = 0o4000
+_EVENT_BYTES = struct.calcsize("iIII")
+
+
+class FileSignal:
+    """Calls back in the event loop whenever a file was touched, by any process."""
+
+    @classmethod
+    def on(cls, path: str, touched: Callable[[], None]) -> FileSignal | None:
+        """A signal for a file, or None where the system has none to give."""
+        if sys.platform != "linux":
+            return None
+        try:
+            return cls(path, touched)
+        except OSError:
+            return None
+
+    def __init__(self, path: str, touched: Callable[[], None]) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
+        if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_ATTRIB) < 0:
+            code = ctypes.get_errno()
+            self._close()
+            raise OSError(code, os.strerror(code))
+        self._touched = touched
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._descriptor, self._read)
+
+    def _read(self) -> None:
+        try:
+            while os.read(self._descriptor, 64 * _EVENT_BYTES):
+                pass
+        except BlockingIOError:
+            pass
+        self._touched()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Read(Protocol):
+    """Does work with a connection that reads."""
+
+    def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
+
+
+async def pass_on(path: str, watches: Watches, read: Read) -> None:
+    """Tell watches what other processes commit, for as long as there are any."""
+    touched = asyncio.Event()
+    signal = FileSignal.on(path, touched.set)
+    patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
+    try:
+        seen = await read(sql.changes_until)
+        watches.notify_all()  # for what happened between the first watch and here
+        while watches:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await touched.wait()
+            was_touched = touched.is_set()
+            touched.clear()
+            seen, changed = await read(partial(sql.changes_since, seen=seen))
+            if was_touched and not changed:
+                watches.notify_all()  # a commit without entries, or one of our own
+            for session_id in changed:
+                watches.notify(session_id)
+    finally:
+        if signal is not None:
+            signal.close()

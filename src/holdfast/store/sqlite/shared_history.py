@@ -1,0 +1,74 @@
+"""What the SQLite store does about journals that several sessions read: forks, and what a deletion leaves of one."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from holdfast.store.codec import StoredEntry
+from holdfast.store.contract import Commit, CommitReceipt
+from holdfast.store.shared_history import Segment, check_reach, kept_references, segments_of
+from holdfast.store.sqlite import statements as sql
+
+
+class NewFork:
+    """A fork to be made: the session it comes from, where, and the commit that creates it."""
+
+    def __init__(self, source: str, at: int, commit: Commit, stored: list[StoredEntry], packed: sql.Packed) -> None:
+        self.source, self.at = source, at
+        self.commit, self.stored, self.packed = commit, stored, packed
+
+    def make(self, connection: sqlite3.Connection) -> CommitReceipt:
+        source, head = sql.find(connection, self.source)
+        check_reach(self.source, self.at, head.position)
+        own = connection.execute(
+            "SELECT first, last, source, source_id FROM shares WHERE session = ? ORDER BY first", (source,)
+        )
+        segments = segments_of(source, self.source, [Segment(*row) for row in own], self.at)
+        receipt = sql.append(connection, self.commit, self.stored, self.packed)
+        num, _ = sql.find(connection, self.commit.session_id)
+        connection.execute("UPDATE sessions SET position = ? WHERE num = ?", (self.at, num))
+        connection.executemany(
+            "INSERT INTO shares (session, first, last, source, source_id) VALUES (?, ?, ?, ?, ?)",
+            [(num, each.first, each.last, each.source, each.source_id) for each in segments],
+        )
+        return CommitReceipt(receipt.session_id, self.at, receipt.epoch)
+
+
+def delete_session(connection: sqlite3.Connection, session_id: str, num: int, at: int) -> None:
+    """Remove everything of a session but its id, and the records that forks share; and with a fork, what it was the
+    last to share of sessions that are gone."""
+    shared = connection.execute(
+        "SELECT DISTINCT source FROM shares WHERE session = ? AND source NOT IN (SELECT num FROM sessions)", (num,)
+    ).fetchall()
+    for table in ("mailbox", "snapshots", "shares"):
+        connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
+    connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
+    connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))
+    blobs = [blob for gone in (num, *(source for (source,) in shared)) for blob in _drop_unshared(connection, gone)]
+    sql.drop_unkept(connection, blobs)
+
+
+def _drop_unshared(connection: sqlite3.Connection, num: int) -> set[str]:
+    """Remove the records of a session that is gone which no fork shares; gives the blobs that it keeps no longer.
+
+    The last row of the journal is not removed but emptied: watchers follow the highest row, and its number must not be
+    given to another one. (The mailbox and the sessions have numbers that are never used again by themselves.)
+    """
+    first, last = connection.execute("SELECT min(first), max(last) FROM shares WHERE source = ?", (num,)).fetchone()
+    unshared, place = "session = ? AND NOT position BETWEEN ? AND ?", (num, first or 1, last or 0)
+    emptied = connection.execute(
+        "UPDATE journal SET session = 0, position = id, body = ''"
+        f" WHERE {unshared} AND id = (SELECT max(id) FROM journal)",
+        place,
+    ).rowcount
+    if not connection.execute(f"DELETE FROM journal WHERE {unshared}", place).rowcount + emptied and last:
+        return set()
+    blobs = {blob for (blob,) in connection.execute("SELECT blob FROM blob_refs WHERE session = ?", (num,))}
+    if blobs and last:
+        left = connection.execute(
+            "SELECT CAST(body AS BLOB) FROM journal WHERE session = ? AND instr(body, '\"$')", (num,)
+        )
+        blobs -= kept_references(body.decode("utf-8", "replace") for (body,) in left)
+    connection.executemany("DELETE FROM blob_refs WHERE session = ? AND blob = ?", [(num, blob) for blob in blobs])
+    connection.execute("UPDATE blob_refs SET puts = 0 WHERE session = ? AND puts > 0", (num,))
+    return blobs

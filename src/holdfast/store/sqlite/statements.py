@@ -1,0 +1,336 @@
+"""What the SQLite store does inside one transaction: statements, and rows turned into what the contract speaks of."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.summary import Summary
+from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
+from holdfast.store.contract import Commit, CommitReceipt, Lease, SessionFilter, SessionRow, Snapshot, StateWrite
+from holdfast.store.errors import CorruptSessionError, LeaseLostError, MessageTakenError
+from holdfast.store.leases import NEW, Head, claim_epoch, commit_epoch, lease_columns, write_versions
+
+COLUMNS = (
+    "id, position, epoch, owner, lease_until,"
+    " state, program_kind, program, parent, created_at, updated_at, pending, waiting_for, due_at"
+)
+_OWNER = "CASE WHEN lease_lock IS NULL OR NOT holder_gone(lease_lock) THEN owner END"
+ROW = COLUMNS.replace("owner", _OWNER)
+_LOCK = "CASE WHEN ? > 0 THEN own_lock() END"
+
+
+Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
+"""Blobs by id: size, packing, and the packed bytes."""
+
+
+def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEntry], packed: Packed) -> CommitReceipt:
+    session_id, summary, now = commit.session_id, commit.summary, now_ms()
+    if commit.expected == 0:
+        num, head = 0, vacant(connection, session_id)
+    else:
+        num, head = find(connection, session_id)
+    epoch = commit_epoch(commit, head, now)
+    for number in commit.takes:
+        waiting = "SELECT 1 FROM mailbox WHERE number = ? AND session = ? AND body IS NOT NULL"
+        if connection.execute(waiting, (number, num)).fetchone() is None:
+            raise MessageTakenError(session_id, number)
+
+    versions = write_versions(commit.writes, lambda write: state_version(connection, write))
+
+    position = commit.expected + len(stored)
+    owner, until = lease_columns(commit.owner, commit.hold_ms, now)
+    if num:
+        connection.execute(
+            f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
+            " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
+            (
+                *(position, epoch, owner, until, commit.hold_ms),
+                *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at, num),
+            ),
+        )
+    else:
+        cursor = connection.execute(
+            f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_LOCK})",
+            (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary), commit.hold_ms),
+        )
+        num = cursor.lastrowid or 0
+    connection.executemany(
+        "INSERT INTO journal (session, position, at, checksum, body) VALUES (?, ?, ?, ?, ?)",
+        [(num, entry.position, entry.at, entry.checksum, entry.body) for entry in stored],
+    )
+    for number in commit.takes:
+        connection.execute("UPDATE mailbox SET body = NULL WHERE number = ?", (number,))
+    for write, version in zip(commit.writes, versions, strict=True):
+        write_state(connection, write, version)
+    if packed:
+        for entry in stored:
+            keep_blobs(connection, num, {blob_id: packed[blob_id] for blob_id in entry.blobs}, records=1)
+    if summary.state.is_terminal:
+        connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
+    elif commit.snapshot is not None:
+        write_snapshot(connection, num, commit.snapshot)
+    return CommitReceipt(session_id, position, epoch)
+
+
+def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
+    row = connection.execute(
+        f"SELECT num, position, epoch, {_OWNER}, lease_until FROM sessions WHERE id = ?", (session_id,)
+    ).fetchone()
+    if row is None:
+        raise missing(connection, session_id)
+    return row[0], Head(*row[1:])
+
+
+def missing(connection: sqlite3.Connection, session_id: str) -> SessionNotFoundError:
+    row = connection.execute("SELECT deleted_at FROM tombstones WHERE id = ?", (session_id,)).fetchone()
+    return SessionDeletedError(session_id, row[0]) if row else SessionNotFoundError(session_id)
+
+
+def vacant(connection: sqlite3.Connection, session_id: str) -> Head:
+    if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
+        raise SessionExistsError(session_id)
+    gone = missing(connection, session_id)
+    if isinstance(gone, SessionDeletedError):
+        raise gone
+    return NEW
+
+
+def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) -> None:
+    connection.execute(
+        "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, created_at = ?,"
+        " updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
+        (*msgspec.structs.astuple(summary), num),
+    )
+
+
+def claim(connection: sqlite3.Connection, session_id: str, owner: str, hold_ms: int) -> Lease:
+    num, head = find(connection, session_id)
+    now = now_ms()
+    lease = Lease(session_id, owner, claim_epoch(session_id, head, owner, now), now + hold_ms)
+    _set_lease(connection, num, lease, hold_ms)
+    return lease
+
+
+def renew(connection: sqlite3.Connection, lease: Lease, hold_ms: int) -> Lease:
+    num, head = find(connection, lease.session_id)
+    if head.epoch != lease.epoch:
+        raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
+    lease = msgspec.structs.replace(lease, until=now_ms() + hold_ms)
+    _set_lease(connection, num, lease, hold_ms)
+    return lease
+
+
+def _set_lease(connection: sqlite3.Connection, num: int, lease: Lease, hold_ms: int) -> None:
+    held = (lease.owner, lease.until) if hold_ms else (None, None)
+    connection.execute(
+        f"UPDATE sessions SET epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK} WHERE num = ?",
+        (lease.epoch, *held, hold_ms, num),
+    )
+
+
+def release(connection: sqlite3.Connection, lease: Lease) -> None:
+    connection.execute(
+        "UPDATE sessions SET owner = NULL, lease_until = NULL, lease_lock = NULL WHERE id = ? AND epoch = ?",
+        (lease.session_id, lease.epoch),
+    )
+
+
+def lost(connection: sqlite3.Connection, limit: int) -> list[Lease]:
+    rows = connection.execute(
+        "SELECT id, owner, epoch, lease_until FROM sessions"
+        " WHERE lease_lock IS NOT NULL AND lease_until > ? AND holder_gone(lease_lock) ORDER BY num LIMIT ?",
+        (now_ms(), limit),
+    )
+    return [Lease(*row) for row in rows]
+
+
+_ENTRY = "j.position, j.at, j.checksum, CAST(j.body AS BLOB)"
+
+
+def read_journal(connection: sqlite3.Connection, num: int, after: int, limit: int) -> list[StoredEntry]:
+    """Stored entries after a position. Bodies come as bytes: text that is not text must not stop the others."""
+    first, last = after + 1, after + limit
+    rows = connection.execute(
+        f"SELECT {_ENTRY}, NULL FROM journal j WHERE session = ? AND position BETWEEN ? AND ? ORDER BY position",
+        (num, first, last),
+    ).fetchall()
+    shared = connection.execute(
+        f"SELECT {_ENTRY}, s.source_id FROM shares s CROSS JOIN journal j"
+        " ON j.session = s.source AND j.position BETWEEN max(s.first, ?) AND min(s.last, ?)"
+        " WHERE s.session = ? AND s.first <= ? AND s.last >= ?",
+        (first, last, num, last, first),
+    ).fetchall()
+    if shared:
+        rows = sorted([*rows, *shared], key=itemgetter(0))
+    return [
+        StoredEntry(position, at, checksum, body.decode("utf-8", "replace"), {}, writer)
+        for position, at, checksum, body, writer in rows
+    ]
+
+
+def write_snapshot(connection: sqlite3.Connection, num: int, snapshot: Snapshot) -> None:
+    connection.execute(
+        "INSERT INTO snapshots (session, position, data) VALUES (?, ?, ?)"
+        " ON CONFLICT (session) DO UPDATE SET position = excluded.position, data = excluded.data",
+        (num, snapshot.position, snapshot.data),
+    )
+
+
+def read_snapshot(connection: sqlite3.Connection, num: int, reach: int) -> Snapshot | None:
+    """The snapshot of a session whose journal ends at `reach`."""
+    try:
+        row = connection.execute("SELECT position, data FROM snapshots WHERE session = ?", (num,)).fetchone()
+    except sqlite3.OperationalError:  # the file is away or locked, and the snapshot may be sound
+        raise
+    except sqlite3.DatabaseError:  # its pages are damaged
+        return None
+    return decode_snapshot(reach, *row) if row else None
+
+
+def state_version(connection: sqlite3.Connection, write: StateWrite) -> int:
+    found = connection.execute(
+        "SELECT version FROM state WHERE namespace = ? AND key = ?", (write.namespace, write.key)
+    ).fetchone()
+    return int(found[0]) if found else 0
+
+
+def write_state(connection: sqlite3.Connection, write: StateWrite, version: int) -> None:
+    if write.delete:
+        connection.execute("DELETE FROM state WHERE namespace = ? AND key = ?", (write.namespace, write.key))
+        return
+    connection.execute(
+        "INSERT INTO state (namespace, key, version, value) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (namespace, key) DO UPDATE SET version = excluded.version, value = excluded.value",
+        (write.namespace, write.key, version, encode_value(write.value)),
+    )
+
+
+def keep_blobs(
+    connection: sqlite3.Connection,
+    num: int,
+    packed: Packed,
+    *,
+    puts: int = 0,
+    records: int = 0,
+) -> None:
+    for blob_id, (size, packing, data) in packed.items():
+        connection.execute(
+            "INSERT INTO blobs (id, packing, size, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (blob_id, packing, size, data),
+        )
+        connection.execute(
+            "INSERT INTO blob_refs (session, blob, puts, records) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (session, blob) DO UPDATE"
+            " SET puts = puts + excluded.puts, records = records + excluded.records",
+            (num, blob_id, puts, records),
+        )
+
+
+def packed(blobs: Mapping[str, bytes]) -> Packed:
+    """Blobs as they are stored."""
+    return {blob_id: (len(data), *pack_blob(data)) for blob_id, data in blobs.items()}
+
+
+def packed_of(stored: Iterable[StoredEntry]) -> Packed:
+    """What entries are too large to hold, as it is stored."""
+    return packed({blob_id: data for entry in stored if entry.blobs for blob_id, data in entry.blobs.items()})
+
+
+def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
+    row = connection.execute("SELECT packing, size, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
+    return unpack_blob(blob_id, *row) if row else None
+
+
+def release_blob(connection: sqlite3.Connection, num: int, blob_id: str) -> None:
+    """Undo one put of a blob by a session."""
+    here = "session = ? AND blob = ?"
+    connection.execute(f"UPDATE blob_refs SET puts = puts - 1 WHERE {here} AND puts > 0", (num, blob_id))
+    connection.execute(f"DELETE FROM blob_refs WHERE {here} AND puts = 0 AND records = 0", (num, blob_id))
+    drop_unkept(connection, [blob_id])
+
+
+def drop_unkept(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> None:
+    for blob_id in blob_ids:
+        connection.execute(
+            "DELETE FROM blobs WHERE id = ? AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob = blobs.id)", (blob_id,)
+        )
+
+
+Seen = tuple[int, int, int]
+"""How far the change feed was read: last journal entry, last message, last tombstone."""
+
+
+def changes_until(connection: sqlite3.Connection) -> Seen:
+    journal, graves = (
+        connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0]
+        for table in ("journal", "tombstones")
+    )
+    mail = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'mailbox'").fetchone()[0]
+    return journal, mail, graves
+
+
+def changes_since(connection: sqlite3.Connection, seen: Seen) -> tuple[Seen, list[str]]:
+    changed = connection.execute(
+        "SELECT id FROM sessions WHERE num IN (SELECT session FROM journal WHERE id > ?"
+        " UNION SELECT session FROM mailbox WHERE number > ?)"
+        " UNION SELECT id FROM tombstones WHERE rowid > ?",
+        seen,
+    ).fetchall()
+    return changes_until(connection), [session_id for (session_id,) in changed]
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
+    session_id, position, epoch, owner, until, *rest = row
+    try:
+        summary = msgspec.convert(dict(zip(Summary.__struct_fields__, rest, strict=True)), Summary)
+        held = Head(position, epoch, owner, until).holder(now) is not None
+        return msgspec.convert(
+            {
+                "session_id": session_id,
+                "summary": summary,
+                "position": position,
+                "epoch": epoch,
+                "owner": owner if held else None,
+                "lease_until": until if held else None,
+            },
+            SessionRow,
+        )
+    except (msgspec.ValidationError, TypeError) as error:
+        raise CorruptSessionError(session_id, "its summary", str(error)) from None
+
+
+def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
+    parts: list[tuple[str, list[Any]]] = [("1", [])]
+    if where.states:
+        parts.append((f"state IN ({','.join('?' * len(where.states))})", list(where.states)))
+    if where.children:
+        parts.append(("parent IS NOT NULL", []))
+    if where.waiting_for is not None and "," in where.waiting_for:
+        parts.append(("0", []))
+    for condition, value in (
+        ("program = ?", where.program),
+        ("parent = ?", where.parent),
+        ("updated_at < ?", where.updated_before),
+        ("updated_at > ?", where.updated_after),
+        ("instr(',' || waiting_for || ',', ',' || ? || ',') > 0", where.waiting_for),
+        ("num < ?", before),
+    ):
+        if value is not None:
+            parts.append((condition, [value]))
+    if where.id_prefix is not None:
+        parts.append(("substr(id, 1, ?) = ?", [len(where.id_prefix), where.id_prefix]))
+    return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,498 @@
+"""The SQLite store: one file, several processes, every acknowledged write on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.core.decide import Message
+from holdfast.core.errors import SessionDeletedError
+from holdfast.core.ids import check_id
+from holdfast.core.records import Entry
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json, check_number, check_value
+from holdfast.store.codec import (
+    StoredEntry,
+    blob_id_of,
+    check_page,
+    decode_entry,
+    decode_message,
+    decode_value,
+    digest,
+    encode_message,
+    references,
+)
+from holdfast.store.contract import (
+    Commit,
+    CommitReceipt,
+    Lease,
+    MailboxItem,
+    MessageReceipt,
+    SessionFilter,
+    SessionPage,
+    SessionRow,
+    Snapshot,
+    StateItem,
+    StateWrite,
+    Store,
+)
+from holdfast.store.errors import (
+    BlobNotFoundError,
+    CorruptSessionError,
+    MessageConflictError,
+    StoreUnavailableError,
+)
+from holdfast.store.filters import check_filter, cursor_of, parse_cursor
+from holdfast.store.leases import (
+    check_hold,
+    check_summary,
+    encode_commit,
+    in_range,
+    next_version,
+)
+from holdfast.store.limits import DEFAULT_LEASE_MS, IN_PLACE_MAX_MS, IN_PLACE_REST, READ_LIMIT
+from holdfast.store.shared_history import encode_fork
+from holdfast.store.sqlite import shared_history as sharing
+from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.notify import pass_on
+from holdfast.store.sqlite.presence import Presence
+from holdfast.store.sqlite.schema import MIGRATIONS, configure, connect, prepare
+from holdfast.store.sqlite.writer import Writer
+from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
+
+T = TypeVar("T")
+
+FEW_ENTRIES = 16
+"""Entries that are read without a change of thread: what a session that is known here has had since."""
+
+_READERS = 2
+"""Threads that read: one long read does not hold up the others."""
+
+
+class SqliteStore(Store):
+    """Sessions in one SQLite file."""
+
+    def __init__(self, path: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+        self.url = f"sqlite:///{path}"
+        self._path = os.path.abspath(path)  # the working directory may change
+        self._migrations = migrations
+        self._writer: Writer | None = None
+        self._readers: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._watches = Watches()
+        self._ears = Ears()
+        self._presence = Presence(self._path)
+        self._listener: asyncio.Task[None] | None = None
+        self._rest_until = 0.0
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        patient, in_place = await asyncio.to_thread(self._prepare)
+        self._here = await asyncio.to_thread(self._new_reader, busy_timeout_ms=0)
+        self._connections = [patient, in_place, self._here]
+        self._writer = Writer(patient, in_place, self._path)
+        self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader", initializer=self._start_reader)
+
+    def _prepare(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        try:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailableError(self.url, str(error)) from None
+        connection = connect(self._path, self.url)
+        try:
+            prepare(connection, self.url, self._migrations)
+        except BaseException:
+            connection.close()
+            raise
+        in_place = connect(self._path, self.url, busy_timeout_ms=0)
+        configure(in_place, self.url)
+        self._presence.register(connection)
+        self._presence.register(in_place)
+        return connection, in_place
+
+    def _start_reader(self) -> None:
+        self._local.connection = self._new_reader()
+        self._connections.append(self._local.connection)
+
+    def _new_reader(self, **options: int) -> sqlite3.Connection:
+        connection = connect(self._path, self.url, **options)
+        configure(connection, self.url)
+        self._presence.register(connection)
+        # One damaged text must not keep the rest of a listing from being read.
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
+        return connection
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.gather(self._listener, return_exceptions=True)
+            self._listener = None
+        if readers is not None:
+            await asyncio.to_thread(readers.shutdown)
+        if writer is not None:
+            await writer.close()
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+        self._presence.close()
+
+    async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._writer is None:
+            raise StoreUnavailableError(self.url, "it is not open")
+        writing = self._writer.submit(work)
+        if writing.done() and writing.exception() is None:  # written in place
+            return writing.result()
+        with self._translated(session_id):
+            return await writing
+
+    async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._readers is None:
+            raise StoreUnavailableError(self.url, "it is not open")
+        loop = asyncio.get_running_loop()
+        with self._translated(session_id):
+            return await loop.run_in_executor(self._readers, lambda: _consistently(self._local.connection, work))
+
+    async def _look_up(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read a few rows by their index without a change of thread, which would take several times as long.
+
+        As with writes: one that takes long sends the following ones to the threads for a while, and so does a lock.
+        """
+        began = time.monotonic()
+        if self._readers is None or began < self._rest_until:
+            return await self._read(session_id, work)
+        try:
+            return _consistently(self._here, work)
+        except sqlite3.Error:
+            return await self._read(session_id, work)  # which waits for locks, and says what is wrong
+        finally:
+            took = time.monotonic() - began
+            if took * 1000 > IN_PLACE_MAX_MS:
+                self._rest_until = began + took * IN_PLACE_REST
+
+    @contextlib.contextmanager
+    def _translated(self, session_id: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.InterfaceError, OSError) as error:
+            raise StoreUnavailableError(self.url, str(error)) from None
+        except sqlite3.DatabaseError as error:
+            if session_id:
+                raise CorruptSessionError(session_id, "the database file", str(error)) from None
+            raise StoreUnavailableError(self.url, str(error)) from None
+
+    # --- journals --------------------------------------------------------------------------------
+
+    async def append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_commit(commit)
+        work = partial(sql.append, commit=commit, stored=stored, packed=sql.packed_of(stored))
+        receipt = await self._write(commit.session_id, work)
+        self._watches.notify(commit.session_id)
+        return receipt
+
+    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        check_id(source, "session id")
+        stored = encode_fork(source, at, commit)
+        new = sharing.NewFork(source, at, commit, stored, sql.packed_of(stored))
+        receipt = await self._write(commit.session_id, new.make)
+        self._watches.notify(commit.session_id)
+        return receipt
+
+    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
+        check_id(session_id, "session id")
+        after, limit = in_range(after), in_range(limit)
+
+        def work(connection: sqlite3.Connection) -> tuple[list[StoredEntry], dict[str, bytes]]:
+            num, head = sql.find(connection, session_id)
+            entries = sql.read_journal(connection, num, after, limit)
+            check_page(session_id, entries, after, min(after + limit, head.position))
+            wanted = {ref for stored in entries for ref in references(stored.body)}
+            return entries, {ref: data for ref in wanted if (data := sql.read_blob(connection, ref)) is not None}
+
+        def few(connection: sqlite3.Connection) -> list[StoredEntry] | None:
+            num, head = sql.find(connection, session_id)
+            last = min(after + limit, head.position)
+            if last - after > FEW_ENTRIES:
+                return None
+            entries = sql.read_journal(connection, num, after, limit)
+            check_page(session_id, entries, after, last)
+            return None if any(references(stored.body) for stored in entries) else entries
+
+        found = await self._look_up(session_id, few)
+        entries, blobs = (found, {}) if found is not None else await self._read(session_id, work)
+        return [decode_entry(session_id, stored, blobs) for stored in entries]
+
+    async def position(self, session_id: str) -> int:
+        check_id(session_id, "session id")
+        return await self._look_up(session_id, lambda connection: sql.find(connection, session_id)[1].position)
+
+    async def session(self, session_id: str) -> SessionRow:
+        check_id(session_id, "session id")
+
+        def work(connection: sqlite3.Connection) -> SessionRow:
+            row = connection.execute(f"SELECT {sql.ROW} FROM sessions WHERE id = ?", (session_id,)).fetchone()
+            if row is None:
+                raise sql.missing(connection, session_id)
+            return sql.row_of(row, sql.now_ms())
+
+        return await self._look_up(session_id, work)
+
+    async def sessions(
+        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
+    ) -> SessionPage:
+        conditions, values = sql.conditions(check_filter(where), parse_cursor(after))
+        limit = in_range(limit)
+
+        def work(connection: sqlite3.Connection) -> SessionPage:
+            rows = connection.execute(
+                f"SELECT {sql.ROW}, num FROM sessions WHERE {conditions} ORDER BY num DESC LIMIT ?",
+                (*values, limit + 1),
+            ).fetchall()
+            page = SessionPage([], cursor_of(rows[limit - 1][-1]) if len(rows) > limit > 0 else None, [])
+            now = sql.now_ms()
+            for row in rows[:limit]:
+                try:
+                    page.rows.append(sql.row_of(row[:-1], now))
+                except CorruptSessionError as error:
+                    page.damaged.append(error.session_id)
+            return page
+
+        return await self._read("", work)
+
+    async def repair(self, session_id: str, summary: Summary) -> None:
+        check_id(session_id, "session id")
+        check_summary(summary)
+
+        def work(connection: sqlite3.Connection) -> None:
+            num, _ = sql.find(connection, session_id)
+            sql.write_summary(connection, num, summary)
+
+        await self._write(session_id, work)
+        self._watches.notify(session_id)
+
+    async def snapshot(self, session_id: str) -> Snapshot | None:
+        check_id(session_id, "session id")
+
+        def work(connection: sqlite3.Connection) -> Snapshot | None:
+            num, head = sql.find(connection, session_id)
+            return sql.read_snapshot(connection, num, head.position)
+
+        return await self._read(session_id, work)
+
+    # --- leases ----------------------------------------------------------------------------------
+
+    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(session_id, "session id")
+        check_id(owner, "owner")
+        check_hold(hold_ms)
+        return await self._write(session_id, lambda connection: sql.claim(connection, session_id, owner, hold_ms))
+
+    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
+        check_id(lease.session_id, "session id")
+        check_hold(hold_ms)
+        return await self._write(lease.session_id, lambda connection: sql.renew(connection, lease, hold_ms))
+
+    async def release(self, lease: Lease) -> None:
+        check_id(lease.session_id, "session id")
+        await self._write(lease.session_id, lambda connection: sql.release(connection, lease))
+
+    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+        return await self._read("", lambda connection: sql.lost(connection, in_range(limit)))
+
+    # --- mailboxes -------------------------------------------------------------------------------
+
+    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
+        check_id(session_id, "session id")
+        check_id(key, "message key")
+        check_number(at, "time of a message")
+        body, mark = encode_message(session_id, message), digest(message)
+
+        def work(connection: sqlite3.Connection) -> MessageReceipt:
+            num, _ = sql.find(connection, session_id)
+            before = connection.execute(
+                "SELECT number, digest FROM mailbox WHERE session = ? AND key = ?", (num, key)
+            ).fetchone()
+            if before is not None:
+                if before[1] != mark:
+                    raise MessageConflictError(session_id, key)
+                return MessageReceipt(session_id, key, before[0], replayed=True)
+            number = connection.execute(
+                "INSERT INTO mailbox (session, key, at, digest, body) VALUES (?, ?, ?, ?, ?)",
+                (num, key, at, mark, body),
+            ).lastrowid
+            return MessageReceipt(session_id, key, number or 0)
+
+        receipt = await self._write(session_id, work)
+        if not receipt.replayed:
+            self._watches.notify(session_id)
+        return receipt
+
+    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+        check_id(session_id, "session id")
+
+        def work(connection: sqlite3.Connection) -> list[tuple[int, str, int, bytes, str]]:
+            num, _ = sql.find(connection, session_id)
+            return connection.execute(
+                "SELECT number, key, at, CAST(body AS BLOB), digest FROM mailbox"
+                " WHERE session = ? AND body IS NOT NULL ORDER BY number LIMIT ?",
+                (num, in_range(limit)),
+            ).fetchall()
+
+        return [
+            MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
+            for number, key, at, body, mark in await self._look_up(session_id, work)
+        ]
+
+    # --- time ------------------------------------------------------------------------------------
+
+    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+        def work(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+            return connection.execute(
+                "SELECT id, due_at FROM sessions WHERE due_at <= ? ORDER BY due_at, num LIMIT ?",
+                (in_range(now), in_range(limit)),
+            ).fetchall()
+
+        return await self._read("", work)
+
+    # --- blobs -----------------------------------------------------------------------------------
+
+    async def put_blob(self, session_id: str, data: bytes) -> str:
+        check_id(session_id, "session id")
+        blob_id = blob_id_of(data)
+        packed = sql.packed({blob_id: data})
+
+        def work(connection: sqlite3.Connection) -> None:
+            num, _ = sql.find(connection, session_id)
+            sql.keep_blobs(connection, num, packed, puts=1)
+
+        await self._write(session_id, work)
+        return blob_id
+
+    async def get_blob(self, blob_id: str) -> bytes:
+        check_id(blob_id, "blob id")
+        data = await self._read("", lambda connection: sql.read_blob(connection, blob_id))
+        if data is None:
+            raise BlobNotFoundError(blob_id)
+        return data
+
+    async def release_blob(self, session_id: str, blob_id: str) -> None:
+        check_id(session_id, "session id")
+        check_id(blob_id, "blob id")
+
+        def work(connection: sqlite3.Connection) -> None:
+            num, _ = sql.find(connection, session_id)
+            sql.release_blob(connection, num, blob_id)
+
+        await self._write(session_id, work)
+
+    # --- state -----------------------------------------------------------------------------------
+
+    async def get_state(self, namespace: str, key: str) -> StateItem | None:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+
+        def work(connection: sqlite3.Connection) -> tuple[bytes, int] | None:
+            found: tuple[bytes, int] | None = connection.execute(
+                "SELECT CAST(value AS BLOB), version FROM state WHERE namespace = ? AND key = ?", place
+            ).fetchone()
+            return found
+
+        found = await self._read("", work)
+        return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
+
+    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
+        check_id(namespace, "state namespace")
+        check_id(key, "state key")
+        check_value(value, f"state '{namespace}/{key}'")
+        write = StateWrite(namespace=namespace, key=key, value=value, expected=expected)
+
+        def work(connection: sqlite3.Connection) -> int:
+            version = next_version(write, sql.state_version(connection, write))
+            sql.write_state(connection, write, version)
+            return version
+
+        return await self._write("", work)
+
+    async def delete_state(self, namespace: str, key: str) -> bool:
+        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+
+        def work(connection: sqlite3.Connection) -> bool:
+            return connection.execute("DELETE FROM state WHERE namespace = ? AND key = ?", place).rowcount > 0
+
+        return await self._write("", work)
+
+    async def list_state(
+        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
+    ) -> list[str]:
+        check_id(namespace, "state namespace")
+        check_value([prefix, after], "state prefix")
+
+        def work(connection: sqlite3.Connection) -> list[str]:
+            rows = connection.execute(
+                "SELECT key FROM state WHERE namespace = ? AND key > ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?",
+                (namespace, after, len(prefix), prefix, in_range(limit)),
+            )
+            return [key for (key,) in rows]
+
+        return await self._read("", work)
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    async def delete(self, session_id: str, at: int) -> None:
+        check_id(session_id, "session id")
+        check_number(at, "time of a deletion")
+
+        def work(connection: sqlite3.Connection) -> bool:
+            try:
+                num, _ = sql.find(connection, session_id)
+            except SessionDeletedError:
+                return False
+            sharing.delete_session(connection, session_id, num, at)
+            return True
+
+        if await self._write(session_id, work):
+            self._watches.notify(session_id)
+
+    # --- change ----------------------------------------------------------------------------------
+
+    def watch(self, session_id: str | None = None) -> Watch:
+        if session_id is not None:
+            check_id(session_id, "session id")
+        watch = self._watches.add(session_id)
+        if self._listener is None:
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
+        return watch
+
+    async def _listen(self) -> None:
+        try:
+            await pass_on(self._path, self._watches, partial(self._look_up, ""))
+        finally:
+            self._listener = None
+
+    def publish(self, session_id: str, payload: bytes) -> None:
+        """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
+        self._ears.tell(check_id(session_id, "session id"), sent(payload))
+
+    def listen(self, session_id: str) -> Ear:
+        return self._ears.add(check_id(session_id, "session id"))
+
+
+def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return work(connection)
+    finally:
+        connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met

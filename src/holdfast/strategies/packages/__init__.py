@@ -1,4 +1,0 @@
-"""Managing Lua packages: install, link, remove, check, repair, and the files of a project that name them.
-
-Finding packages is `holdfast.programs.lua.packages`; nothing here is needed to run one.
-"""

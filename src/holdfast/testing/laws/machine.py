@@ -1,0 +1,481 @@
+"""A store as it should be, made of dicts, and a hypothesis machine that compares a real one with it, call by call."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from holdfast.core.decide import (
+    Message,
+    WakeMessage,
+    decide_complete,
+    decide_feed,
+    decide_pause,
+    decide_start,
+)
+from holdfast.core.errors import HoldfastError, SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.queries import HumanQuery, TimerQuery
+from holdfast.core.records import Entry, LoggedRecord, Program, Record
+from holdfast.core.state import Session, State
+from holdfast.core.summary import Summary, summarize
+from holdfast.core.values import Json
+from holdfast.store.codec import blob_id_of
+from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, Snapshot, StateItem, Store
+from holdfast.store.errors import (
+    BlobNotFoundError,
+    ForkPositionError,
+    LeaseHeldError,
+    LeaseLostError,
+    MessageConflictError,
+    MessageTakenError,
+    PositionConflictError,
+    StateConflictError,
+)
+from holdfast.testing.sessions import all_rows, feed
+
+SETTINGS = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+"""Small enough for every run of the suite. Where `CI` is set, hypothesis draws the same examples each time."""
+
+T = TypeVar("T")
+
+_NAMES = st.sampled_from(["a", "a", "a", "a", "b", "gone"])  # mostly one session, so that calls meet
+_OWNERS = st.sampled_from(["alice", "bob"])
+_KEYS = st.sampled_from(["k_1", "k_1", "K_1"])
+_HOLDS = st.sampled_from(["long", "long", "moment"])
+_ACTS = st.sampled_from(["log", "log", "ask", "wait", "answer", "complete"])
+_CONTENTS = st.sampled_from(["one", "one", "one", "two"])
+_LONG_MS, _MOMENT_MS = 3_600_000, 1
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """How an append is tried: what happens, with which right to write, and what may be wrong with it."""
+
+    what: str
+    right: str
+    hold: str
+    takes: str
+    behind: int
+    snapshot: bytes | None
+
+
+_ATTEMPTS = st.builds(
+    Attempt,
+    what=_ACTS,
+    right=st.sampled_from(["current", "current", "stale", "claim"]),
+    hold=st.sampled_from(["long", "long", "moment", "none"]),
+    takes=st.sampled_from(["none", "none", "first", "all", "unknown"]),
+    behind=st.sampled_from([0, 0, 0, 1]),
+    snapshot=st.sampled_from([None, None, b"", b"one", b"two" * 1_000]),
+)
+
+
+class Kept:
+    """One session of the model."""
+
+    def __init__(self, session_id: str) -> None:
+        self.id = session_id
+        self.entries: list[Entry] = []
+        self.epoch = 0
+        self.last_owner = ""
+        self.held = False
+        self.waiting: dict[int, MailboxItem] = {}
+        self.sent: dict[str, MailboxItem] = {}
+        self.blobs: Counter[str] = Counter()
+        self.snapshot: Snapshot | None = None
+
+    @property
+    def owner(self) -> str | None:
+        return self.last_owner if self.held else None
+
+    @property
+    def session(self) -> Session:
+        return Session.fold(self.id, self.entries)
+
+    @property
+    def summary(self) -> Summary:
+        return summarize(self.session)
+
+    def is_held_from(self, owner: str) -> bool:
+        return self.held and self.last_owner != owner
+
+    def claim(self, owner: str) -> None:
+        self.epoch += 1
+        self.last_owner = owner
+
+
+def act(kept: Kept, what: str, now: int) -> list[Record]:
+    """One thing that may happen to the session next, or a line in its log, or nothing once it has ended."""
+    session = kept.session
+    match what:
+        case "ask" if session.state is State.RUNNING:
+            return [decide_pause(session, [HumanQuery(prompt="?")], now), LoggedRecord(message="asked")]
+        case "wait" if session.state is State.RUNNING:
+            return [decide_pause(session, [TimerQuery(delay_ms=50), HumanQuery(prompt="?")], now)]
+        case "answer" if session.pending:
+            return decide_feed(session, feed("x", next(iter(session.pending)))).records
+        case "complete" if session.state is State.RUNNING:
+            return [decide_complete(session, now)]
+        case _:
+            return [] if session.is_terminal else [LoggedRecord(message=f"{what} at {now}")]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Calls a store at random and says, from the model, what each call must do."""
+
+    open_store: Callable[[], Store]
+    runs: itertools.count[int]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = next(self.runs)
+        self.prefix = f"m{self.run}-"
+        self.now = 1_000_000
+        self.sessions: dict[str, Kept] = {}
+        self.deleted: list[str] = []
+        self.state: dict[str, StateItem] = {}
+        self.runner = asyncio.Runner()
+        self.store = type(self).open_store()
+        self.do(self.store.open())
+
+    def teardown(self) -> None:
+        try:
+            self.do(self.store.close())
+        finally:
+            self.runner.close()
+
+    # --- asking both ---------------------------------------------------------------------------------
+
+    def do(self, call: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(call)
+
+    def refuses(self, call: Coroutine[Any, Any, object], expected: type[HoldfastError]) -> None:
+        try:
+            self.do(call)
+        except HoldfastError as error:
+            if type(error) is not expected:
+                raise AssertionError(f"expected {expected.__name__}, got {error!r}") from error
+        else:
+            raise AssertionError(f"expected {expected.__name__}, but the call was accepted")
+
+    def id(self, name: str) -> str:
+        """The id that a name stands for: the session in use, or for `gone` one that was deleted."""
+        if name == "gone" and self.deleted:
+            return self.deleted[-1]
+        return f"{self.prefix}{name}{sum(gone.startswith(self.prefix + name) for gone in self.deleted)}"
+
+    def missing(self, session_id: str) -> type[HoldfastError] | None:
+        """The error for a session that is not there."""
+        if session_id in self.sessions:
+            return None
+        return SessionDeletedError if session_id in self.deleted else SessionNotFoundError
+
+    def hold(self, kept: Kept, hold: str) -> None:
+        """The model's side of holding a session; a lease of a moment is waited out, so that both agree on it."""
+        kept.held = hold == "long"
+        if hold == "moment":
+            self.do(asyncio.sleep(_MOMENT_MS / 1_000 + 0.004))
+
+    # --- journals and leases -------------------------------------------------------------------------
+
+    @initialize()
+    def begin(self) -> None:
+        self.create("a", "alice", "long")
+
+    @rule(name=st.sampled_from(["b", "b", "a", "gone"]), owner=_OWNERS, hold=_HOLDS)
+    def create(self, name: str, owner: str, hold: str) -> None:
+        session_id = self.id(name)
+        self.now += 10
+        kept = Kept(session_id)
+        kept.entries = [Entry(1, self.now, decide_start(Program("native", "task"), ctx={"name": name}))]
+        call = self.store.append(
+            Commit(
+                session_id=session_id,
+                expected=0,
+                entries=kept.entries,
+                summary=kept.summary,
+                owner=owner,
+                hold_ms=_MOMENT_MS if hold == "moment" else _LONG_MS,
+            )
+        )
+        if session_id in self.sessions:
+            return self.refuses(call, SessionExistsError)
+        if session_id in self.deleted:
+            return self.refuses(call, SessionDeletedError)
+        receipt = self.do(call)
+        assert (receipt.session_id, receipt.position) == (session_id, 1)
+        kept.epoch, kept.last_owner = receipt.epoch, owner
+        self.hold(kept, hold)
+        self.sessions[session_id] = kept
+        return None
+
+    @rule(source=_NAMES, name=st.sampled_from(["b", "b", "a", "gone"]), back=st.sampled_from([-1, 0, 0, 1, 2, 4]))
+    def fork(self, source: str, name: str, back: int) -> None:
+        """Fork a session so many records before its end."""
+        origin, session_id = self.sessions.get(self.id(source)), self.id(name)
+        at = max(1, len(origin.entries) - back) if origin is not None else 1
+        started = decide_start(Program("native", "task"), ctx={"name": name})
+        kept = Kept(session_id)
+        kept.entries = [Entry(1, self.now, started), *(origin.entries[1:at] if origin is not None else [])]
+        commit = Commit(
+            session_id=session_id, expected=0, entries=kept.entries[:1], summary=kept.summary, owner="alice", hold_ms=0
+        )
+        call = self.store.fork(self.id(source), at, commit)
+        if origin is None:
+            error = self.missing(self.id(source))
+            assert error is not None
+            return self.refuses(call, error)
+        if at > len(origin.entries):
+            return self.refuses(call, ForkPositionError)
+        if session_id in self.sessions:
+            return self.refuses(call, SessionExistsError)
+        if session_id in self.deleted:
+            return self.refuses(call, SessionDeletedError)
+        receipt = self.do(call)
+        assert (receipt.session_id, receipt.position) == (session_id, at)
+        kept.epoch, kept.last_owner = receipt.epoch, "alice"
+        self.sessions[session_id] = kept
+        return None
+
+    @rule(name=_NAMES, owner=_OWNERS, attempt=_ATTEMPTS)
+    def append(self, name: str, owner: str, attempt: Attempt) -> None:
+        session_id = self.id(name)
+        kept = self.sessions.get(session_id)
+        if kept is None:
+            return self._append_to_nothing(session_id, owner)
+        self.now += 10
+        takes, behind = attempt.takes, attempt.behind
+        expected = len(kept.entries) + behind
+        records = act(kept, attempt.what, self.now)
+        entries = [Entry(expected + i, self.now + i, record) for i, record in enumerate(records, 1)]
+        after = Kept(session_id)
+        after.entries = kept.entries + entries
+        numbers = {"none": [], "first": [*kept.waiting][:1], "all": [*kept.waiting], "unknown": [10**9]}[takes]
+        epoch = {"current": kept.epoch, "stale": kept.epoch - 1, "claim": None}[attempt.right]
+        writer = owner if epoch is None else kept.last_owner
+        snapshot = None if attempt.snapshot is None else Snapshot(expected + len(entries), attempt.snapshot)
+        call = self.store.append(
+            Commit(
+                session_id=session_id,
+                expected=expected,
+                entries=entries,
+                summary=kept.summary if behind else after.summary,
+                owner=writer,
+                epoch=epoch,
+                hold_ms={"long": _LONG_MS, "moment": _MOMENT_MS, "none": 0}[attempt.hold],
+                takes=numbers,
+                snapshot=snapshot,
+            )
+        )
+        if attempt.right == "stale":
+            return self.refuses(call, LeaseLostError)
+        if epoch is None and kept.is_held_from(writer):
+            return self.refuses(call, LeaseHeldError)
+        if behind:
+            # Which of two faults is told is not said; take care to have one.
+            return self.refuses(call, PositionConflictError) if takes != "unknown" else call.close()
+        if takes == "unknown":
+            return self.refuses(call, MessageTakenError)
+        receipt = self.do(call)
+        if epoch is None:
+            kept.claim(writer)
+        kept.entries += entries
+        kept.snapshot = None if kept.session.is_terminal else snapshot or kept.snapshot
+        for number in numbers:
+            del kept.waiting[number]
+        self.hold(kept, attempt.hold)
+        assert (receipt.position, receipt.epoch) == (len(kept.entries), kept.epoch)
+        return None
+
+    def _append_to_nothing(self, session_id: str, owner: str) -> None:
+        entries = [Entry(1, self.now, decide_start(Program("native", "task")))]
+        summary = summarize(Session.fold(session_id, entries))
+        commit = Commit(session_id=session_id, expected=1, entries=[], summary=summary, owner=owner)
+        error = self.missing(session_id)
+        assert error is not None
+        self.refuses(self.store.append(commit), error)
+
+    @rule(name=_NAMES, owner=_OWNERS, hold=_HOLDS)
+    def claim(self, name: str, owner: str, hold: str) -> None:
+        call = self.store.claim(self.id(name), owner, _MOMENT_MS if hold == "moment" else _LONG_MS)
+        if error := self.missing(self.id(name)):
+            return self.refuses(call, error)
+        kept = self.sessions[self.id(name)]
+        if kept.is_held_from(owner):
+            return self.refuses(call, LeaseHeldError)
+        lease = self.do(call)
+        kept.claim(owner)
+        self.hold(kept, hold)
+        assert (lease.session_id, lease.owner, lease.epoch) == (kept.id, owner, kept.epoch)
+        return None
+
+    @rule(name=_NAMES, hold=_HOLDS, stale=st.booleans())
+    def renew(self, name: str, hold: str, stale: bool) -> None:
+        kept = self.sessions.get(self.id(name))
+        if kept is None:
+            return
+        lease = Lease(kept.id, kept.last_owner, kept.epoch - stale, 0)
+        call = self.store.renew(lease, _MOMENT_MS if hold == "moment" else _LONG_MS)
+        if stale:
+            self.refuses(call, LeaseLostError)
+        else:
+            assert self.do(call).epoch == kept.epoch
+            self.hold(kept, hold)
+
+    @rule(name=_NAMES, stale=st.booleans())
+    def release(self, name: str, stale: bool) -> None:
+        kept = self.sessions.get(self.id(name))
+        if kept is None:
+            return
+        self.do(self.store.release(Lease(kept.id, kept.last_owner, kept.epoch - stale, 0)))
+        kept.held = kept.held and stale
+
+    # --- mailboxes -----------------------------------------------------------------------------------
+
+    @rule(name=_NAMES, key=_KEYS, message=st.sampled_from([WakeMessage(), feed("yes"), feed({"b": 1, "a": 2})]))
+    def send(self, name: str, key: str, message: Message) -> None:
+        self.now += 10
+        call = self.store.send(self.id(name), key, message, self.now)
+        if error := self.missing(self.id(name)):
+            return self.refuses(call, error)
+        kept = self.sessions[self.id(name)]
+        before = kept.sent.get(key)
+        if before is not None and before.message != message:
+            return self.refuses(call, MessageConflictError)
+        receipt = self.do(call)
+        assert receipt.replayed is (before is not None)
+        if before is None:
+            kept.sent[key] = kept.waiting[receipt.number] = MailboxItem(receipt.number, key, self.now, message)
+        else:
+            assert receipt.number == before.number
+        return None
+
+    # --- blobs, state, ends --------------------------------------------------------------------------
+
+    @rule(name=_NAMES, content=_CONTENTS)
+    def put_blob(self, name: str, content: str) -> None:
+        call = self.store.put_blob(self.id(name), self.bytes(content))
+        if error := self.missing(self.id(name)):
+            return self.refuses(call, error)
+        assert self.do(call) == blob_id_of(self.bytes(content))
+        self.sessions[self.id(name)].blobs[content] += 1
+        return None
+
+    @rule(name=_NAMES, content=_CONTENTS)
+    def release_blob(self, name: str, content: str) -> None:
+        if kept := self.sessions.get(self.id(name)):
+            self.do(self.store.release_blob(kept.id, blob_id_of(self.bytes(content))))
+            kept.blobs -= Counter([content])
+
+    def bytes(self, content: str) -> bytes:
+        return f"{content} of run {self.run}".encode()
+
+    @rule(
+        key=_KEYS,
+        value=st.sampled_from([None, 1, {"a": [1.0]}]),
+        expect=st.sampled_from(["any", "right", "wrong", "delete"]),
+    )
+    def put_state(self, key: str, value: Json, expect: str) -> None:
+        version = self.state[key].version if key in self.state else 0
+        if expect == "delete":
+            assert self.do(self.store.delete_state(f"{self.prefix}notes", key)) is bool(version)
+            self.state.pop(key, None)
+            return None
+        expected = {"any": None, "right": version, "wrong": version + 1}[expect]
+        call = self.store.put_state(f"{self.prefix}notes", key, value, expected=expected)
+        if expect == "wrong":
+            return self.refuses(call, StateConflictError)
+        assert self.do(call) == version + 1
+        self.state[key] = StateItem(value, version + 1)
+        return None
+
+    @rule(name=_NAMES, sure=st.sampled_from([False, False, False, True]))
+    def delete(self, name: str, sure: bool) -> None:
+        if not sure:
+            return None
+        session_id = self.id(name)
+        call = self.store.delete(session_id, self.now)
+        if self.missing(session_id) is SessionNotFoundError:
+            return self.refuses(call, SessionNotFoundError)
+        self.do(call)
+        if self.sessions.pop(session_id, None):
+            self.deleted.append(session_id)
+        if name == "a":
+            self.begin()
+        return None
+
+    # --- looking -------------------------------------------------------------------------------------
+
+    @rule(states=st.lists(st.sampled_from(list(State)), max_size=3), waiting_for=st.sampled_from([None, "timer"]))
+    def list_some(self, states: list[State], waiting_for: str | None) -> None:
+        where = SessionFilter(states=states, waiting_for=waiting_for, id_prefix=self.prefix)
+        expected = [
+            kept.id
+            for kept in reversed(self.sessions.values())
+            if (not states or kept.summary.state in states)
+            and (waiting_for is None or waiting_for in kept.summary.waiting_for.split(","))
+        ]
+        assert [row.session_id for row in self.do(all_rows(self.store, where, limit=1))] == expected
+
+    @rule(later=st.sampled_from([-1, 0, 60]))
+    def due_some(self, later: int) -> None:
+        now = min((kept.summary.due_at or self.now for kept in self.sessions.values()), default=self.now) + later
+        expected = sorted(
+            (kept.summary.due_at, kept.id)
+            for kept in self.sessions.values()
+            if kept.summary.due_at is not None and kept.summary.due_at <= now
+        )
+        found = [due for due in self.do(self.store.due(now)) if due[0].startswith(self.prefix)]
+        assert sorted((at, session_id) for session_id, at in found) == expected
+        assert [at for _, at in found] == [at for at, _ in expected]
+
+    @invariant()
+    def the_store_agrees_with_the_model(self) -> None:
+        self.do(self._compare())
+
+    async def _compare(self) -> None:
+        store = self.store
+        rows = await all_rows(store, SessionFilter(id_prefix=self.prefix))
+        assert [row.session_id for row in rows] == [*reversed(self.sessions)]
+        for row in rows:
+            kept = self.sessions[row.session_id]
+            assert row == await store.session(kept.id)
+            assert (row.summary, row.position) == (kept.summary, len(kept.entries))
+            assert (row.owner, row.epoch) == (kept.owner, kept.epoch)
+            assert await store.read(kept.id) == kept.entries
+            assert await store.mailbox(kept.id) == [*kept.waiting.values()]
+            assert await store.snapshot(kept.id) == kept.snapshot
+        for session_id in self.deleted:
+            try:
+                await store.session(session_id)
+            except SessionDeletedError:
+                continue
+            raise AssertionError(f"{session_id} was deleted, and is there")
+        assert await store.list_state(f"{self.prefix}notes") == sorted(self.state)
+        for key, item in self.state.items():
+            assert await store.get_state(f"{self.prefix}notes", key) == item
+        for content in ("one", "two"):
+            kept_by = sum(kept.blobs[content] for kept in self.sessions.values())
+            try:
+                assert await store.get_blob(blob_id_of(self.bytes(content))) == self.bytes(content)
+            except BlobNotFoundError:
+                assert not kept_by
+            else:
+                assert kept_by
+
+
+def machine_for(open_store: Callable[[], Store]) -> type[StoreMachine]:
+    """The machine for one kind of store."""
+    return type("StoreMachine", (StoreMachine,), {"open_store": staticmethod(open_store), "runs": itertools.count()})

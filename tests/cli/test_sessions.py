@@ -1,0 +1,143 @@
+"""`sessions`, `show`, `watch`, and how sessions are found."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from tests.cli.helpers import Home
+
+
+def test_sessions_lists_the_newest_first_a_page_at_a_time(home: Home) -> None:
+    for name in ("a", "b", "c"):
+        home.start("greet", "--id", name)
+    page = home.json("sessions", "--limit", "2")
+    assert [row["session_id"] for row in page["sessions"]] == ["c", "b"]
+    rest = home.json("sessions", "--limit", "2", "--after", page["next"])
+    assert [row["session_id"] for row in rest["sessions"]] == ["a"]
+    assert rest["next"] is None
+
+
+def test_sessions_can_be_filtered(home: Home) -> None:
+    home.start("greet", "--id", "one")
+    home.start("choose", "--id", "two")
+    home.ok("answer", "one", "Ada")
+
+    def found(*args: str) -> list[str]:
+        return [row["session_id"] for row in home.json("sessions", *args)["sessions"]]
+
+    assert found("--state", "paused") == ["two"]
+    assert found("--state", "paused", "--state", "completed") == ["two", "one"]
+    assert found("--program", "greet") == ["one"]
+    assert found("--waiting-for", "human") == ["two"]
+    assert found("--waiting-for", "llm") == []
+
+
+def test_the_table_shows_what_each_session_waits_for(home: Home) -> None:
+    sid = home.start("panel")
+    assert home.ok("sessions").splitlines()[1].split()[:5] == [sid, "paused", "panel", "3", "llm"]
+
+
+def test_no_sessions_yet_is_no_error(home: Home) -> None:
+    result = home.call("sessions", env={"HOLDFAST_STORE": "", "XDG_DATA_HOME": str(home.folder / "data")})
+    assert result.exit_code == 0
+    assert "No sessions yet" in result.stdout
+    assert (home.folder / "data" / "holdfast" / "holdfast.db").exists()
+
+
+def test_an_id_may_be_abbreviated_with_or_without_its_prefix(home: Home) -> None:
+    sid = home.start("greet")
+    for given in (sid, sid[:8], sid[2:8]):
+        assert home.json("show", given)["session_id"] == sid
+
+
+def test_an_ambiguous_beginning_lists_the_candidates(home: Home) -> None:
+    home.start("greet", "--id", "s-abc1")
+    home.start("greet", "--id", "s-abc2")
+    result = home.call("show", "abc", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stderr)["candidates"] == ["s-abc1", "s-abc2"]
+
+
+def test_the_beginning_of_a_parents_id_means_the_parent(home: Home) -> None:
+    event = home.json("run", f"{home.file}:delegate", "--id", "s-family")
+    assert event["query_id"] == "q-0.q-0"
+    assert home.json("show", "fam")["session_id"] == "s-family"
+    children = home.json("sessions", "--parent", "fam")["sessions"]
+    assert [row["session_id"] for row in children] == ["s-family.q-0"]
+
+
+def test_a_deleted_session_is_told_from_one_that_never_was(home: Home) -> None:
+    sid = home.start("greet")
+    home.ok("delete", sid, "--yes")
+    result = home.call("show", sid)
+    assert result.exit_code == 3
+    assert "it was deleted" in result.stderr
+
+
+def test_show_prints_the_status_with_all_pending_queries(home: Home) -> None:
+    sid = home.start("panel")
+    status = home.json("show", sid)
+    assert [query["prompt"] for query in status["pending"]] == ["first?", "second?", "third?"]
+    shown = home.ok("show", sid)
+    assert "Waits for 3 answers" in shown
+    assert f"holdfast answer {sid} --query q-0 TEXT" in shown
+
+
+def test_show_numbers_the_choices_of_a_person(home: Home) -> None:
+    shown = home.ok("show", home.start("choose"))
+    assert "1. tea" in shown
+    assert "2. coffee" in shown
+
+
+def test_show_has_the_history_and_the_outcome(home: Home) -> None:
+    sid = home.start("greet")
+    home.ok("answer", sid, "Ada")
+    assert home.json("show", sid, "--history")["metrics"]["conversation_history"][0]["response"] == "Ada"
+    shown = home.ok("show", sid, "--history")
+    assert "What is your name?" in shown
+    assert "Hello Ada" in shown
+
+
+def test_the_journal_is_a_timeline(home: Home) -> None:
+    sid = home.start("panel")
+    home.ok("answer", sid, "--responses", '{"q-0": "one", "q-1": "two", "q-2": "three"}')
+    words = [line.split()[2] for line in home.ok("watch", sid).splitlines() if line.strip()[0].isdigit()]
+    assert words == ["started", "asked", "answered", "answered", "answered", "completed"]
+
+
+def test_prompts_cannot_command_the_terminal(home: Home) -> None:
+    home.file.write_text(home.file.read_text().replace("What is your name?", "\\x1b[2Jname?\\x07"))
+    sid = home.start("greet")
+    for args in (("show", sid), ("show", sid, "--journal"), ("run", "--resume", sid)):
+        assert "\x1b" not in home.ok(*args)
+        assert "\x07" not in home.ok(*args)
+
+
+def test_watch_prints_a_line_of_json_for_each_entry(home: Home) -> None:
+    sid = home.start("greet")
+    home.ok("answer", sid, "Ada")
+    lines = [json.loads(line) for line in home.ok("watch", sid, "--json").splitlines()]
+    assert [line["position"] for line in lines] == [1, 2, 3, 4]
+    assert set(lines[0]) == {"position", "at", "record", "cursor"}
+    assert [line["record"]["type"] for line in lines] == ["started", "paused", "answered", "completed"]
+    later = [json.loads(line)["position"] for line in home.ok("watch", sid, "--json", "--from", "3").splitlines()]
+    assert later == [4]
+
+
+def test_watch_follows_a_session_that_another_process_goes_on_with(home: Home) -> None:
+    sid = home.start("greet")
+    watching = home.background("watch", sid, "--json")
+    try:
+        assert watching.stdout is not None
+        first = [json.loads(watching.stdout.readline())["record"]["type"] for _ in range(2)]
+        assert first == ["started", "paused"]
+        began = time.monotonic()
+        home.ok("cancel", sid)
+        rest = [json.loads(line)["record"]["type"] for line in watching.stdout]
+        assert rest == ["cancelled"]
+        assert time.monotonic() - began < 10
+        assert watching.wait(timeout=10) == 1
+    finally:
+        watching.kill()
+        watching.communicate()

@@ -32,7 +32,7 @@ from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import Revival, fold, read_on, resume
 from holdfast.engine.replies import addressed, event_now, reason_of, repeated, reply_now
 from holdfast.engine.steps import comes_soon
-from holdfast.programs.contract import Asked, Instance, Step
+from holdfast.programs.contract import AskStep, Instance, Step
 from holdfast.programs.errors import (
     DivergenceError,
     InstanceLostError,
@@ -407,7 +407,7 @@ class Actor:
     def _outcome(self, step: Step) -> None:
         records = outcome_of(self.session, step, self._engine.now())
         self._record(records)
-        if isinstance(step, Asked) and step.snapshot is not None:
+        if isinstance(step, AskStep) and step.snapshot is not None:
             self._snapshot = (self.session.position, step.snapshot)
         if isinstance(paused := records[-1], PausedRecord):
             self._record(self.effects.plan(paused.queries, self.session.pending))

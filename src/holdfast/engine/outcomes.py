@@ -9,13 +9,13 @@ from holdfast.core.errors import BudgetExceededError, InvalidValueError
 from holdfast.core.queries import Failure
 from holdfast.core.records import Record, RefusedRecord
 from holdfast.core.state import Session
-from holdfast.programs.contract import Asked, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, RaiseStep, ReturnStep, Step
 
 MAX_QUIET_STEPS = 10_000
 """Steps in a row that ask only for what is answered or refused at once. A program that takes more is in a loop that
 nobody could end: it never waits, so it is never idle, and a cancellation never has its turn."""
 
-ENDLESS = Raised(
+ENDLESS = RaiseStep(
     error=f"the program took {MAX_QUIET_STEPS} steps in a row in which everything was answered or refused at once:"
     " it would never end",
     kind="endless",
@@ -25,7 +25,7 @@ ENDLESS = Raised(
 def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
     """What the program said beside, and then the outcome itself: queries that cannot be asked are refused to it."""
     match step:
-        case Asked():
+        case AskStep():
             withdrawn = [asked for asked in step.withdrawn if asked in session.pending]
             try:
                 paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
@@ -33,9 +33,9 @@ def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
                 refused = RefusedRecord(queries=len(step.queries), failure=Failure(str(error), error.kind))
                 return [*step.notes, refused]
             return [*step.notes, paused]
-        case Returned(result=result):
+        case ReturnStep(result=result):
             return [*step.notes, decide_complete(session, result)]
-        case Raised(error=error_text, kind=kind):
+        case RaiseStep(error=error_text, kind=kind):
             return [*step.notes, decide_fail(session, error_text, kind)]
         case _:
             assert_never(step)

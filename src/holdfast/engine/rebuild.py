@@ -21,7 +21,7 @@ from holdfast.core.records import (
 from holdfast.core.replay import OUTCOMES, Tracker, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
-from holdfast.programs.contract import Asked, Instance, Raised, Replayer, Returned, Step
+from holdfast.programs.contract import AskStep, Instance, RaiseStep, ReplayableInstance, ReturnStep, Step
 from holdfast.programs.errors import DivergenceError, InstanceLostError, SnapshotUnusableError
 
 _TOGETHER = 100
@@ -63,7 +63,7 @@ async def rebuild(
     tracker = Tracker(session_id)
     unfinished: Waking | None = None
     instance: Instance | None = None
-    replayer: Replayer | None = None
+    replayer: ReplayableInstance | None = None
     step: Step | None = None
     briefs: list[Any] = []
     replays: list[asyncio.Future[list[Step]]] = []
@@ -79,7 +79,7 @@ async def rebuild(
         unfinished = waking or unfinished
         if instance is None:
             instance = create(tracker.session)
-            replayer = instance if isinstance(instance, Replayer) else None
+            replayer = instance if isinstance(instance, ReplayableInstance) else None
         if waking is not None and entry.position < last:
             if replayer is not None:
                 briefs.append(replayer.brief(waking))
@@ -152,21 +152,21 @@ def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
 def _compare(session: Session, entry: Entry, step: Step) -> None:
     record = entry.record
     match record, step:
-        case PausedRecord(), Asked():
+        case PausedRecord(), AskStep():
             withdrawn = {asked for asked in step.withdrawn if _waited(session, asked, entry)}
             if _same(record.queries, step.queries) and set(record.withdrawn) == withdrawn:
                 return
-        case RefusedRecord(), Asked():
+        case RefusedRecord(), AskStep():
             if record.queries == len(step.queries):
                 return
-        case CompletedRecord(), Returned():
+        case CompletedRecord(), ReturnStep():
             if _same(record.result, step.result):
                 return
-        case FailedRecord(), Raised():
+        case FailedRecord(), RaiseStep():
             return
         case _:
             pass
-    where = step.where if isinstance(step, Asked) else ""
+    where = step.where if isinstance(step, AskStep) else ""
     raise DivergenceError(session.id, entry.position, _told(record), _told(step), where)
 
 
@@ -185,11 +185,11 @@ def _same(recorded: object, now: object) -> bool:
 
 def _told(what: Record | Step) -> str:
     match what:
-        case PausedRecord(queries=queries) | Asked(queries=queries):
+        case PausedRecord(queries=queries) | AskStep(queries=queries):
             return "; ".join(f"{query.id} {preview(query)}" for query in queries) or "nothing new"
-        case CompletedRecord(result=result) | Returned(result=result):
+        case CompletedRecord(result=result) | ReturnStep(result=result):
             return f"the result {preview(result)}"
-        case FailedRecord(error=error) | Raised(error=error):
+        case FailedRecord(error=error) | RaiseStep(error=error):
             return f"the error {error}"
         case _:
             return preview(what)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.programs.contract import QueuedStep, Step
+from holdfast.programs.contract import Step, StepFuture
 from holdfast.programs.native.kind import PROMPT_MS
 
 QUEUED_MS = 1_000
@@ -18,7 +18,7 @@ async def comes_soon(thought: asyncio.Future[Step]) -> bool:
         done, _ = await asyncio.wait({thought}, timeout=PROMPT_MS / 1000)
         if done:
             return True
-        if not isinstance(thought, QueuedStep) or thought.has_begun:
+        if not isinstance(thought, StepFuture) or thought.has_begun:
             return False
     return False
 

@@ -33,7 +33,7 @@ Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | TurnRecord | Ca
 """What a program says beside its questions; appended before the outcome of the step that said it."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskStep(msgspec.Struct, frozen=True, kw_only=True):
     """The program waits: for these queries, and for those it asked before."""
 
     queries: list[Query]
@@ -47,14 +47,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """The program as it waits, from which it can go on in any process; None where its kind has no such thing."""
 
 
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
+class ReturnStep(msgspec.Struct, frozen=True, kw_only=True):
     """The program is over, with a result."""
 
     result: Json
     notes: list[Note] = []
 
 
-class Raised(msgspec.Struct, frozen=True, kw_only=True):
+class RaiseStep(msgspec.Struct, frozen=True, kw_only=True):
     """The program is over, with an error."""
 
     error: str
@@ -62,10 +62,10 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[Note] = []
 
 
-Step: TypeAlias = Asked | Returned | Raised
+Step: TypeAlias = AskStep | ReturnStep | RaiseStep
 
 
-class QueuedStep(asyncio.Future[T]):
+class StepFuture(asyncio.Future[T]):
     """A step that waits for its turn before it is taken: until then, it does not take long."""
 
     has_begun = False
@@ -90,7 +90,7 @@ class Instance(Protocol):
 
 
 @runtime_checkable
-class Replayer(Instance, Protocol):
+class ReplayableInstance(Instance, Protocol):
     """An instance that is rebuilt faster by taking many recorded steps in one go."""
 
     def brief(self, waking: Waking) -> Any:

@@ -30,7 +30,7 @@ from holdfast.core.replay import Tracker, Waking
 from holdfast.core.state import Session, State
 from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import rebuild
-from holdfast.programs.contract import Asked
+from holdfast.programs.contract import AskStep
 from tests.core.helpers import START
 
 
@@ -69,7 +69,7 @@ class Agent:
         while self.session.state is State.RUNNING and self._waking is not None:
             waking, self._waking = self._waking, None
             step = self._instance.resume(waking.at, waking.answers)
-            assert isinstance(step, Asked)
+            assert isinstance(step, AskStep)
             self.write(*outcome_of(self.session, step, self.now))
             self.write(*decide_join(self.session, self.now))
 

@@ -48,7 +48,7 @@ from holdfast.core.records import (
     StartedRecord,
 )
 from holdfast.core.state import Session
-from holdfast.programs.contract import Asked, Step
+from holdfast.programs.contract import AskStep, Step
 
 PICTURE = ImageBlock(Image("image/png", b"png"))
 
@@ -276,7 +276,7 @@ class Agent:
         return query
 
     def _take(self, step: Step) -> None:
-        assert isinstance(step, Asked), step
+        assert isinstance(step, AskStep), step
         self._write(*step.notes, PausedRecord(queries=step.queries, wake=step.wake, withdrawn=step.withdrawn))
 
     def _write(self, *records: Record) -> None:
@@ -402,7 +402,7 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
     for entry in agent.entries[1:]:
         if isinstance(entry.record, PausedRecord):
             step = replayed.resume(entry.position - 1, answers)
-            assert isinstance(step, Asked)
+            assert isinstance(step, AskStep)
             assert step.queries == entry.record.queries
             answers = []
         elif isinstance(entry.record, AnsweredRecord):
@@ -414,7 +414,7 @@ class Poor(Agent):
     """One whose budget does not allow a summary."""
 
     def _take(self, step: Step) -> None:
-        assert isinstance(step, Asked)
+        assert isinstance(step, AskStep)
         if any(isinstance(query, LlmQuery) and query.sums_up is not None for query in step.queries):
             spent = Failure("the budget is spent", "budget")
             self._write(*step.notes, RefusedRecord(queries=1, failure=spent))

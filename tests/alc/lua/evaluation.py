@@ -14,7 +14,7 @@ from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import Vm
 from holdfast.core.records import LoggedRecord
-from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 
 Json = dict[str, Any]
 
@@ -48,12 +48,12 @@ class Run:
 
     @property
     def result(self) -> Any:
-        assert isinstance(self.end, Returned), self.end
+        assert isinstance(self.end, ReturnStep), self.end
         return self.end.result
 
     @property
     def error(self) -> str:
-        assert isinstance(self.end, Raised), self.end
+        assert isinstance(self.end, RaiseStep), self.end
         return self.end.error
 
     @property
@@ -108,7 +108,7 @@ class Lab:
         asked: list[list[Json]] = []
         notes: list[Note] = []
         step = step_of(vm.step(Waking(at, 0, 0)))
-        while isinstance(step, Asked):
+        while isinstance(step, AskStep):
             notes += step.notes
             queries = msgspec.to_builtins(step.queries)
             asked.append(queries)

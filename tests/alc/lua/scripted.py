@@ -15,7 +15,7 @@ from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import RUNTIME, Vm
 from holdfast.core.records import LoggedRecord
-from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 
 Query = dict[str, Any]
 AT = 1_700_000_000_000
@@ -38,12 +38,12 @@ class Ended:
 
     @property
     def result(self) -> Any:
-        assert isinstance(self.step, Returned), self.step
+        assert isinstance(self.step, ReturnStep), self.step
         return self.step.result
 
     @property
     def error(self) -> str:
-        assert isinstance(self.step, Raised), self.step
+        assert isinstance(self.step, RaiseStep), self.step
         return self.step.error
 
     def logged(self, level: str) -> list[str]:
@@ -82,7 +82,7 @@ def run(
     while True:
         step = step_of(vm.step(Waking(AT, count, count, left=budget, answers=answers)))
         notes += step.notes
-        if not isinstance(step, Asked):
+        if not isinstance(step, AskStep):
             return Ended(step, asked, notes)
         asked.append(msgspec.to_builtins(step.queries))
         count += len(step.queries)

@@ -16,7 +16,7 @@ from holdfast.alc.lua.vm import Vm
 from holdfast.core.queries import is_own
 from holdfast.programs.api import GROUPS, Function
 from holdfast.programs.api.languages import lua_name
-from holdfast.programs.contract import Asked, Returned, Step
+from holdfast.programs.contract import AskStep, ReturnStep, Step
 
 FUNCTIONS = {name: function for group in GROUPS for function in group.functions if (name := lua_name(function))}
 EXAMPLES = {name: function for name, function in FUNCTIONS.items() if function.example is not None}
@@ -115,7 +115,7 @@ def step(code: str, directory: Path, *, trusted: bool = False) -> Step:
 @pytest.fixture(scope="module")
 def reachable(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     outcome = step(WALK, tmp_path_factory.mktemp("walk"), trusted=True)
-    assert isinstance(outcome, Returned), outcome
+    assert isinstance(outcome, ReturnStep), outcome
     result: dict[str, Any] = outcome.result
     return result
 
@@ -135,7 +135,7 @@ def test_every_function_of_the_table_is_there(reachable: dict[str, Any]) -> None
 def test_the_sandbox_has_the_same_functions(tmp_path: Path) -> None:
     entries = ", ".join(f'["{name}"] = type({name})' for name in FUNCTIONS)
     outcome = step(f"return {{{entries}}}", tmp_path)
-    assert isinstance(outcome, Returned), outcome
+    assert isinstance(outcome, ReturnStep), outcome
     assert set(outcome.result.values()) == {"function"}
 
 
@@ -162,10 +162,10 @@ def test_an_example_waits_and_gives_as_the_table_says(function: Function, tmp_pa
     assert function.example is not None
     outcome = step(f"return {function.example.lua}", tmp_path)
     if function.waits != "no":
-        assert isinstance(outcome, Asked), outcome
+        assert isinstance(outcome, AskStep), outcome
         assert {is_own(query) for query in outcome.queries} == {function.waits == "engine"}
         return
-    assert isinstance(outcome, Returned), outcome
+    assert isinstance(outcome, ReturnStep), outcome
     assert function.example.gives is not None, "an example that does not wait says what it gives"
     assert near(outcome.result, json.loads(function.example.gives)), outcome.result
 
@@ -174,6 +174,6 @@ def test_an_example_waits_and_gives_as_the_table_says(function: Function, tmp_pa
 def test_a_function_that_waits_says_so_where_lua_cannot_wait(function: Function, tmp_path: Path) -> None:
     assert function.example is not None, "a function that waits has an example"
     outcome = step(IN_GSUB % function.example.lua, tmp_path)
-    assert isinstance(outcome, Returned), outcome
+    assert isinstance(outcome, ReturnStep), outcome
     # An error; or what became of it, for those who catch errors and report or log them.
     assert "cannot pause here" in repr((outcome.result, outcome.notes))

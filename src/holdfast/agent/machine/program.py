@@ -34,7 +34,7 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import FrameRecord, LoggedRecord, Program, StopRecord, TurnRecord, Wake
 from holdfast.core.state import Session
-from holdfast.programs.contract import Asked, Note, Step
+from holdfast.programs.contract import AskStep, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
 KIND = "agent"
@@ -319,7 +319,7 @@ class AgentInstance:
         first = self.session.queries_asked
         asked = [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
         self._waits = [query.id for query in asked]
-        return Asked(queries=asked, wake=wake, notes=list(notes), withdrawn=list(withdrawn))
+        return AskStep(queries=asked, wake=wake, notes=list(notes), withdrawn=list(withdrawn))
 
 
 def _too_long(but: str, failure: Failure) -> Stopped:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
-from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 
 _decoder = msgspec.msgpack.Decoder(tuple[str, list[tuple[Any, ...]], Any, Any])
 _encoder = msgspec.msgpack.Encoder()
@@ -21,13 +21,13 @@ def step_of(told: bytes) -> Step:
         notes = [_note(*each) for each in noted]
         match how:
             case "asked":
-                return Asked(queries=[_query(*each) for each in what], notes=notes, where=more)
+                return AskStep(queries=[_query(*each) for each in what], notes=notes, where=more)
             case "returned":
-                return Returned(result=msgspec.json.decode(what), notes=notes)
+                return ReturnStep(result=msgspec.json.decode(what), notes=notes)
             case _:
-                return Raised(error=what, kind=more, notes=notes)
+                return RaiseStep(error=what, kind=more, notes=notes)
     except (msgspec.MsgspecError, ValueError) as error:
-        return Raised(error=f"what the strategy did cannot be kept: {error}", kind="invalid_value")
+        return RaiseStep(error=f"what the strategy did cannot be kept: {error}", kind="invalid_value")
 
 
 def raised(error: str, kind: str) -> bytes:

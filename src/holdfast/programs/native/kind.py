@@ -20,7 +20,7 @@ from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, 
 from holdfast.core.records import LoggedRecord, Program, Wake
 from holdfast.core.state import Session
 from holdfast.core.values import check_value, own_copy, own_copy_of
-from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.loop import Loop, Timer, run_coroutine
@@ -186,10 +186,10 @@ class NativeInstance:
         if main is not None and main.done():
             return _ending(main, notes, self._strategy.function.__code__.co_filename)
         if not self._new and not self._open:
-            return Raised(error=_explain_block(main), kind="not_a_query", notes=notes)
+            return RaiseStep(error=_explain_block(main), kind="not_a_query", notes=notes)
         return self._ask(notes)
 
-    def _ask(self, notes: list[Note]) -> Asked:
+    def _ask(self, notes: list[Note]) -> AskStep:
         wake = self._wake()
         queries: list[Query] = []
         for target, query in self._new.items():
@@ -199,7 +199,7 @@ class NativeInstance:
             queries.append(msgspec.structs.replace(query, id=asked))
         self._new, self._last = {}, queries
         self._last_withdrawn, self._withdrawn = self._withdrawn, []
-        return Asked(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
+        return AskStep(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
 
     def _wake(self) -> Wake:
         """Wait for all answers where nothing could go on before the last of them, else for the first."""
@@ -280,18 +280,18 @@ def _is_machinery(filename: str) -> bool:
     return Path(filename).parent in (Path(__file__).parent, Path(asyncio.__file__).parent)
 
 
-def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> Returned | Raised:
+def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> ReturnStep | RaiseStep:
     if main.cancelled():
-        return Raised(error="the strategy cancelled itself", kind="cancelled", notes=notes)
+        return RaiseStep(error="the strategy cancelled itself", kind="cancelled", notes=notes)
     error = main.exception()
     if error is None:
         try:
             check_value(main.result(), "result")
         except HoldfastError as bad:
-            return Raised(error=f"{bad}; a strategy returns JSON", kind="invalid_result", notes=notes)
-        return Returned(result=own_copy(main.result()), notes=notes)
+            return RaiseStep(error=f"{bad}; a strategy returns JSON", kind="invalid_result", notes=notes)
+        return ReturnStep(result=own_copy(main.result()), notes=notes)
     kind = getattr(error, "code", None) or getattr(error, "kind", None) or type(error).__name__
-    return Raised(error=_tell(error) + _place_of_error(error, source), kind=str(kind), notes=notes)
+    return RaiseStep(error=_tell(error) + _place_of_error(error, source), kind=str(kind), notes=notes)
 
 
 def _tell(error: BaseException) -> str:

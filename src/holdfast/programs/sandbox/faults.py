@@ -8,7 +8,7 @@ import unicodedata
 from pydantic_monty import Frame as TraceFrame
 from pydantic_monty import MontyRuntimeError, MontySyntaxError
 
-from holdfast.programs.contract import Note, Raised
+from holdfast.programs.contract import Note, RaiseStep
 from holdfast.programs.sandbox.cell import Cells
 from holdfast.programs.sandbox.limits import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_TRACED
 
@@ -65,7 +65,7 @@ def _can_raise(code: str) -> bool:
     return re.search(r"\b(MemoryError|eval|exec)\b", unicodedata.normalize("NFKC", code)) is not None
 
 
-def failed(error: MontyRuntimeError | MontySyntaxError, cells: Cells, file: str, notes: list[Note]) -> Raised:
+def failed(error: MontyRuntimeError | MontySyntaxError, cells: Cells, file: str, notes: list[Note]) -> RaiseStep:
     """How a strategy that raised is over."""
     kind = type(error.exception()).__name__
     frames = [frame for frame in error.traceback() if _is_own(frame, cells)]
@@ -73,7 +73,7 @@ def failed(error: MontyRuntimeError | MontySyntaxError, cells: Cells, file: str,
     place = f" ({file}:{frames[-1].line}:{frames[-1].column})" if frames else ""
     trace = _trace(frames, file) if len(frames) > 1 else []
     lines = [f"{kind}: {message}{place}", *(["Traceback (most recent call last):", *trace] if trace else [])]
-    return Raised(error="\n".join(lines), kind=kind, notes=notes)
+    return RaiseStep(error="\n".join(lines), kind=kind, notes=notes)
 
 
 def explained(message: str) -> str:

@@ -15,7 +15,7 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
-from holdfast.programs.contract import Asked, Raised, Step
+from holdfast.programs.contract import AskStep, RaiseStep, Step
 from holdfast.programs.errors import InstanceLostError, SnapshotUnusableError
 from holdfast.programs.sandbox.calls import Known
 from holdfast.programs.sandbox.cell import cells_of
@@ -137,11 +137,11 @@ class PythonInstance:
                 raise SnapshotUnusableError(f"the interpreter cannot load its snapshot: {error}") from None
             for brief in briefs:
                 steps.append(live.wake(brief))
-                if not isinstance(steps[-1], Asked):
+                if not isinstance(steps[-1], AskStep):
                     self.state = None
                     return steps
             halted = live.halt()
-        if isinstance(halted, Raised):
+        if isinstance(halted, RaiseStep):
             self.state = None
             return [*steps[:-1], msgspec.structs.replace(halted, notes=steps[-1].notes)]
         self.state = halted
@@ -154,17 +154,17 @@ class PythonInstance:
             return workers.for_snapshot(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib)
         return workers.checkout(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib, seed=seed)
 
-    def _stuck(self) -> Raised:
+    def _stuck(self) -> RaiseStep:
         told = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"
-        return Raised(error=f"{told} of one step. Its worker was stopped", kind="deadline")
+        return RaiseStep(error=f"{told} of one step. Its worker was stopped", kind="deadline")
 
-    def _lost(self, error: MontyCrashedError, before: dict[str, int], most: int) -> Raised:
+    def _lost(self, error: MontyCrashedError, before: dict[str, int], most: int) -> RaiseStep:
         """Raise, so that the program is rebuilt; unless it has killed its worker too often."""
         deaths = before[self.session.id] = before.get(self.session.id, 0) + 1
         if deaths < most:
             raise InstanceLostError(f"its worker died: {error}", is_suspect=True)
         del before[self.session.id]
-        return Raised(
+        return RaiseStep(
             error=f"the worker died {deaths} times while it ran this step of the strategy", kind="worker_died"
         )
 

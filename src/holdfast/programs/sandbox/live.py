@@ -23,7 +23,7 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query
 from holdfast.core.records import LoggedRecord, Wake
 from holdfast.core.values import Json, repaired
-from holdfast.programs.contract import Asked, Note, Raised, Returned, Step
+from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 from holdfast.programs.sandbox.calls import (
     AWAITABLE,
     FUNCTIONS,
@@ -77,7 +77,7 @@ class Spec(NamedTuple):
 class _BrokenError(Exception):
     """A limit that the program cannot be asked about: the step is over."""
 
-    def __init__(self, step: Raised) -> None:
+    def __init__(self, step: RaiseStep) -> None:
         super().__init__(step.error)
         self.step = step
 
@@ -121,7 +121,7 @@ class Live:
         except (MontyRuntimeError, MontySyntaxError) as error:
             return self._failed(error, self._notes(host))
 
-    def halt(self) -> Frame | Raised:
+    def halt(self) -> Frame | RaiseStep:
         """The program as it waits; or how it is over, if what it holds leaves no room to write that down."""
         snapshot = self._snapshot
         assert snapshot is not None
@@ -133,7 +133,7 @@ class Live:
             told = (
                 f"the strategy holds too much to be kept while it waits: about a quarter of its {most} MiB is the limit"
             )
-            return Raised(error=told, kind="memory")
+            return RaiseStep(error=told, kind="memory")
         return self._frame
 
     # --- going on ----------------------------------------------------------------------------------
@@ -246,14 +246,14 @@ class Live:
         host.suspensions = self._frame.suspensions
         if host.suspensions > MAX_SUSPENSIONS:
             told = f"the strategy has called the host {MAX_SUSPENSIONS} times: the limit of one session"
-            raise _BrokenError(Raised(error=told, kind="suspensions"))
+            raise _BrokenError(RaiseStep(error=told, kind="suspensions"))
 
     # --- what it comes to --------------------------------------------------------------------------
 
-    def _asked(self, queries: list[Query], host: Host) -> Asked:
+    def _asked(self, queries: list[Query], host: Host) -> AskStep:
         frame = self._frame
         frame.fresh = [query.id for query in queries]
-        return Asked(
+        return AskStep(
             queries=queries,
             wake=self._wake(),
             withdrawn=list(frame.unwanted),
@@ -293,21 +293,21 @@ class Live:
         except (InvalidValueError, RecursionError) as error:
             why = error if isinstance(error, InvalidValueError) else "result: it is nested too deeply"
             told = f"{why}; a strategy returns JSON: texts, numbers, lists, and dicts whose keys are texts"
-            return Raised(error=told, kind="invalid_result", notes=self._notes(host))
-        return Returned(result=result, notes=self._notes(host))
+            return RaiseStep(error=told, kind="invalid_result", notes=self._notes(host))
+        return ReturnStep(result=result, notes=self._notes(host))
 
-    def _failed(self, error: MontyRuntimeError | MontySyntaxError, notes: list[Note]) -> Raised:
+    def _failed(self, error: MontyRuntimeError | MontySyntaxError, notes: list[Note]) -> RaiseStep:
         breach = breach_of(error, self._spec.cells) if isinstance(error, MontyRuntimeError) else None
         if breach == "deadline":
             return msgspec.structs.replace(self._too_long(), notes=notes)
         if breach == "memory":
             told = f"the strategy needs more than {self._spec.memory_mib} MiB: the memory limit of one session"
-            return Raised(error=told, kind="memory", notes=notes)
+            return RaiseStep(error=told, kind="memory", notes=notes)
         return failed(error, self._spec.cells, self._spec.file, notes)
 
-    def _too_long(self) -> Raised:
+    def _too_long(self) -> RaiseStep:
         told = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"
-        return Raised(error=f"{told} of one step", kind="deadline")
+        return RaiseStep(error=f"{told} of one step", kind="deadline")
 
     def _notes(self, host: Host) -> list[Note]:
         printed, self._printed, self._printed_chars = "".join(self._printed), [], 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from holdfast.programs.contract import QueuedStep
+from holdfast.programs.contract import StepFuture
 from holdfast.programs.errors import InstanceLostError
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Threads:
         if self._is_closed:
             raise InstanceLostError("the workers were closed")
         loop = asyncio.get_running_loop()
-        future: QueuedStep[R] = QueuedStep(loop=loop)
+        future: StepFuture[R] = StepFuture(loop=loop)
 
         def settle(result: T | None, error: BaseException | None) -> None:
             if future.done():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 @dataclass(eq=False)
@@ -62,6 +62,7 @@ class SessionEndedError(HoldfastError):
     session_id: str
     state: str
     kind = "session_ended"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' is {self.state} and takes no more turns; fork it, or open another one"
@@ -104,6 +105,7 @@ class ProviderUnavailableError(HoldfastError):
     provider: str
     why: str
     kind = "provider_unavailable"
+    exit_code = ExitCode.UNAVAILABLE
 
     def __str__(self) -> str:
         return f"provider '{self.provider}' cannot be used here: {self.why}"
@@ -116,6 +118,7 @@ class TurnInProgressError(HoldfastError):
     session_id: str
     running: str
     kind = "turn_in_progress"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' works on turn '{self.running}'; wait for it, or stop it, and try again"
@@ -145,6 +148,7 @@ class TurnContendedError(HoldfastError):
     session_id: str
     turn: str
     kind = "turn_contended"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}': another turn was taken before '{self.turn}'; try again after it"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.errors import CONFLICT, NOT_FOUND, OK
 from holdfast.cli.event_text import tell
 from holdfast.cli.lookup import SessionType, engine, find_session
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.agent.cancellation import CancelReceipt
@@ -24,7 +24,13 @@ BY = "cli"
 NOW = "now"
 """Instead of a turn's id: whichever is under way."""
 
-_CODES = {"stopped": OK, "withdrawn": OK, "over": CONFLICT, "idle": CONFLICT, "not_found": NOT_FOUND}
+_CODES = {
+    "stopped": ExitCode.OK,
+    "withdrawn": ExitCode.OK,
+    "over": ExitCode.CONFLICT,
+    "idle": ExitCode.CONFLICT,
+    "not_found": ExitCode.NOT_FOUND,
+}
 
 
 @click.command("cancel")
@@ -42,7 +48,7 @@ def cancel_command(session: str, turn: str | None, item: str | None, reason: str
         raise click.UsageError("--turn and --item are two ways to say what to stop", click.get_current_context())
     if turn is None and item is None:
         tell(asyncio.run(_end(session, reason)))
-        return OK
+        return ExitCode.OK
     receipt = asyncio.run(_stop(session, turn if turn != NOW else None, item, reason))
     if settings().json:
         print_json(receipt)

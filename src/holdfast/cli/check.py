@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, read_stdin, settings
 from holdfast.cli.output import print_json
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.strategies.checks import Checked, Source
@@ -45,7 +45,7 @@ def check_command(files: tuple[str, ...], language: Literal["lua", "python"], pr
         print_json({"ok": is_sound, "files": [each.to_json() for each in checked]})
     else:
         _print(checked)
-    return OK if is_sound else ENDED_BADLY
+    return ExitCode.OK if is_sound else ExitCode.ENDED_BADLY
 
 
 def _source(given: str, language: Literal["lua", "python"], project: Path | None) -> Source:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.cli.errors import OK
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import print_json
+from holdfast.core.errors import ExitCode
 
 
 @click.command("completion")
@@ -28,4 +28,4 @@ def completion_command(shell: str) -> int:
         print_json({"shell": shell, "script": script})
     else:
         click.echo(script)
-    return OK
+    return ExitCode.OK

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.errors import OK
 from holdfast.cli.lookup import SessionType, engine, find_session
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, heading, plain, print_json, print_rich, shortened, state, width
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -53,13 +53,13 @@ def diff_command(left: str, right: str, full: bool) -> int:
     found = asyncio.run(compare())
     if settings().json:
         print_json(found)
-        return OK
+        return ExitCode.OK
     for line in _head(found):
         click.echo(line)
     if found.rows:
         click.echo()
         _print_wide(found, full) if width() >= _SIDE_BY_SIDE else _print_narrow(found, full)
-    return OK
+    return ExitCode.OK
 
 
 # --- the head --------------------------------------------------------------------------------------

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.lookup import opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.store import Store
@@ -70,7 +69,7 @@ def doctor_command(dry_run: bool) -> int:
         print_json({"ok": ok, **msgspec.to_builtins(report)})
     else:
         _print(report, dry_run)
-    return OK if ok else ENDED_BADLY
+    return ExitCode.OK if ok else ExitCode.ENDED_BADLY
 
 
 def _print(report: DoctorReport, dry_run: bool) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.event_text import show_error
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, one_line, plain, pretty, print_json, shortened, state
+from holdfast.core.errors import ExitCode
 from holdfast.core.queries import Query, kind_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def show_dry_run(program: Program, ctx: Any, budget: dict[str, Any] | None, *, i
     else:
         for line in _told(run, is_full):
             click.echo(line)
-    return OK if run.error is None else ENDED_BADLY
+    return ExitCode.OK if run.error is None else ExitCode.ENDED_BADLY
 
 
 def _told(run: DryRun, is_full: bool) -> Iterator[str]:

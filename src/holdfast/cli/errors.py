@@ -10,56 +10,7 @@ from typing import Any
 
 import click
 
-from holdfast.core.errors import HoldfastError
-
-OK = 0
-ENDED_BADLY = 1
-"""The session failed, was cancelled or expired; or damage remains."""
-BAD_INPUT = 2
-NOT_FOUND = 3
-CONFLICT = 4
-UNAVAILABLE = 5
-BUG = 70
-INTERRUPTED = 130
-PIPE_CLOSED = 141
-
-_CODES = {
-    "session_not_found": NOT_FOUND,
-    "session_deleted": NOT_FOUND,
-    "program_not_found": NOT_FOUND,
-    "unknown_query": NOT_FOUND,
-    "blob_not_found": NOT_FOUND,
-    "package_not_found": NOT_FOUND,
-    "answer_conflict": CONFLICT,
-    "stale_query": CONFLICT,
-    "no_pending_query": CONFLICT,
-    "invalid_transition": CONFLICT,
-    "session_exists": CONFLICT,
-    "lease_held": CONFLICT,
-    "lease_lost": CONFLICT,
-    "position_conflict": CONFLICT,
-    "message_conflict": CONFLICT,
-    "message_taken": CONFLICT,
-    "state_conflict": CONFLICT,
-    "contention": CONFLICT,
-    "item_conflict": CONFLICT,
-    "no_inbox": CONFLICT,
-    "inbox_full": CONFLICT,
-    "divergence": CONFLICT,
-    "package_exists": CONFLICT,
-    "strategy_exists": CONFLICT,
-    "session_ended": CONFLICT,
-    "turn_in_progress": CONFLICT,
-    "turn_contended": CONFLICT,
-    "unmet_pin": CONFLICT,
-    "store_unavailable": UNAVAILABLE,
-    "schema_version": UNAVAILABLE,
-    "git": UNAVAILABLE,
-    "provider_unavailable": UNAVAILABLE,
-    "corrupt_session": ENDED_BADLY,
-    "invalid_journal": ENDED_BADLY,
-}
-"""The exit code of each kind of error; any other kind is bad input."""
+from holdfast.core.errors import ExitCode, HoldfastError
 
 _NEXT = {
     "session_not_found": "`holdfast sessions` lists them",
@@ -98,47 +49,42 @@ class AmbiguousIdError(HoldfastError):
         return f"'{self.given}' is the beginning of {len(self.candidates)} session ids; give more of one of {shown}"
 
 
-def code_of(error: HoldfastError) -> int:
-    """The exit code of an error."""
-    return _CODES.get(error.kind, BAD_INPUT)
-
-
 def failed(error: Exception, *, as_json: bool) -> int:
     """Tell an error on stderr; the exit code it leads to."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
             error.show()
-            return BAD_INPUT
+            return ExitCode.BAD_INPUT
         case click.Abort():
             _tell({"kind": "interrupted", "error": "interrupted; what was answered is kept"}, as_json)
-            return INTERRUPTED
+            return ExitCode.INTERRUPTED
         case click.UsageError():
             hint = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
             _tell({"kind": "usage", "error": error.format_message().rstrip(".") + hint}, as_json)
-            return BAD_INPUT
+            return ExitCode.BAD_INPUT
         case click.ClickException():
             _tell({"kind": "usage", "error": error.format_message()}, as_json)
-            return BAD_INPUT
+            return ExitCode.BAD_INPUT
         case HoldfastError():
             told = error.to_json()
             if error.kind in _NEXT:
                 told["error"] = f"{told['error']}; {_NEXT[error.kind]}"
             _tell(told, as_json)
-            return code_of(error)
+            return error.exit_code
         case BrokenPipeError():
             # Nobody reads any more; without this, the interpreter complains when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return PIPE_CLOSED
+            return ExitCode.PIPE_CLOSED
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             _tell({"kind": "os", "error": f"{where}{error.strerror or error}"}, as_json)
-            return BAD_INPUT
+            return ExitCode.BAD_INPUT
         case _:
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise error
             why = f"a bug in Holdfast: {type(error).__name__}: {error}; HOLDFAST_DEBUG=1 shows where"
             _tell({"kind": "bug", "error": why}, as_json)
-            return BUG
+            return ExitCode.BUG
 
 
 def _tell(told: dict[str, Any], as_json: bool) -> None:

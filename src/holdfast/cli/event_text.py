@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 import click
 
 from holdfast.cli.approval import approved_call, call_lines, commands_for
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
+from holdfast.core.errors import ExitCode
 from holdfast.core.events import (
     AcceptedEvent,
     CancelledEvent,
@@ -46,7 +46,7 @@ def tell(event: Event) -> int:
 
 def exit_code(event: Event) -> int:
     """0, unless the session ended without a result."""
-    return ENDED_BADLY if isinstance(event, (FailedEvent, CancelledEvent, ExpiredEvent)) else OK
+    return ExitCode.ENDED_BADLY if isinstance(event, (FailedEvent, CancelledEvent, ExpiredEvent)) else ExitCode.OK
 
 
 def _tell(event: Event) -> None:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from holdfast.cli.errors import OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.lookup import SessionType, find_session, opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import print_json
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.store.export import ImportReceipt
@@ -40,7 +41,7 @@ async def _export(given: str, file: str | None) -> int:
         session_id = await find_session(store, given)
         if file is None or file == "-":
             await _write(export_lines(store, session_id), sys.stdout.buffer)
-            return OK
+            return ExitCode.OK
         target = os.path.realpath(file)
         if os.path.exists(target) and not os.path.isfile(target):
             # A pipe or a device is written to. Replacing it, as is right for a file, would destroy it.
@@ -52,7 +53,7 @@ async def _export(given: str, file: str | None) -> int:
         print_json({"session_id": session_id, "file": file, "bytes": size})
     else:
         click.echo(f"{session_id}  written to {file} ({size} bytes)")
-    return OK
+    return ExitCode.OK
 
 
 async def _write(lines: AsyncIterator[bytes], stream: BinaryIO) -> int:
@@ -82,7 +83,7 @@ def import_command(file: str, session_id: str | None) -> int:
     else:
         there = "was there already" if receipt.replayed else "imported"
         click.echo(f"{receipt.session_id}  {there} ({receipt.position} records)")
-    return OK
+    return ExitCode.OK
 
 
 @click.command("delete")
@@ -102,7 +103,7 @@ def delete_command(session: str, yes: bool) -> int:
             raise InputError(f"session '{session_id}' would be gone for good; say --yes to delete it")
         if not click.confirm(f"Delete {session_id} for good?"):
             click.echo("Nothing was deleted.")
-            return OK
+            return ExitCode.OK
 
     async def delete() -> None:
         import time
@@ -115,7 +116,7 @@ def delete_command(session: str, yes: bool) -> int:
         print_json({"session_id": session_id, "deleted": True})
     else:
         click.echo(f"{session_id}  deleted")
-    return OK
+    return ExitCode.OK
 
 
 @click.command("gc")
@@ -140,7 +141,7 @@ def gc_command(idle_days: float, keep_days: float | None) -> int:
     expired, deleted = asyncio.run(_gc(idle_days, keep_days))
     if settings().json:
         print_json({"expired": expired, "deleted": deleted})
-        return OK
+        return ExitCode.OK
     if not expired and not deleted:
         click.echo("Nothing to do.")
     for done, ids in (("expired", expired), ("deleted", deleted)):
@@ -148,7 +149,7 @@ def gc_command(idle_days: float, keep_days: float | None) -> int:
             click.echo(f"{session_id}  {done}")
         if len(ids) > _SOME:
             click.echo(f"… and {len(ids) - _SOME} more {done}")
-    return OK
+    return ExitCode.OK
 
 
 async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], list[str]]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.lookup import SessionType, engine, find_session, opened
 from holdfast.cli.models import model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import plain, print_json, print_table
 from holdfast.cli.run import BY
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.cli.chat.setup import Asked
@@ -92,7 +92,7 @@ def _list_points(session: str) -> int:
     else:
         rows = [(str(each.position), each.kind, each.id, plain(each.text)) for each in found]
         print_table(("at", "place", "id", "what"), rows)
-    return OK
+    return ExitCode.OK
 
 
 def _answer(session_id: str, text: str) -> int:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.approval import approved_call, ask, attention
-from holdfast.cli.errors import INTERRUPTED, OK
 from holdfast.cli.event_text import is_of_chat, show_query, tell
 from holdfast.cli.lookup import check_runs_here, opened
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
-from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, StaleQueryError
+from holdfast.core.errors import AnswerConflictError, ExitCode, InvalidDecisionError, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
 from holdfast.engine.minder import Minder
@@ -60,7 +59,7 @@ def ask_all(begin: Callable[[SyncHoldfast], Event], driven: Driven | None = None
             f"  holdfast run --resume {session_id}{by_model}\n"
             f"  holdfast answer {session_id} TEXT"
         )
-        return OK if isinstance(left, EOFError) else INTERRUPTED
+        return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
 
 
 def tell_driven(event: Event, driven: Driven | None) -> int:
@@ -70,7 +69,7 @@ def tell_driven(event: Event, driven: Driven | None) -> int:
         return code
     if isinstance(event, PausedEvent):
         click.echo(dim(f"The model goes on with: holdfast run --resume {event.session_id} --model …"))
-    elif code != OK and (hint := driven.calls.hint()):
+    elif code != ExitCode.OK and (hint := driven.calls.hint()):
         click.echo(f"What to do: {hint}.", err=True)
     return code
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.serve.mcp.hosts import Launch
@@ -112,7 +113,7 @@ def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
             await serve(McpServer(holdfast, family=tools, keys=keys))
 
     asyncio.run(run())
-    return OK
+    return ExitCode.OK
 
 
 def _tell_url(url: str) -> None:
@@ -128,7 +129,7 @@ def _rotate() -> int:
     else:
         click.echo(f"A new key is in {plain(str(key_path()))}; {kept} older ones still open what they have sealed.")
         click.echo("Servers that run use it once they are started again.")
-    return OK
+    return ExitCode.OK
 
 
 # --- hosts -----------------------------------------------------------------------------------------
@@ -160,7 +161,7 @@ def _install(name: str, project: Path | None, tools: Family, write: bool) -> int
             f"{plain(str(path))} is written." + (f" As it was: {plain(told['backup'])}" if told["backup"] else "")
         )
         click.echo(host.next_step)
-    return OK
+    return ExitCode.OK
 
 
 def _launch(project: Path | None, tools: Family) -> Launch:

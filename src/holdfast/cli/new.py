@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.errors import OK
 from holdfast.cli.options import json_option, settings
 from holdfast.cli.output import dim, heading, plain, print_json
+from holdfast.core.errors import ExitCode
 
 
 @click.command("new")
@@ -38,7 +38,7 @@ def _python(name: str, directory: Path | None) -> int:
     report = new_strategy(name, directory)
     if settings().json:
         print_json(report)
-        return OK
+        return ExitCode.OK
     _written(report.written)
     if report.hides is not None:
         click.echo(f"{click.style('warning:', fg='yellow')} it hides the bundled strategy '{report.name}'", err=True)
@@ -49,7 +49,7 @@ def _python(name: str, directory: Path | None) -> int:
         (f"holdfast run {report.name}{option} --dry-run", "see what it would ask"),
         (f'holdfast run {report.name}{option} --task "…"', "run it"),
     )
-    return OK
+    return ExitCode.OK
 
 
 def _lua(name: str, directory: Path) -> int:
@@ -58,7 +58,7 @@ def _lua(name: str, directory: Path) -> int:
     report = scaffold(name, directory)
     if settings().json:
         print_json(report)
-        return OK
+        return ExitCode.OK
     package = directory / name
     _written([str(package / file) for file in report.files])
     path = shlex.quote(str(package))
@@ -68,7 +68,7 @@ def _lua(name: str, directory: Path) -> int:
         (f"holdfast run {path}/init.lua --task test --dry-run", "see what it would ask"),
         (f"holdfast pkg link {path}", f"so that `holdfast run {name}` finds it"),
     )
-    return OK
+    return ExitCode.OK
 
 
 def _written(paths: list[str]) -> None:

@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from holdfast.agent.machine.messages import TextBlock
-from holdfast.cli.errors import OK
 from holdfast.cli.lookup import SessionType, engine, find_session, opened
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import ago, date, one_line, print_json, print_table
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.inbox import Item
@@ -64,7 +64,7 @@ def enqueue_command(
     else:
         again = " (it was sent before)" if replayed else ""
         click.echo(f"sent {item.id} to {session_id}{again}; see `holdfast queue {session_id}`")
-    return OK
+    return ExitCode.OK
 
 
 # --- queue -------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def queue_command(*, session: str, show_all: bool) -> int:
         click.echo("Nothing was sent to it.")
     else:
         print_table(["item", "state", "what"], [_row(item, outcome) for item, outcome in shown], states=1)
-    return OK
+    return ExitCode.OK
 
 
 RECENT = 20

@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from holdfast.cli.approval import approved_call, call_line, call_lines
-from holdfast.cli.errors import OK
 from holdfast.cli.event_text import how_to_go_on
 from holdfast.cli.lookup import SessionType, engine, find_session, opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, date, dim, duration, heading, one_line, plain, pretty, print_json, print_table
 from holdfast.cli.output import state as coloured_state
+from holdfast.core.errors import ExitCode
 from holdfast.core.queries import Call
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def sessions_command(
     if settings().json:
         shown = [_row_json(row, approvals.get(row.session_id, [])) for row in page.rows]
         print_json({"sessions": shown, "next": page.next, "damaged": page.damaged})
-        return OK
+        return ExitCode.OK
     if page.rows:
         rows = [_row(row, approvals.get(row.session_id, [])) for row in page.rows]
         print_table(["SESSION", "STATE", "PROGRAM", "WAITS FOR", "UPDATED"], rows, states=1)
@@ -80,7 +80,7 @@ def sessions_command(
     if page.damaged:
         ids = ", ".join(page.damaged)
         click.echo(f"\n{len(page.damaged)} cannot be listed ({ids}); `holdfast doctor` repairs them", err=True)
-    return OK
+    return ExitCode.OK
 
 
 async def _approvals(store: Store, rows: Sequence[SessionRow]) -> dict[str, list[Call]]:
@@ -155,13 +155,13 @@ async def _show(given: str, journal: bool, history: bool) -> int:
             if journal:
                 status["journal"] = [entry async for entry in hf.store.journal(session_id)]
             print_json(status)
-            return OK
+            return ExitCode.OK
         _print_status(status)
         if journal:
             click.echo("\n" + heading("Journal"))
             async for entry in hf.store.journal(session_id):
                 _print_entry(entry)
-    return OK
+    return ExitCode.OK
 
 
 async def _show_readable(hf: Holdfast, session_id: str) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.errors import BAD_INPUT
 from holdfast.cli.output import dim, heading, plain, width
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
@@ -58,4 +58,4 @@ def tell_refused(error: HoldfastError, program: Program, file: str) -> int:
     head = f"{click.style('holdfast:', fg='red')} strategy '{plain(error.name)}' has {count}, and was not started"
     for line in (head, *show_findings(file, source_of(program).code, error.findings)):
         click.echo(line, err=True, color=colour)
-    return BAD_INPUT
+    return ExitCode.BAD_INPUT

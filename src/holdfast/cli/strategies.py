@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import OK
 from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, settings
 from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_rich, width
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,19 +51,19 @@ def strategies_command(ctx: click.Context, category: str | None, project: Path |
     CALLS says how many questions a strategy asks models at most, by default and as a formula of its parameters.
     """
     if ctx.invoked_subcommand is not None:
-        return OK
+        return ExitCode.OK
     from holdfast.strategies.catalog import catalog
 
     listed = catalog(project, category=category)
     if settings().json:
         print_json({"strategies": [each.to_json() for each in listed]})
-        return OK
+        return ExitCode.OK
     if listed:
         _print_table(listed)
     else:
         click.echo(f"No strategies of the category '{plain(category)}'." if category else "No strategies.")
     click.echo(dim("\nMore about one: holdfast strategies show NAME. Lua packages: holdfast pkg list"))
-    return OK
+    return ExitCode.OK
 
 
 def _print_table(listed: list[Listed]) -> None:
@@ -131,17 +131,17 @@ def show_command(name: str, project: Path | None) -> int:
     run = asyncio.run(dry_run(python_file(Path(listed.path), project=project))) if listed.error is None else None
     if settings().json:
         print_json({**listed.to_json(), "rehearsal": _rehearsal(run, diagram_json(diagram(run))) if run else None})
-        return OK
+        return ExitCode.OK
     _print_about(listed)
     if run is None:
-        return OK
+        return ExitCode.OK
     from holdfast.cli.diagrams import print_diagram
 
     click.echo(f"\n{heading('Pauses')}  {dim(_rehearsed_with(listed, run))}")
     result = run.result.get("result") if isinstance(run.result, dict) and "result" in run.result else run.result
     ending = run.error if run.error is not None else result if isinstance(result, str) else one_line(result, 300)
     print_diagram(diagram(run), ending, is_result=run.error is None)
-    return OK
+    return ExitCode.OK
 
 
 def _rehearsal(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import OK
 from holdfast.cli.lookup import opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, duration, plain, print_json, print_rich, state_colour, width
 from holdfast.cli.tail import Pen, Tail, can_move, unechoed
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,8 +46,8 @@ def top_command(once: bool, all_: bool, limit: int | None) -> int:
     try:
         asyncio.run(_top(once or not (settings().json or can_move()), all_, limit))
     except KeyboardInterrupt:
-        return OK  # that is how it is left
-    return OK
+        return ExitCode.OK  # that is how it is left
+    return ExitCode.OK
 
 
 async def _top(once: bool, all_: bool, limit: int | None) -> None:

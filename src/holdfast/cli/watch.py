@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.lookup import SessionType, find_session, opened
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, plain, print_json
 from holdfast.cli.tail import Pen, Tail, can_move, unechoed
 from holdfast.cli.timeline import timeline
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.agent.observation import Observer
@@ -55,7 +55,7 @@ async def _watch(given: str, from_: str | None) -> int:
         finally:
             observers.close()
         row = await store.session(session_id)
-    return OK if row.summary.state == "completed" else ENDED_BADLY
+    return ExitCode.OK if row.summary.state == "completed" else ExitCode.ENDED_BADLY
 
 
 async def _cursor(observer: Observer, from_: str | None) -> str | None:

@@ -14,10 +14,11 @@ import click
 from holdfast.agent.machine.inbox import INBOX
 from holdfast.agent.machine.turn import Outcome, Stopped
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
-from holdfast.cli.errors import INTERRUPTED, OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model, find_tools
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
+from holdfast.core.errors import ExitCode
 from holdfast.core.queries import InputQuery, Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, TurnRecord
 
@@ -121,10 +122,10 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
                     await working
                 except asyncio.CancelledError:
                     log.says("left", f"{_turns(len(worker.active))} left to others", turns=len(worker.active))
-                    return INTERRUPTED
+                    return ExitCode.INTERRUPTED
             left = len(worker.active)
             log.says("stopped", f"{_turns(worker.begun)} begun, {left or 'none'} left to others", begun=worker.begun)
-            return OK
+            return ExitCode.OK
     finally:
         for provider in runtime.providers.values():
             await close_provider(provider)

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
+from typing import Any, ClassVar
+
+
+class ExitCode(IntEnum):
+    """How a command ends. Scripts rely on these numbers."""
+
+    OK = 0
+    ENDED_BADLY = 1
+    """The session failed, was cancelled or expired; or damage remains."""
+    BAD_INPUT = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    UNAVAILABLE = 5
+    """The store or the model cannot be reached."""
+    BUG = 70
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
 
 
 class HoldfastError(Exception):
     """Base of every error that Holdfast raises on purpose."""
 
     kind = "error"
+    exit_code: ClassVar[ExitCode] = ExitCode.BAD_INPUT
+    """The exit code of a command that this error ends."""
 
     def to_json(self) -> dict[str, Any]:
         """The error as JSON: its kind, its sentence, and its fields."""
@@ -67,6 +86,7 @@ class SessionNotFoundError(HoldfastError):
 
     session_id: str
     kind = "session_not_found"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' not found"
@@ -78,6 +98,7 @@ class SessionDeletedError(SessionNotFoundError):
 
     deleted_at: int = 0
     kind = "session_deleted"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' not found (it was deleted; its id is not used again)"
@@ -89,6 +110,7 @@ class SessionExistsError(HoldfastError):
 
     session_id: str
     kind = "session_exists"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' already exists; choose another id, or go on with that one"
@@ -103,6 +125,7 @@ class TransitionError(HoldfastError):
     expected: str
     actual: str
     kind = "invalid_transition"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -119,6 +142,7 @@ class JournalError(HoldfastError):
     position: int
     why: str
     kind = "invalid_journal"
+    exit_code = ExitCode.ENDED_BADLY
 
     def __str__(self) -> str:
         return f"session '{self.session_id}': journal record {self.position} cannot be used: {self.why}"
@@ -151,6 +175,7 @@ class NoPendingQueryError(FeedError):
     session_id: str
     state: str
     kind = "no_pending_query"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"no pending queries (session '{self.session_id}' is {self.state})"
@@ -180,6 +205,7 @@ class UnknownQueryError(FeedError):
     query_id: str
     pending: list[str]
     kind = "unknown_query"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         waits = ", ".join(self.pending[:10]) if self.pending else "nothing"
@@ -194,6 +220,7 @@ class StaleQueryError(FeedError):
     query_id: str
     why: str
     kind = "stale_query"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -210,6 +237,7 @@ class AnswerConflictError(FeedError):
     recorded: str
     given: str
     kind = "answer_conflict"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -234,6 +262,7 @@ class NoInboxError(InboxError):
     session_id: str
     why: str
     kind = "no_inbox"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' takes no items: {self.why}"
@@ -246,6 +275,7 @@ class ItemConflictError(InboxError):
     session_id: str
     item_id: str
     kind = "item_conflict"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -261,6 +291,7 @@ class InboxFullError(InboxError):
     session_id: str
     waiting: int
     kind = "inbox_full"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (

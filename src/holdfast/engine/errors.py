@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 @dataclass(eq=False)
@@ -61,6 +61,7 @@ class ContentionError(HoldfastError):
     session_id: str
     tries: int
     kind = "contention"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}': others wrote first {self.tries} times; nothing was changed, try again"

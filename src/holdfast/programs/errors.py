@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 @dataclass(eq=False)
@@ -14,6 +14,7 @@ class ProgramNotFoundError(HoldfastError):
     program: str
     why: str
     kind = "program_not_found"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"program '{self.program}' cannot be run here: {self.why}"
@@ -29,6 +30,7 @@ class DivergenceError(HoldfastError):
     asked: str
     where: str
     kind = "divergence"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (

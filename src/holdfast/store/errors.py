@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 class StoreError(HoldfastError):
@@ -23,6 +23,7 @@ class StoreUnavailableError(StoreError):
     url: str
     why: str
     kind = "store_unavailable"
+    exit_code = ExitCode.UNAVAILABLE
 
     def __str__(self) -> str:
         return f"store {self.url} cannot be used: {self.why}"
@@ -36,6 +37,7 @@ class SchemaVersionError(StoreError):
     found: int
     supported: int
     kind = "schema_version"
+    exit_code = ExitCode.UNAVAILABLE
 
     def __str__(self) -> str:
         advice = "Use a newer Holdfast" if self.found > self.supported else "No Holdfast has written that"
@@ -56,6 +58,7 @@ class LeaseHeldError(StoreError):
     owner: str
     until: int
     kind = "lease_held"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -72,6 +75,7 @@ class LeaseLostError(StoreError):
     held: int
     current: int
     kind = "lease_lost"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -88,6 +92,7 @@ class PositionConflictError(StoreError):
     expected: int
     actual: int
     kind = "position_conflict"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -103,6 +108,7 @@ class MessageConflictError(StoreError):
     session_id: str
     key: str
     kind = "message_conflict"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}': key '{self.key}' was used for another message; use a key of its own"
@@ -115,6 +121,7 @@ class MessageTakenError(StoreError):
     session_id: str
     number: int
     kind = "message_taken"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"session '{self.session_id}': message {self.number} is not in its mailbox; nothing was written"
@@ -129,6 +136,7 @@ class StateConflictError(StoreError):
     expected: int
     actual: int
     kind = "state_conflict"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
@@ -163,6 +171,7 @@ class CorruptSessionError(StoreError):
     place: str
     why: str
     kind = "corrupt_session"
+    exit_code = ExitCode.ENDED_BADLY
 
     def __str__(self) -> str:
         return f"session '{self.session_id}' is damaged at {self.place}: {self.why}"
@@ -187,6 +196,7 @@ class BlobNotFoundError(StoreError):
 
     blob_id: str
     kind = "blob_not_found"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"blob {self.blob_id} not found"

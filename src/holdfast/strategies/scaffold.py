@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME, render_python_stubs
 from holdfast.programs.paths import find_project
 from holdfast.programs.sandbox.library import BUNDLED
@@ -116,6 +116,7 @@ class StrategyExistsError(HoldfastError):
     name: str
     path: str
     kind = "strategy_exists"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"{self.path} exists already; nothing was written. Choose another name than '{self.name}', or remove it"

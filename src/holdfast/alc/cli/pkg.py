@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import json_option, settings
 from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_table
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.alc.packages.directories import Where
@@ -95,7 +95,7 @@ def list_command(show_all: bool, project: Path | None) -> int:
         found.packages = [each for each in found.packages if each.package.active or each.package.error]
     if settings().json:
         print_json(found.to_json())
-        return OK
+        return ExitCode.OK
     rows = []
     for each in found.packages:
         package, meta = each.package, each.package.meta
@@ -108,7 +108,7 @@ def list_command(show_all: bool, project: Path | None) -> int:
     else:
         click.echo(f"No packages yet. `holdfast pkg install {_COLLECTION}` brings a collection.")
     _warn(found.warnings)
-    return OK
+    return ExitCode.OK
 
 
 @pkg_command.command("doctor")
@@ -125,7 +125,7 @@ def doctor_command(name: str | None, project: Path | None) -> int:
     report = doctor(_where(project), name)
     if settings().json:
         print_json(report.to_json())
-        return OK if report.ok else ENDED_BADLY
+        return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
     for each in report.findings:
         colour = None if each.kind == "shadowed" else "red"
         kind = click.style(each.kind.replace("_", " "), fg=colour)
@@ -133,7 +133,7 @@ def doctor_command(name: str | None, project: Path | None) -> int:
     wrong = len({each.name for each in report.findings if each.kind != "shadowed"})
     click.echo(f"{len(report.healthy)} sound, {wrong} with something wrong.")
     _warn(report.warnings)
-    return OK if report.ok else ENDED_BADLY
+    return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
 
 
 # --- changing ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def install_command(
         report = install(_where(project), sources, options)
     if settings().json:
         print_json(report.to_json())
-        return OK if report.ok else ENDED_BADLY
+        return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
     quiet = 0
     for each in report.packages:
         if each.action == "unchanged":
@@ -183,7 +183,7 @@ def install_command(
     for error in report.errors:
         click.echo(f"{click.style('failed:', fg='red')} {plain(str(error))}", err=True)
     _warn(report.warnings)
-    return OK if report.ok else ENDED_BADLY
+    return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def remove_command(name: str, scope: Any, version: str | None, keep_files: bool,
         for path in (*report.deleted, *report.changed):
             done = "deleted" if path in report.deleted else "no longer named in"
             click.echo(f"{heading(report.removed)}  {done} {plain(path)}")
-    return OK
+    return ExitCode.OK
 
 
 @pkg_command.command("link")
@@ -254,7 +254,7 @@ def link_command(path: Path, name: str | None, force: bool, scope: Any, project:
         for each in report.linked:
             place = f" (in {report.local_file})" if report.local_file else ""
             click.echo(f"{heading(each)}  linked to {plain(report.targets[each])}{plain(place)}")
-    return OK
+    return ExitCode.OK
 
 
 @pkg_command.command("unlink")
@@ -270,7 +270,7 @@ def unlink_command(name: str, project: Path | None) -> int:
         print_json(report)
     else:
         click.echo(f"{heading(report.unlinked)}  unlinked {dim(plain(report.path))}")
-    return OK
+    return ExitCode.OK
 
 
 @pkg_command.command("repair")
@@ -285,13 +285,13 @@ def repair_command(name: str | None, force: bool, project: Path | None) -> int:
     report = repair(_where(project), name, force=force)
     if settings().json:
         print_json({"ok": report.ok, **msgspec.to_builtins(report)})
-        return OK if report.ok else ENDED_BADLY
+        return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
     for done in ("repaired", "skipped", "unrepairable", "failed"):
         for each in getattr(report, done):
             click.echo(f"{heading(plain(each.name))}  {done}: {plain(each.why)}")
     if not any((report.repaired, report.skipped, report.unrepairable, report.failed)):
         click.echo("Nothing to repair.")
-    return OK if report.ok else ENDED_BADLY
+    return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
 
 
 # --- projects ----------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def init_command(directory: Path | None) -> int:
         print_json(report)
     else:
         click.echo(f"{plain(report.created)} written" + (", .gitignore extended" if report.gitignore_updated else ""))
-    return OK
+    return ExitCode.OK
 
 
 @pkg_command.command("update")
@@ -326,7 +326,7 @@ def update_command(timeout: float, project: Path | None) -> int:
     report = update(_where(project), timeout)
     if settings().json:
         print_json(report.to_json())
-        return ENDED_BADLY if report.errors else OK
+        return ExitCode.ENDED_BADLY if report.errors else ExitCode.OK
     for each in report.resolved:
         commit = f" at {each.rev[:12]}" if each.rev else ""
         click.echo(f"{heading(each.name)}  {plain(each.version or 'no version')}{plain(commit)}")
@@ -334,7 +334,7 @@ def update_command(timeout: float, project: Path | None) -> int:
         click.echo(f"{heading(name)}  {click.style('not locked', fg='red')}: {plain(why)}", err=True)
     click.echo(f"{len(report.resolved)} locked in {plain(report.lock)}")
     _warn(report.warnings)
-    return ENDED_BADLY if report.errors else OK
+    return ExitCode.ENDED_BADLY if report.errors else ExitCode.OK
 
 
 @pkg_command.command("scaffold")
@@ -355,4 +355,4 @@ def scaffold_command(name: str, target: Path, category: str | None, description:
         click.echo(
             dim(f"`holdfast pkg test {plain(report.path)}` tests it, `holdfast pkg link {plain(report.path)}` adds it")
         )
-    return OK
+    return ExitCode.OK

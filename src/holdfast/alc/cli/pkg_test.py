@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, duration, heading, plain, print_json
+from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.alc.specs.results import FileResult, TestReport
@@ -58,7 +58,7 @@ def test_command(directory: Path, live: bool, text: str | None, jobs: int | None
         _print_failures(report)
         _print_summary(report)
     print_json(report.to_json())
-    return ENDED_BADLY if report.failed else OK
+    return ExitCode.ENDED_BADLY if report.failed else ExitCode.OK
 
 
 def _print_failures(report: TestReport) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from holdfast.alc.cli.pkg import with_json
-from holdfast.cli.errors import OK
 from holdfast.cli.options import settings
 from holdfast.cli.output import plain, print_json
+from holdfast.core.errors import ExitCode
 
 
 @click.command("types")
@@ -37,16 +37,16 @@ def types_command(output: Path | None) -> int:
             print_json({"file": STUB_NAME, "stubs": stubs, "luarc": luarc(Path("types"))})
         else:
             click.echo(stubs, nl=False)
-        return OK
+        return ExitCode.OK
     path = output / STUB_NAME
     _write(path, stubs)
     settings_of_editor = luarc(output.absolute())
     if settings().json:
         print_json({"path": str(path.absolute()), "luarc": settings_of_editor})
-        return OK
+        return ExitCode.OK
     click.echo(f"{plain(str(path))} written. In the .luarc.json of your project:")
     click.echo(json.dumps(settings_of_editor, indent=2))
-    return OK
+    return ExitCode.OK
 
 
 def luarc(directory: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from holdfast.alc.lua.project import (
     read_project,
     versioned_name,
 )
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 from holdfast.programs.paths import algocline_home, find_project, home, paths_in
 
 __all__ = [
@@ -69,6 +69,7 @@ class UnmetPinError(HoldfastError):
     package: str
     why: str
     kind = "unmet_pin"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"package '{self.package}': {self.why}"

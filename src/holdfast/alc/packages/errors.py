@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 @dataclass(eq=False)
@@ -26,6 +26,7 @@ class PackageNotFoundError(HoldfastError):
     name: str
     why: str
     kind = "package_not_found"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"package '{self.name}' not found: {self.why}"
@@ -39,6 +40,7 @@ class PackageExistsError(HoldfastError):
     path: str
     why: str
     kind = "package_exists"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"package '{self.name}' is already at {self.path}: {self.why}"
@@ -75,6 +77,7 @@ class GitError(HoldfastError):
     url: str
     why: str
     kind = "git"
+    exit_code = ExitCode.UNAVAILABLE
 
     def __str__(self) -> str:
         return f"git: {self.url}: {self.why}"

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.approval import ask, attention, call_lines, rules_of
-from holdfast.cli.errors import ENDED_BADLY, INTERRUPTED, OK, InputError
+from holdfast.cli.errors import InputError
 from holdfast.cli.lookup import SessionType
 from holdfast.cli.models import MODEL_VARIABLE, find_tools, model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import dim, plain
-from holdfast.core.errors import HoldfastError, InvalidDecisionError
+from holdfast.core.errors import ExitCode, HoldfastError, InvalidDecisionError
 
 if TYPE_CHECKING:
     from holdfast.agent.results import TurnResult
@@ -164,15 +164,15 @@ def _feed(chat: Chat, loop: LoopThread, texts: Iterable[str]) -> int:
     """A turn for each text; the first that comes to nothing is the last."""
     _taken(chat, loop, chat.left_turn(leaves_waiting=True))
     if chat.waiting:
-        return ENDED_BADLY
+        return ExitCode.ENDED_BADLY
     for text in texts:
         result = _taken(chat, loop, chat.turn(text, leaves_waiting=True))
         if chat.is_cut_off:
             raise BrokenPipeError
         if result is None or not result.is_success:
             is_stopped = result is not None and result.stopped is not None and result.stopped.reason == "cancelled"
-            return INTERRUPTED if is_stopped else ENDED_BADLY
-    return OK
+            return ExitCode.INTERRUPTED if is_stopped else ExitCode.ENDED_BADLY
+    return ExitCode.OK
 
 
 def _lines() -> Iterator[str]:
@@ -195,7 +195,7 @@ def _converse(chat: Chat, loop: LoopThread, again: str, *, is_new: bool) -> int:
     if not is_new:
         for line in ["", *loop.wait(chat.earlier())]:
             _echo(line)
-    code = OK
+    code = ExitCode.OK
     try:
         _take(chat, loop, chat.left_turn(leaves_waiting=False))
         while _once(chat, loop):
@@ -204,7 +204,7 @@ def _converse(chat: Chat, loop: LoopThread, again: str, *, is_new: bool) -> int:
         _echo()
     except KeyboardInterrupt:
         _echo()
-        code = INTERRUPTED
+        code = ExitCode.INTERRUPTED
     _echo(f"{dim('Left; all of it is kept. Go on with')}\n  {again}")
     return code
 

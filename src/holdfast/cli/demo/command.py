@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.errors import ENDED_BADLY, OK
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, heading, pretty, print_json, print_table
-from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.errors import ExitCode, HoldfastError, SessionNotFoundError
 from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def demo_command() -> int:
         print_json({"ok": report.ok, **msgspec.to_builtins(report)})
     else:
         _print_report(report)
-    return OK if report.ok else ENDED_BADLY
+    return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
 
 
 class _Demo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -18,6 +19,26 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 STRATEGY = re.compile(r"^( *)```(python|lua) strategy\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"(?<![\w/])(?:src/holdfast|tests|examples)/[\w./-]*\w")
+DOTTED = re.compile(r"(?<![\w./-])holdfast(?:\.[A-Za-z_]\w*)+")
+NOT_PYTHON = re.compile(r"holdfast\.(?:(?:local\.)?toml|lock|db|fish)|holdfast\.(?:plugins|authorize)")
+"""Files, a log and a tool whose names look like those of Python objects."""
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a name such as `holdfast.store.contract.Store` is that of a module or of something in one."""
+    found: object = importlib.import_module("holdfast")
+    name = "holdfast"
+    for part in dotted.split(".")[1:]:
+        name = f"{name}.{part}"
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = importlib.import_module(name)
+            except ModuleNotFoundError:
+                return False
+    return True
 
 
 def runnable_blocks() -> list[tuple[str, str]]:
@@ -43,6 +64,18 @@ def strategies() -> list[tuple[str, str, str]]:
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    named = {(str(page.relative_to(ROOT)), path) for page in PAGES for path in PATH.findall(page.read_text())}
+    assert len(named) > 5
+    assert sorted((page, path) for page, path in named if not (ROOT / path).exists()) == []
+
+
+def test_every_python_name_that_a_page_mentions_exists() -> None:
+    named = {(str(page.relative_to(ROOT)), name) for page in PAGES for name in DOTTED.findall(page.read_text())}
+    assert len(named) > 20
+    assert sorted(at for at in named if not NOT_PYTHON.fullmatch(at[1]) and not resolves(at[1])) == []
 
 
 @pytest.mark.parametrize(("place", "code"), runnable_blocks(), ids=[place for place, _ in runnable_blocks()])

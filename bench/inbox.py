@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import Figure, Plan, Rate, UnavailableError, interleave, latencies
 from bench.floor import SqliteFloor, asyncpg_module, warm_up
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import Usage

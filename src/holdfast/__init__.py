@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Rule as Rule
     from holdfast.agent.machine.policy import Spec as Spec
     from holdfast.agent.machine.turn import Limits as Limits
-    from holdfast.agent.mcp.client import McpServer as McpServer
+    from holdfast.agent.mcp.client import McpClient as McpClient
     from holdfast.agent.plugins.approve import Approve as Approve
     from holdfast.agent.plugins.output_budget import OutputBudget as OutputBudget
     from holdfast.agent.plugins.plugin import AbortTurn as AbortTurn
@@ -68,7 +68,7 @@ _HOMES = {
     "Instead": "holdfast.agent.plugins.plugin",
     "Limits": "holdfast.agent.machine.turn",
     "LuaKind": "holdfast.alc.lua.kind",
-    "McpServer": "holdfast.agent.mcp.client",
+    "McpClient": "holdfast.agent.mcp.client",
     "Minder": "holdfast.engine.minder",
     "NotDone": "holdfast.engine.drivers",
     "OutputBudget": "holdfast.agent.plugins.output_budget",

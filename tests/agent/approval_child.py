@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from holdfast import Approve, Rule, ToolContext, tool
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.store import open_store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.provider import Provider
 from holdfast.agent.providers.retry import Retry
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.sync import SyncRuntime
 from holdfast.testing import ScriptedProvider
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.approval import Approval, Rule
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store

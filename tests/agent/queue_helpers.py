@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.queue import ItemOutcome
 from holdfast.agent.session import AgentSession
 from holdfast.testing.provider import Step

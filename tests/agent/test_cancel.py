@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.turn import FinishedMessage, Stopped
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
 from holdfast.core.records import StopRecord

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.turn import FinishedCommand
 from holdfast.agent.machine.window import IMAGE_TOKENS
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.sync import SyncRuntime
 from holdfast.core.queries import Usage

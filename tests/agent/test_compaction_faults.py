@@ -12,7 +12,7 @@ from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.turn import Stopped
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_chars, summary_task
 from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord, FrameRecord, LoggedRecord

@@ -16,7 +16,7 @@ from holdfast.agent.live_events import LiveEvent, PluginFailed
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, Stopped
 from holdfast.agent.plugins.plugin import AbortTurn, Deny, Instead, Plugin, PluginCall, Replace
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, ToolSpec
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, ToolSpec
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools.context import Finish

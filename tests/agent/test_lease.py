@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AttemptedRecord

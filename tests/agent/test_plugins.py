@@ -11,7 +11,7 @@ import pytest
 from holdfast.agent.errors import MissingPluginInputError, PluginConflictError, PluginError, UnknownPluginError
 from holdfast.agent.machine.messages import TextBlock
 from holdfast.agent.plugins.plugin import Plugin
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import DuplicateToolError, ToolContext

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agent.machine.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of
 from holdfast.agent.plugins.plugin import Plugin
-from holdfast.agent.providers.openai_compatible import OpenAICompatible
+from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.runtime import Runtime
 from holdfast.core.values import encode
 from holdfast.testing.model_server import ModelServer
@@ -152,7 +152,7 @@ def after_the_messages(content: bytes) -> bytes:
 
 
 async def sent(server: ModelServer, *turns: dict[str, Any], plugins: Sequence[Plugin] = (), **options: Any) -> None:
-    provider = OpenAICompatible(server.url)
+    provider = OpenAIProvider(server.url)
     core = layer_of(Contribution("intro", "You are a clerk."), Contribution("environment", "A desk."))
     async with Runtime(
         "memory:", provider=provider, model="m-1", tools=[search], prompt=[core], instructions="Be brief.", **options
@@ -200,7 +200,7 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before_unless_a_lay
 
 async def test_a_layer_that_changes_for_a_turn_changes_the_system_text_from_its_slot_on_and_nothing_else() -> None:
     async with ModelServer(["Hello."], loop=True) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         core = layer_of(Contribution("intro", "You are a clerk."), Contribution("environment", "A desk."))
         async with Runtime("memory:", provider=provider, model="m-1", tools=[search], prompt=[core]) as runtime:
             session = await runtime.session("s-1").open()
@@ -221,7 +221,7 @@ async def test_another_process_sends_the_same_bytes(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     async with ModelServer(CHAT) as server:
         for turn in SAID:
-            provider = OpenAICompatible(server.url)
+            provider = OpenAIProvider(server.url)
             own = layer_of(Contribution("project", "Tabs."), Contribution("guidance", "Be kind."))
             async with Runtime(
                 url, provider=provider, model="m-1", tools=[search], instructions="Be brief."

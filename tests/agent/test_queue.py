@@ -10,7 +10,7 @@ import pytest
 from holdfast.agent.errors import UnknownItemError
 from holdfast.agent.machine.inbox import MAX_JOINED, Cancelled
 from holdfast.agent.machine.turn import FinishedMessage, FinishedValue, Stopped
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.errors import InvalidValueError, ItemConflictError
 from holdfast.core.records import EnqueuedRecord
 from holdfast.testing.provider import Step, tool_call

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from holdfast.agent.live_events import TextDelta
 from holdfast.agent.observation import Observer
 from holdfast.agent.observed_events import TurnEndedEvent
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.transcript import Transcript

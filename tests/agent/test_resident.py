@@ -11,7 +11,7 @@ import pytest
 from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.plugins.plugin import Plugin
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.resident import KEPT_CATALOGS, RESIDENTS, ExecRequest, Execution, Resident
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession

@@ -15,7 +15,7 @@ from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.messages import ToolResultBlock
 from holdfast.agent.machine.turn import REMINDER, FinishedMessage, FinishedToolValue, FinishedValue, Stopped
 from holdfast.agent.mounted_store import RESULT_TYPES
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.result_type import ResultInvalidError, ResultType, ResultTypeError
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime

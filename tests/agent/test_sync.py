@@ -24,7 +24,7 @@ from holdfast.agent.errors import (
 from holdfast.agent.live_events import LiveEvent, TextDelta, TurnFinished
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.plugins.plugin import Plugin
-from holdfast.agent.providers import protocol
+from holdfast.agent.providers import provider as protocol
 from holdfast.agent.queue import EnqueueBuilder, QueuedTurns
 from holdfast.agent.session import AgentSession
 from holdfast.agent.sync import (

@@ -201,7 +201,7 @@ async def test_a_sink_that_takes_its_time_holds_the_model_up(home: Home) -> None
 
         async def stream(self, request: Any) -> Any:
             nonlocal yielded
-            from holdfast.agent.providers import protocol
+            from holdfast.agent.providers import provider as protocol
 
             for _ in range(10):
                 yielded += 1

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.engine.errors import StaleError, WorkerExistsError
 from holdfast.store.errors import LeaseLostError, PositionConflictError
 from holdfast.testing.provider import Step

@@ -18,8 +18,8 @@ from holdfast.agent.observed_events import (
     Seen,
     SeenEvent,
 )
-from holdfast.agent.providers import protocol
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, StreamItem
+from holdfast.agent.providers import provider as protocol
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
 from holdfast.agent.transcript import Transcript
 from tests.agent.helpers import PATIENCE, until
 

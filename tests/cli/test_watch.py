@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import closing
 
 from holdfast.agent.machine.messages import TextBlock
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, StreamItem, TextDelta
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem, TextDelta
 from holdfast.agent.sync import SyncRuntime
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.provider import ScriptedProvider, tool_call

@@ -33,7 +33,7 @@ from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
     from holdfast.agent.mounted_store import Place
-    from holdfast.agent.providers.protocol import Provider
+    from holdfast.agent.providers.provider import Provider
     from holdfast.agent.runtime import Runtime
 
 

@@ -17,7 +17,7 @@ from holdfast.agent.machine.tree import Tree
 from holdfast.agent.machine.turn import Replied
 from holdfast.agent.plugins.hooks import Hooks, abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn
-from holdfast.agent.providers.protocol import (
+from holdfast.agent.providers.provider import (
     ModelReply,
     ModelRequest,
     ProviderError,

@@ -22,7 +22,7 @@ from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import Plugins
 from holdfast.agent.providers.model_names import find_provider
-from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.provider import Provider
 from holdfast.agent.providers.retry import Choice, Retry
 from holdfast.agent.providers.windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.tools.catalog import Catalog, Toolish

@@ -14,7 +14,7 @@ from holdfast.agent.machine.messages import (
 )
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.window import threshold
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.values import encode
 
 SUMMARY_TOKENS = 4_000

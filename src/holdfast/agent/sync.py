@@ -27,7 +27,7 @@ from holdfast.agent.observation import Observer
 from holdfast.agent.observed_events import Observation, Seen
 from holdfast.agent.phases import PhaseProbe
 from holdfast.agent.plugins.plugin import Plugin
-from holdfast.agent.providers.protocol import Provider
+from holdfast.agent.providers.provider import Provider
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
 from holdfast.agent.results import ReadView, TurnResult, UsageReport
 from holdfast.agent.runtime import Runtime

@@ -18,7 +18,7 @@ from holdfast.cli.errors import InputError
 from holdfast.cli.lookup import find_modules_here
 
 if TYPE_CHECKING:
-    from holdfast.agent.providers.protocol import Provider
+    from holdfast.agent.providers.provider import Provider
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,7 +1,7 @@
 """A model behind a real HTTP server that speaks the chat-completions form of OpenAI, streaming included, from a script.
 
     async with ModelServer(["Hello!", tool_call("add", a=2, b=40), "It is 42."]) as server:
-        OpenAICompatible(server.url)
+        OpenAIProvider(server.url)
 
 Steps are those of `holdfast.testing.provider`. A `fault` is a status with an error in its body; after some text it is
 an error within the stream. Three of them are faults of the line: `network` cuts the connection, `bad_stream` ends the
@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError
+from holdfast.agent.providers.provider import ModelRequest, ProviderError
 from holdfast.core.values import Json
 from holdfast.testing.model_wire import chunk, chunks_of, completion_of, event, read_request, refusal_of
 from holdfast.testing.provider import Faulty, Raw, Reply, Script, Step, fault

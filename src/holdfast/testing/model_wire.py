@@ -18,7 +18,7 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import Fault, ModelRequest, Stop, ToolSpec
+from holdfast.agent.providers.provider import Fault, ModelRequest, Stop, ToolSpec
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.testing.provider import Faulty, Reply, Stream, Thought, ToolCall, arguments_text, content_of, stop_of

@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import (
+from holdfast.agent.providers.provider import (
     Fault,
     ModelReply,
     ModelRequest,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast import Runtime
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.tools import Tool
 from holdfast.store import open_store

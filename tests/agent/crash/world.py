@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import NotDone, Runtime, ToolContext, Usage
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, StreamItem
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
 from holdfast.agent.tools import Tool
 from holdfast.engine.drivers import Attempt
 from holdfast.store import open_store

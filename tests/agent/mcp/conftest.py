@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.mcp.client import McpServer
+from holdfast.agent.mcp.client import McpClient
 from tests.agent.mcp.helpers import Friendly, HttpProcess, over_http, script
 
 
@@ -26,9 +26,9 @@ def http_friendly(http_folder: Path) -> Iterator[HttpProcess]:
 @pytest.fixture(params=["stdio", "http"])
 def friendly(request: pytest.FixtureRequest, tmp_path: Path) -> Friendly:
     if request.param == "stdio":
-        return Friendly(McpServer.stdio("srv", script("friendly", "stdio", tmp_path)), tmp_path)
+        return Friendly(McpClient.stdio("srv", script("friendly", "stdio", tmp_path)), tmp_path)
     served: HttpProcess = request.getfixturevalue("http_friendly")
     folder: Path = request.getfixturevalue("http_folder")
     for note in folder.iterdir():
         note.unlink()
-    return Friendly(McpServer.http("srv", served.url()), folder)
+    return Friendly(McpClient.http("srv", served.url()), folder)

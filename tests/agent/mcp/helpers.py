@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.machine.turn import ToolDone
-from holdfast.agent.mcp.client import McpServer
+from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.tools import Catalog, Tool
 from holdfast.agent.tools.runner import CallRef, Runner
 from holdfast.core.queries import Failure, Value
@@ -46,14 +46,14 @@ async def until(is_so: Callable[[], Any]) -> None:
 class Friendly(NamedTuple):
     """The friendly server, and the folder where it notes what it was called for."""
 
-    server: McpServer
+    server: McpClient
     folder: Path
 
 
 class Host:
     """A catalog with one server, and a model that calls its tools."""
 
-    def __init__(self, server: McpServer, catalog: Catalog) -> None:
+    def __init__(self, server: McpClient, catalog: Catalog) -> None:
         self.server = server
         self.catalog = catalog
         self.events: list[LiveEvent] = []
@@ -97,7 +97,7 @@ class Host:
 
 
 @asynccontextmanager
-async def hosting(server: McpServer, **settings: Any) -> AsyncIterator[Host]:
+async def hosting(server: McpClient, **settings: Any) -> AsyncIterator[Host]:
     """A server whose tools are offered, until the end."""
     catalog = Catalog()
     try:

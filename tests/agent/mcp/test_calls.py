@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.live_events import ToolOutput
-from holdfast.agent.mcp.client import McpServer
+from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpDefinitionError, McpUnavailableError
 from holdfast.agent.mcp.limits import McpTimeouts
 from holdfast.agent.tools import Catalog
@@ -33,7 +33,7 @@ async def test_tools_of_a_server_are_offered_and_called_over_both_transports(fri
 
 async def test_progress_is_shown_and_extends_the_time_of_a_call(tmp_path: Path) -> None:
     timeouts = McpTimeouts(call_s=1.0)
-    async with hosting(McpServer.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
+    async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         assert await host.call("srv_steps", count=4, every_s=0.4) == "done"
         told = [event.text for event in host.events if isinstance(event, ToolOutput)]
     assert "".join(told) == "".join(f"working ({number} of 4)\n" for number in range(1, 5))
@@ -41,7 +41,7 @@ async def test_progress_is_shown_and_extends_the_time_of_a_call(tmp_path: Path) 
 
 async def test_progress_extends_the_time_of_a_call_up_to_the_hard_limit_only(tmp_path: Path) -> None:
     timeouts = McpTimeouts(call_s=0.8, call_max_s=0.9)
-    async with hosting(McpServer.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
+    async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         told = await host.error("srv_steps", count=50, every_s=0.1)
     assert told["code"] == "timeout"
     assert told["error"] == "'srv_steps' was given up after 0.9 s, its time limit"
@@ -49,7 +49,7 @@ async def test_progress_extends_the_time_of_a_call_up_to_the_hard_limit_only(tmp
 
 async def test_a_call_that_hangs_is_given_up_and_the_server_is_told(tmp_path: Path) -> None:
     timeouts = McpTimeouts(call_s=0.3)
-    async with hosting(McpServer.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
+    async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         told = await host.error("srv_hang")
         await until((tmp_path / "cancelled").exists)
         assert await host.call("srv_add", a=1, b=1) == "2"
@@ -68,7 +68,7 @@ async def test_cancelling_a_call_is_told_to_the_server(friendly: Friendly) -> No
 
 
 async def test_what_is_no_text_is_described(tmp_path: Path) -> None:
-    async with hosting(McpServer.stdio("srv", script("friendly", "stdio", tmp_path), prefix="")) as host:
+    async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), prefix="")) as host:
         assert await host.call("everything") == "\n".join(
             [
                 "first",
@@ -92,7 +92,7 @@ async def test_a_child_gets_no_variables_but_harmless_ones_and_those_that_are_gi
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     monkeypatch.setenv("LC_TIME", "C")
-    server = McpServer.stdio("srv", script("friendly", "stdio", tmp_path), env={"TOKEN": "mine"}, allow=["env*"])
+    server = McpClient.stdio("srv", script("friendly", "stdio", tmp_path), env={"TOKEN": "mine"}, allow=["env*"])
     async with hosting(server) as host:
         assert host.names == ["srv_environment"]
         told = await host.call("srv_environment")
@@ -107,20 +107,20 @@ async def test_a_child_gets_no_variables_but_harmless_ones_and_those_that_are_gi
 
 async def test_a_child_is_started_in_the_folder_that_is_given(tmp_path: Path) -> None:
     (tmp_path / "serve.py").write_text((Path(script("crude")[1])).read_text())
-    server = McpServer.stdio("old", [script("crude")[0], "serve.py", "old"], cwd=tmp_path)
+    server = McpClient.stdio("old", [script("crude")[0], "serve.py", "old"], cwd=tmp_path)
     async with hosting(server) as host:
         assert host.names == ["old_listed", "old_look", "old_shout"]
 
 
 async def test_allowed_and_denied_tools_are_told_by_the_servers_own_names(tmp_path: Path) -> None:
     command = script("friendly", "stdio", tmp_path)
-    async with hosting(McpServer.stdio("srv", command, allow=["*d*", "put"], deny=["die*", "srv_add"])) as host:
+    async with hosting(McpClient.stdio("srv", command, allow=["*d*", "put"], deny=["die*", "srv_add"])) as host:
         assert host.names == ["srv_add", "srv_put"]
 
 
 async def test_what_a_server_says_of_a_tool_decides_whether_a_lost_call_is_repeated(tmp_path: Path) -> None:
     command = script("friendly", "stdio", tmp_path)
-    async with hosting(McpServer.stdio("srv", command)) as host:
+    async with hosting(McpClient.stdio("srv", command)) as host:
         assert host.tool("srv_add").recovery == "never"
         assert host.tool("srv_put").recovery == "idempotent"
         assert host.tool("srv_die_once").recovery == "safe"
@@ -132,7 +132,7 @@ async def test_what_a_server_says_of_a_tool_decides_whether_a_lost_call_is_repea
 
 
 async def test_one_connection_is_made_for_all_that_need_it_at_once() -> None:
-    server = McpServer.stdio("old", script("crude", "old"))
+    server = McpClient.stdio("old", script("crude", "old"))
     before = children()
     try:
         await asyncio.gather(*(server.list_tools() for _ in range(10)))
@@ -144,20 +144,20 @@ async def test_one_connection_is_made_for_all_that_need_it_at_once() -> None:
 
 async def test_nothing_is_started_before_a_tool_is_asked_for() -> None:
     before = children()
-    catalog = Catalog([McpServer.stdio("old", script("crude", "old"))])
+    catalog = Catalog([McpClient.stdio("old", script("crude", "old"))])
     await catalog.aclose()
     assert children() == before
 
 
 async def test_a_server_that_was_closed_can_be_used_again() -> None:
-    server = McpServer.stdio("old", script("crude", "old"))
+    server = McpClient.stdio("old", script("crude", "old"))
     for _ in range(2):
         assert [spec.name for spec in await server.list_tools()] == ["old_listed", "old_look", "old_shout"]
         await server.aclose()
 
 
 async def test_a_child_that_ignores_sigterm_is_killed_after_two_seconds() -> None:
-    server = McpServer.stdio("srv", script("crude", "stubborn"))
+    server = McpClient.stdio("srv", script("crude", "stubborn"))
     before = children()
     await server.list_tools()
     (child,) = children() - before
@@ -169,7 +169,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_after_two_seconds() -> Non
 
 async def test_what_a_child_has_started_is_ended_with_it(tmp_path: Path) -> None:
     line = f"sleep 600 & echo $! > {tmp_path}/pid; exec {shlex.join(script('crude', 'old'))}"
-    server = McpServer.stdio("old", ["sh", "-c", line])
+    server = McpClient.stdio("old", ["sh", "-c", line])
     await server.list_tools()
     grandchild = int((tmp_path / "pid").read_text())
     assert is_alive(grandchild)
@@ -178,7 +178,7 @@ async def test_what_a_child_has_started_is_ended_with_it(tmp_path: Path) -> None
 
 
 async def test_closing_while_a_connection_is_made_ends_it_and_tells_whoever_waits() -> None:
-    server = McpServer.stdio("srv", script("crude", "silent"))
+    server = McpClient.stdio("srv", script("crude", "silent"))
     before = children()
     waiting = asyncio.create_task(server.list_tools())
     await until(lambda: children() - before)
@@ -189,13 +189,13 @@ async def test_closing_while_a_connection_is_made_ends_it_and_tells_whoever_wait
 
 
 async def test_a_command_that_is_not_there_is_named() -> None:
-    server = McpServer.stdio("ghost", ["no-such-program-anywhere"])
+    server = McpClient.stdio("ghost", ["no-such-program-anywhere"])
     with pytest.raises(McpUnavailableError, match=r"'ghost'.*no-such-program-anywhere"):
         await server.list_tools()
 
 
 async def test_a_server_that_fails_to_start_is_told_with_its_last_words_but_not_its_secrets() -> None:
-    server = McpServer.stdio("bad", script("crude", "broken", "hunter2-hunter2"), env={"PASSWORD": "hunter2-hunter2"})
+    server = McpClient.stdio("bad", script("crude", "broken", "hunter2-hunter2"), env={"PASSWORD": "hunter2-hunter2"})
     with pytest.raises(McpUnavailableError) as raised:
         await server.list_tools()
     assert raised.value.why == "its process ended with exit code 7"
@@ -204,7 +204,7 @@ async def test_a_server_that_fails_to_start_is_told_with_its_last_words_but_not_
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
-    server = McpServer.stdio("mute", script("crude", "silent"), timeouts=McpTimeouts(connect_s=0.3))
+    server = McpClient.stdio("mute", script("crude", "silent"), timeouts=McpTimeouts(connect_s=0.3))
     before = children()
     with pytest.raises(McpUnavailableError, match=r"'mute'.*did not answer within 0\.3 s"):
         await server.list_tools()
@@ -213,7 +213,7 @@ async def test_a_server_that_never_answers_is_given_up() -> None:
 
 async def test_failed_connections_are_tried_again(tmp_path: Path) -> None:
     missing = tmp_path / "server"
-    server = McpServer.stdio("late", [str(missing), "old"])
+    server = McpClient.stdio("late", [str(missing), "old"])
     with pytest.raises(McpUnavailableError):
         await server.list_tools()
     missing.write_text(f"#!/bin/sh\nexec {script('crude')[0]} {script('crude')[1]} old\n")
@@ -228,7 +228,7 @@ async def test_an_optional_server_that_cannot_be_reached_has_no_tools_until_the_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     missing = tmp_path / "server"
-    catalog = Catalog([McpServer.stdio("late", [str(missing), "old"], optional=True)])
+    catalog = Catalog([McpClient.stdio("late", [str(missing), "old"], optional=True)])
     await catalog.refresh()
     assert len(catalog) == 0
     assert "MCP server 'late' cannot be used now" in caplog.text
@@ -242,11 +242,11 @@ async def test_an_optional_server_that_cannot_be_reached_has_no_tools_until_the_
 @pytest.mark.parametrize("name", ["", "a b", "x" * 33])
 def test_a_server_needs_a_name_that_tools_can_begin_with(name: str) -> None:
     with pytest.raises(McpDefinitionError):
-        McpServer.stdio(name, ["true"])
+        McpClient.stdio(name, ["true"])
 
 
 def test_a_command_is_a_list_and_a_url_is_one() -> None:
     with pytest.raises(McpDefinitionError, match="must be a list"):
-        McpServer.stdio("srv", "npx server")
+        McpClient.stdio("srv", "npx server")
     with pytest.raises(McpDefinitionError, match="https://"):
-        McpServer.http("srv", "example.org")
+        McpClient.http("srv", "example.org")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.mcp.client import McpServer
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.mcp.client import McpClient
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools import Catalog, DuplicateToolError, ToolContext, tool
 from holdfast.agent.tools.tool import Settings, Tool
 from holdfast.core.values import Json
@@ -31,7 +31,7 @@ async def listings(host: Host) -> int:
 
 
 async def test_news_without_a_change_are_looked_at_and_leave_the_generation_as_it_is() -> None:
-    async with hosting(McpServer.stdio("old", script("crude", "old"))) as host:
+    async with hosting(McpClient.stdio("old", script("crude", "old"))) as host:
         before = host.catalog.generation
         await host.call("old_shout")
         async with asyncio.timeout(PATIENCE):
@@ -43,7 +43,7 @@ async def test_news_without_a_change_are_looked_at_and_leave_the_generation_as_i
 
 async def test_a_storm_of_news_is_looked_at_a_few_times_only() -> None:
     """The server speaks the protocol of 2025, and says 500 times that something has changed."""
-    async with hosting(McpServer.stdio("old", script("crude", "old"))) as host:
+    async with hosting(McpClient.stdio("old", script("crude", "old"))) as host:
         for number in (1, 2):
             await host.call("old_look")
             await until(lambda name=f"old_found_{number}": name in host.catalog)  # type: ignore[misc]
@@ -51,7 +51,7 @@ async def test_a_storm_of_news_is_looked_at_a_few_times_only() -> None:
 
 
 async def test_tools_are_looked_at_again_after_a_connection_was_made_anew() -> None:
-    async with hosting(McpServer.stdio("old", script("crude", "old"))) as host:
+    async with hosting(McpClient.stdio("old", script("crude", "old"))) as host:
         await host.call("old_look")
         await until(lambda: "old_found_1" in host.catalog)
         await host.server.aclose()  # the next one knows nothing of what was found

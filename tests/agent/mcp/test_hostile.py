@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.agent.mcp.client import McpServer
+from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpUnavailableError
 from holdfast.agent.mcp.limits import DESCRIPTION_CHARS, MAX_TOOLS, McpTimeouts
 from holdfast.agent.tools import Catalog, DuplicateToolError, tool
@@ -14,7 +14,7 @@ from tests.agent.mcp.helpers import children, hosting, script
 
 
 async def test_of_ten_thousand_tools_some_are_offered_and_the_others_named(caplog: pytest.LogCaptureFixture) -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "many"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "many"))) as host:
         assert host.names == [f"srv_t{number:05}" for number in range(MAX_TOOLS)]
     assert "9744 tools are not offered: there are more than 256" in caplog.text
     assert "'t00256'" in caplog.text
@@ -22,12 +22,12 @@ async def test_of_ten_thousand_tools_some_are_offered_and_the_others_named(caplo
 
 
 async def test_one_of_ten_thousand_can_be_chosen() -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "many"), allow=["t0999?"], deny=["*9"])) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "many"), allow=["t0999?"], deny=["*9"])) as host:
         assert host.names == [f"srv_t0999{number}" for number in range(9)]
 
 
 async def test_schemas_that_are_too_much_are_left_out_and_the_others_offered(caplog: pytest.LogCaptureFixture) -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "bombs"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "bombs"))) as host:
         assert host.names == ["srv_fine", "srv_recursive", "srv_slow", "srv_wordy"]
         description = host.tool("srv_wordy").description
         assert len(description) < DESCRIPTION_CHARS + 50
@@ -41,18 +41,18 @@ async def test_schemas_that_are_too_much_are_left_out_and_the_others_offered(cap
 
 
 async def test_a_listing_that_never_ends_is_cut(caplog: pytest.LogCaptureFixture) -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "endless"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "endless"))) as host:
         assert len(host.names) == 100
     assert "its listing does not end" in caplog.text
 
 
 async def test_a_listing_that_goes_in_circles_is_cut() -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "circular"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "circular"))) as host:
         assert host.names == ["srv_t1", "srv_t2"]
 
 
 async def test_tools_whose_names_collide_are_all_there_under_the_same_names_each_time() -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "collisions"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "collisions"))) as host:
         names = host.names
         assert len(names) == 8
         assert {"srv_a_b", "srv_c_d", "srv_add", "srv_twice"} < set(names)
@@ -69,7 +69,7 @@ async def test_a_name_that_a_tool_here_has_already_is_refused_with_both_owners()
         """Add two numbers."""
         return a + b
 
-    server = McpServer.stdio("srv", script("hostile", "collisions"), prefix="")
+    server = McpClient.stdio("srv", script("hostile", "collisions"), prefix="")
     catalog = Catalog([add, server])
     try:
         with pytest.raises(DuplicateToolError) as raised:
@@ -83,7 +83,7 @@ async def test_a_name_that_a_tool_here_has_already_is_refused_with_both_owners()
 
 
 async def test_of_a_large_result_the_beginning_and_the_end_are_taken() -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "large"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "large"))) as host:
         done = await host.call("srv_large", bytes=3_000_000)
         assert len(done) < 20_000
         assert "are left out here" in done
@@ -93,7 +93,7 @@ async def test_of_a_large_result_the_beginning_and_the_end_are_taken() -> None:
 
 
 async def test_an_answer_that_is_larger_than_any_message_may_be_is_refused_and_the_connection_stays() -> None:
-    async with hosting(McpServer.stdio("srv", script("hostile", "large"))) as host:
+    async with hosting(McpClient.stdio("srv", script("hostile", "large"))) as host:
         told = await host.error("srv_large", bytes=20_000_000)
         assert told["code"] == "refused"
         assert "more than 8,388,608 are not taken" in told["error"]
@@ -101,12 +101,12 @@ async def test_an_answer_that_is_larger_than_any_message_may_be_is_refused_and_t
 
 
 async def test_lines_that_are_no_messages_are_passed_over() -> None:
-    async with hosting(McpServer.stdio("old", script("crude", "prattling"))) as host:
+    async with hosting(McpClient.stdio("old", script("crude", "prattling"))) as host:
         assert await host.call("old_look") == "there are 4"
 
 
 async def test_a_server_that_says_nothing_but_garbage_is_given_up_and_quoted() -> None:
-    server = McpServer.stdio("noise", script("crude", "garbage"), timeouts=McpTimeouts(connect_s=0.5))
+    server = McpClient.stdio("noise", script("crude", "garbage"), timeouts=McpTimeouts(connect_s=0.5))
     before = children()
     with pytest.raises(McpUnavailableError) as raised:
         await server.list_tools()

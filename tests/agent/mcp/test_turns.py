@@ -12,7 +12,7 @@ import holdfast
 from holdfast.agent.machine.messages import ToolResultBlock
 from holdfast.agent.machine.turn import FinishedMessage
 from holdfast.agent.mcp import errors
-from holdfast.agent.mcp.client import McpServer
+from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpMissingError, McpUnavailableError
 from holdfast.agent.runtime import Runtime
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/chat.db"
 
 
-def runtime_on(url: str, *steps: Step, tools: list[McpServer]) -> Runtime:
+def runtime_on(url: str, *steps: Step, tools: list[McpClient]) -> Runtime:
     return Runtime(url, provider=ScriptedProvider(steps), model="m-1", tools=tools)
 
 
@@ -32,7 +32,7 @@ async def test_a_model_calls_a_tool_of_a_server_in_a_turn_and_the_server_ends_wi
     url: str, tmp_path: Path
 ) -> None:
     before = children()
-    server = McpServer.stdio("srv", script("friendly", "stdio", tmp_path))
+    server = McpClient.stdio("srv", script("friendly", "stdio", tmp_path))
     calls = [tool_call("srv_add", a=2, b=40), tool_call("srv_place", name="here")]
     async with runtime_on(url, [*calls], "It is 42.", tools=[server]) as runtime:
         session = await runtime.session("s").open()
@@ -50,7 +50,7 @@ async def test_a_model_calls_a_tool_of_a_server_in_a_turn_and_the_server_ends_wi
 
 
 async def test_two_sessions_share_a_connection(url: str) -> None:
-    server, before = McpServer.stdio("old", script("crude", "old")), children()
+    server, before = McpClient.stdio("old", script("crude", "old")), children()
     async with runtime_on(url, tool_call("old_look"), "One.", tool_call("old_look"), "Two.", tools=[server]) as runtime:
         for number in (1, 2):
             session = await runtime.session(f"s-{number}").open()
@@ -60,7 +60,7 @@ async def test_two_sessions_share_a_connection(url: str) -> None:
 
 async def test_a_runtime_whose_server_cannot_be_reached_does_not_open_and_leaves_nothing_behind(url: str) -> None:
     before = children()
-    servers = [McpServer.stdio("old", script("crude", "old")), McpServer.stdio("bad", script("crude", "broken", "x"))]
+    servers = [McpClient.stdio("old", script("crude", "old")), McpClient.stdio("bad", script("crude", "broken", "x"))]
     with pytest.raises(McpUnavailableError, match="'bad'"):
         async with runtime_on(url, tools=servers):
             pass
@@ -68,23 +68,23 @@ async def test_a_runtime_whose_server_cannot_be_reached_does_not_open_and_leaves
 
 
 async def test_an_optional_server_that_cannot_be_reached_does_not_keep_a_runtime_from_opening(url: str) -> None:
-    servers = [McpServer.stdio("bad", script("crude", "broken", "x"), optional=True)]
+    servers = [McpClient.stdio("bad", script("crude", "broken", "x"), optional=True)]
     async with runtime_on(url, "Hello!", tools=servers) as runtime:
         session = await runtime.session("s").open()
         assert (await session.turn("Hi").run()).text == "Hello!"
 
 
 def test_the_server_is_found_in_the_package() -> None:
-    assert holdfast.McpServer is McpServer
+    assert holdfast.McpClient is McpClient
 
 
 def test_without_the_package_that_speaks_mcp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(errors, "find_spec", lambda _: None)
     with pytest.raises(McpMissingError, match=r"pip install 'holdfast\[mcp\]'"):
-        McpServer.stdio("srv", ["true"])
+        McpClient.stdio("srv", ["true"])
 
 
 def test_a_server_can_be_described_without_loading_the_package_that_speaks_mcp() -> None:
-    program = "import sys, holdfast; holdfast.McpServer.stdio('a', ['b']); print('mcp' in sys.modules)"
+    program = "import sys, holdfast; holdfast.McpClient.stdio('a', ['b']); print('mcp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

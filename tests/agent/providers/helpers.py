@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ReasoningDelta, TextDelta, ToolSpec
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ReasoningDelta, TextDelta, ToolSpec
 from holdfast.core.values import Json
 
 ADD = ToolSpec(

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.providers.faults import TOLD_CHARS, fault_of, read_refusal, read_retry_after, refusal_in, refusal_of
-from holdfast.agent.providers.protocol import RETRIED, Fault
+from holdfast.agent.providers.provider import RETRIED, Fault
 
 NOW = 1_800_000_000.0
 

@@ -9,16 +9,16 @@ import pytest
 
 from holdfast.agent.errors import ProviderUnavailableError
 from holdfast.agent.providers.model_names import find_provider
-from holdfast.agent.providers.openai_compatible import OpenAICompatible
+from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.testing.model_server import ModelServer
 from tests.agent.providers.helpers import ask, hear
 
 URL = "http://127.0.0.1:9/v1"
 
 
-def compatible(text: str, **env: str) -> tuple[OpenAICompatible, str]:
+def compatible(text: str, **env: str) -> tuple[OpenAIProvider, str]:
     provider, model = find_provider(text, env)
-    assert isinstance(provider, OpenAICompatible)
+    assert isinstance(provider, OpenAIProvider)
     return provider, model
 
 
@@ -63,7 +63,7 @@ async def test_the_key_goes_to_its_own_service_only() -> None:
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", URL)
     provider, _ = find_provider("openai:gpt-5")
-    assert isinstance(provider, OpenAICompatible)
+    assert isinstance(provider, OpenAIProvider)
     assert provider.base_url == URL
 
 

@@ -7,7 +7,7 @@ import pytest
 from holdfast.agent.machine.messages import ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers import openai_reply
 from holdfast.agent.providers.openai_reply import BadReplyError, ReplyReader, read_json
-from holdfast.agent.providers.protocol import ModelReply, ReasoningDelta, TextDelta
+from holdfast.agent.providers.provider import ModelReply, ReasoningDelta, TextDelta
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 

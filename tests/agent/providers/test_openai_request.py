@@ -14,7 +14,7 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.providers.openai_request import request_body
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError
+from holdfast.agent.providers.provider import ModelRequest, ProviderError
 from holdfast.core.values import Json
 from tests.agent.providers.helpers import ADD, ask, assistant, tool, user
 

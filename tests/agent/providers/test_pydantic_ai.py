@@ -24,8 +24,8 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.providers import pydantic_ai as adapter
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError, TextDelta
-from holdfast.agent.providers.pydantic_ai import PydanticAI
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ProviderError, TextDelta
+from holdfast.agent.providers.pydantic_ai import PydanticAIProvider
 from holdfast.agent.providers.pydantic_ai_messages import from_theirs, to_theirs
 from holdfast.core.queries import Usage
 from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, user
@@ -49,8 +49,8 @@ class Asked:
             yield each
 
     @property
-    def provider(self) -> PydanticAI:
-        return PydanticAI(FunctionModel(stream_function=self, model_name="f-1"))
+    def provider(self) -> PydanticAIProvider:
+        return PydanticAIProvider(FunctionModel(stream_function=self, model_name="f-1"))
 
 
 async def failure(error: Exception, *before: str) -> tuple[ProviderError, list[str]]:
@@ -101,7 +101,7 @@ async def test_reasoning_keeps_its_signature_and_goes_back_with_it() -> None:
 
 
 async def test_the_librarys_own_test_model_calls_tools_and_answers() -> None:
-    provider = PydanticAI("test")
+    provider = PydanticAIProvider("test")
     assert (provider.id, provider.model) == ("test", "test")
     heard = await hear(provider, ask("Add", tools=[ADD], model="test"))
     (use,) = heard.reply.content
@@ -229,7 +229,7 @@ async def test_a_service_serves_all_its_models(monkeypatch: pytest.MonkeyPatch) 
         return TestModel(custom_output_text=model, model_name=model)
 
     monkeypatch.setattr(adapter, "infer_model", infer)
-    provider = PydanticAI("service:one")
+    provider = PydanticAIProvider("service:one")
     assert (provider.id, provider.model) == ("service", "one")
     replies = [(await hear(provider, ask(model=name))).reply for name in ("one", "two", "")]
     assert [reply.model for reply in replies] == ["service:one", "service:two", "service:one"]
@@ -237,11 +237,11 @@ async def test_a_service_serves_all_its_models(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_model_that_cannot_be_had_is_refused_at_once() -> None:
     with pytest.raises(ProviderError, match="Unknown model: nobody:x"):
-        PydanticAI("nobody:x")
+        PydanticAIProvider("nobody:x")
 
 
 def test_it_is_a_provider() -> None:
-    provider: Provider = PydanticAI(TestModel())
+    provider: Provider = PydanticAIProvider(TestModel())
     assert isinstance(provider, Provider)
     assert provider.id == "test"
 
@@ -254,7 +254,7 @@ class OpenAIChatModel(TestModel):
 
 
 def replied(response: theirs.ModelResponse, model: TestModel | None = None) -> ModelReply:
-    return PydanticAI("test")._reply(response, model or TestModel())
+    return PydanticAIProvider("test")._reply(response, model or TestModel())
 
 
 def said(reason: Any, **details: Any) -> theirs.ModelResponse:
@@ -368,7 +368,7 @@ async def test_cancelling_ends_the_call() -> None:
         finally:
             ended.set()
 
-    items = PydanticAI(FunctionModel(stream_function=slow, model_name="slow")).stream(ask(model="slow"))
+    items = PydanticAIProvider(FunctionModel(stream_function=slow, model_name="slow")).stream(ask(model="slow"))
     assert await anext(items) == TextDelta("a")
     task = asyncio.ensure_future(anext(items))
     await asyncio.sleep(0.01)

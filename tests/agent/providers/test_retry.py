@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.messages import TextBlock
-from holdfast.agent.providers.openai_compatible import OpenAICompatible
-from holdfast.agent.providers.protocol import (
+from holdfast.agent.providers.openai import OpenAIProvider
+from holdfast.agent.providers.provider import (
     RETRIED,
     Fault,
     ModelRequest,
@@ -457,7 +457,7 @@ async def test_a_call_survives_all_that_a_line_does_to_it() -> None:
     ]
     watched = Watched()
     async with ModelServer(script) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         called = await watched(provider, request=ask(key="k"))
         await provider.aclose()
     assert faults(called.attempts) == ["rate_limit", "network", "bad_stream"]
@@ -469,7 +469,7 @@ async def test_a_call_survives_all_that_a_line_does_to_it() -> None:
 
 async def test_the_fallback_may_be_another_service() -> None:
     async with ModelServer([fault("context_length")]) as small, ModelServer(["I can read that."]) as large:
-        first, second = OpenAICompatible(small.url, id="small"), OpenAICompatible(large.url, id="large")
+        first, second = OpenAIProvider(small.url, id="small"), OpenAIProvider(large.url, id="large")
         called = await Watched()(first, second)
         await first.aclose()
         await second.aclose()

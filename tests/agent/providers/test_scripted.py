@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from holdfast.agent.machine.messages import ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.agent.providers.openai_compatible import OpenAICompatible
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, Provider, ProviderError
+from holdfast.agent.providers.openai import OpenAIProvider
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ProviderError
 from holdfast.core.queries import Usage
 from holdfast.testing import ModelServer, ScriptedProvider, fault, reasoning, reply, stream, tool_call
 from holdfast.testing.provider import Raw, Script, Step, ToolCall
@@ -149,7 +149,7 @@ STEPS: list[Step] = [
 async def test_a_server_gives_what_the_provider_gives(step: Step) -> None:
     request = ask("Hi", assistant(ToolUseBlock("call_1", "add", {})), tool(ToolResultBlock("call_1", "1")), "there")
     async with ModelServer([step]) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         heard = await hear(provider, request)
         await provider.aclose()
     other = await hear(ScriptedProvider([step]), request)
@@ -161,7 +161,7 @@ async def test_a_server_gives_what_the_provider_gives(step: Step) -> None:
 async def test_a_servers_faults_are_those_of_the_script_also_within_a_stream(kind: str) -> None:
     faults: list[Step] = [fault(kind, "why"), fault(kind, "why", after=["Hel"])]  # type: ignore[arg-type]
     async with ModelServer(faults) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         for said in ([], ["Hel"]):
             heard = Heard()
             with pytest.raises(ProviderError, match="why") as caught:
@@ -172,7 +172,7 @@ async def test_a_servers_faults_are_those_of_the_script_also_within_a_stream(kin
 
 async def test_a_server_at_the_end_of_its_script_says_so() -> None:
     async with ModelServer([]) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         with pytest.raises(ProviderError, match="the script has 0 steps") as caught:
             await hear(provider)
         await provider.aclose()
@@ -181,7 +181,7 @@ async def test_a_server_at_the_end_of_its_script_says_so() -> None:
 
 async def test_a_server_ends_while_clients_still_wait() -> None:
     async with ModelServer([fault("timeout"), reply("late", delay_s=60)]) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         tasks = [asyncio.create_task(hear(provider)) for _ in range(2)]
         await asyncio.sleep(0.1)
     results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -191,7 +191,7 @@ async def test_a_server_ends_while_clients_still_wait() -> None:
 
 async def test_a_server_answers_several_at_once() -> None:
     async with ModelServer([reply("ok", delay_s=0.2)], loop=True) as server:
-        provider = OpenAICompatible(server.url)
+        provider = OpenAIProvider(server.url)
         async with asyncio.timeout(2):
             heard = await asyncio.gather(*[hear(provider) for _ in range(20)])
         await provider.aclose()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent.machine.inbox import Delivery, Slot
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools import (
     Catalog,
     DeclaredTool,

@@ -1,1 +1,1 @@
-"""Tools of MCP servers: `McpServer` connects to one and offers what it has."""
+"""Tools of MCP servers: `McpClient` connects to one and offers what it has."""

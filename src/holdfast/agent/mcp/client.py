@@ -1,7 +1,7 @@
-"""`McpServer`: the tools of an MCP server, as a provider of tools. One connection for all sessions of a process.
+"""`McpClient`: offers the tools of one MCP server to a runtime. All sessions of a process share its connection.
 
-The connection is made when it is first needed, and again when it is needed after it was lost. `aclose` ends it; whoever
-uses the server after that connects anew.
+It connects when it is first needed, and reconnects when it is needed again after the connection was lost. `aclose`
+ends the connection; the next use makes a new one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from holdfast.agent.mcp.limits import (
     McpTimeouts,
 )
 from holdfast.agent.mcp.tool_list import Choice, Listing, Offered, Reading
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext, ToolError
 from holdfast.agent.tools.tool import Retry, Settings
 from holdfast.core.values import Json
@@ -66,8 +66,8 @@ class McpOptions(TypedDict, total=False):
     timeouts: McpTimeouts
 
 
-class McpServer:
-    """An MCP server whose tools a runtime has: `Runtime(…, tools=[McpServer.stdio("files", ["mcp-files", "."])])`."""
+class McpClient:
+    """A client of one MCP server: `Runtime(…, tools=[McpClient.stdio("files", ["mcp-files", "."])])`."""
 
     def __init__(self, name: str, dial: Dial, **options: Unpack[McpOptions]) -> None:
         if not _NAME.match(name):
@@ -130,7 +130,7 @@ class McpServer:
         return cls(name, dial, **options)
 
     def __repr__(self) -> str:
-        return f"<MCP server {self.name}>"
+        return f"<McpClient {self.name}>"
 
     # --- a provider of tools -----------------------------------------------------------------------
 

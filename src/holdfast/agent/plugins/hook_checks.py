@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.agent.machine.messages import AgentMessage, ToolResultBlock, ToolUseBlock
-from holdfast.agent.providers.protocol import ModelReply, ModelRequest, ToolSpec
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, ToolSpec
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import check_value
 

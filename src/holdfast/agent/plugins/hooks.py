@@ -27,7 +27,7 @@ from holdfast.core.values import Json, check_value, own_copy
 
 if TYPE_CHECKING:
     from holdfast.agent.live_events import LiveEvent
-    from holdfast.agent.providers.protocol import ModelReply, ModelRequest
+    from holdfast.agent.providers.provider import ModelReply, ModelRequest
     from holdfast.agent.results import TurnResult
 
 log = logging.getLogger("holdfast.plugins")

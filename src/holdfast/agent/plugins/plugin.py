@@ -32,7 +32,7 @@ from holdfast.core.records import Entry
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
-    from holdfast.agent.providers.protocol import ModelReply, ModelRequest
+    from holdfast.agent.providers.provider import ModelReply, ModelRequest
     from holdfast.agent.resident import Services
     from holdfast.agent.results import TurnResult
     from holdfast.agent.tools.results import Result

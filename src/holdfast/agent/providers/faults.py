@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from holdfast.agent.providers.protocol import Fault
+from holdfast.agent.providers.provider import Fault
 from holdfast.core.values import Json
 
 TOLD_CHARS = 600

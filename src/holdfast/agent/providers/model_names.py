@@ -10,11 +10,11 @@ from urllib.parse import urldefrag
 import msgspec
 
 from holdfast.agent.errors import ProviderUnavailableError
-from holdfast.agent.providers.protocol import Provider, ProviderError
+from holdfast.agent.providers.provider import Provider, ProviderError
 from holdfast.core.errors import InvalidValueError
 
 if TYPE_CHECKING:
-    from holdfast.agent.providers.openai_compatible import OpenAICompatible
+    from holdfast.agent.providers.openai import OpenAIProvider
 
 URL_ID = "openai-compatible"
 """The id of a provider that is named by its URL. It is recorded with sessions, so the place is no part of it."""
@@ -92,20 +92,20 @@ def _by_service(name: str, model: str, env: Mapping[str, str]) -> Provider:
     return _compatible(f"{name}:{model}", url or service.base_url, key, name)
 
 
-def _compatible(text: str, url: str, key: str | None, id: str) -> OpenAICompatible:
+def _compatible(text: str, url: str, key: str | None, id: str) -> OpenAIProvider:
     try:
-        from holdfast.agent.providers.openai_compatible import OpenAICompatible
+        from holdfast.agent.providers.openai import OpenAIProvider
 
-        return OpenAICompatible(url, key, id=id)
+        return OpenAIProvider(url, key, id=id)
     except (ImportError, InvalidValueError) as error:
         raise ProviderUnavailableError(text, str(error)) from error
 
 
 def _by_library(text: str) -> tuple[Provider, str]:
     try:
-        from holdfast.agent.providers.pydantic_ai import PydanticAI
+        from holdfast.agent.providers.pydantic_ai import PydanticAIProvider
 
-        provider = PydanticAI(text)
+        provider = PydanticAIProvider(text)
     except ImportError as error:
         raise ProviderUnavailableError(text, str(error)) from error
     except ProviderError as error:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import ModelReply, ReasoningDelta, Stop, TextDelta
+from holdfast.agent.providers.provider import ModelReply, ReasoningDelta, Stop, TextDelta
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json, repaired
 

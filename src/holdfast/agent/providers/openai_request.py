@@ -13,7 +13,7 @@ from holdfast.agent.machine.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from holdfast.agent.providers.protocol import ModelRequest, ProviderError, ToolSpec
+from holdfast.agent.providers.provider import ModelRequest, ProviderError, ToolSpec
 from holdfast.core.values import Json, encode
 
 RESERVED = frozenset(["model", "messages", "tools", "stream", "n"])

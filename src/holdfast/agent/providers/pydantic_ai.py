@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.providers.faults import TOLD_CHARS, Refusal, fault_of, says_too_long
-from holdfast.agent.providers.protocol import (
+from holdfast.agent.providers.provider import (
     Fault,
     ModelReply,
     ModelRequest,
@@ -63,7 +63,7 @@ _FAULTS: tuple[tuple[type[Exception], Fault], ...] = (
 """The class of an error by theirs; the first that fits. Subclasses come before what they are derived from."""
 
 
-class PydanticAI:
+class PydanticAIProvider:
     """A service that pydantic-ai knows: by the name of one of its models, such as `anthropic:claude-…`, or a `Model`.
 
     By a name the provider is all of that service, and serves whichever of its models a request names. A `Model` object
@@ -81,7 +81,7 @@ class PydanticAI:
         self._is_service = named is not None
 
     def __repr__(self) -> str:
-        return f"PydanticAI({self.id!r}, model={self.model!r})"
+        return f"PydanticAIProvider({self.id!r}, model={self.model!r})"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
         """Call the model once; see `Provider.stream`."""

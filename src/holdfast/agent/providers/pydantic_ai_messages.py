@@ -25,7 +25,7 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.providers.arguments import read_arguments
-from holdfast.agent.providers.protocol import ModelRequest
+from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.values import Json
 
 

@@ -2,7 +2,7 @@
 
 The rules
 ---------
-- What may go well later (`protocol.RETRIED`) is tried again, after the wait that the service asks for, or one that
+- What may go well later (`provider.RETRIED`) is tried again, after the wait that the service asks for, or one that
   grows and is drawn at random. Whatever else is the matter, the same model is not asked again.
 - When a choice is used up, whatever the reason, the next one is tried at once. Another model may take a longer
   conversation, or another key.
@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agent.providers.protocol import (
+from holdfast.agent.providers.provider import (
     Fault,
     ModelReply,
     ModelRequest,

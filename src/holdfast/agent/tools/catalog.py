@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
 from holdfast.agent.machine.policy import ALL_TOOLS, Deadline
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.json_schema import problems_by_schema
 from holdfast.agent.machine.conversation import TurnState, tool_answer
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolDone
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.result_type import ResultInvalidError, ResultType
 from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.values import Json

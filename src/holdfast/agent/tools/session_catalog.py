@@ -15,7 +15,7 @@ import msgspec
 from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
 from holdfast.agent.machine.policy import ALL_TOOLS
 from holdfast.agent.machine.window import value_tokens
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.catalog import Catalog, DeclaredTool, Entry
 from holdfast.agent.tools.schema import Schema
 from holdfast.core.values import Json

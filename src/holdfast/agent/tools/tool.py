@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 
 import msgspec
 
-from holdfast.agent.providers.protocol import ToolSpec
+from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
 from holdfast.agent.tools.output import OutputLimit

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Rule
     from holdfast.agent.machine.conversation import Conversation
     from holdfast.agent.machine.policy import Policy
-    from holdfast.agent.mcp.client import McpServer
-    from holdfast.agent.providers.protocol import ModelRequest, Provider, StreamItem
+    from holdfast.agent.mcp.client import McpClient
+    from holdfast.agent.providers.provider import ModelRequest, Provider, StreamItem
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
     from holdfast.cli.chat.conversation import Chat
@@ -59,7 +59,7 @@ class _Gone:
         self.id = provider_id
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
-        from holdfast.agent.providers.protocol import ProviderError
+        from holdfast.agent.providers.provider import ProviderError
 
         raise ProviderError(f"provider '{self.id}' cannot be used here", fault="auth")
         yield  # which makes it an iterator
@@ -81,11 +81,11 @@ async def find_chat(given: str) -> Found:
         return Found(session_id, await Conversations(store).get(session_id))
 
 
-def find_servers(given: Sequence[str]) -> list[McpServer]:
+def find_servers(given: Sequence[str]) -> list[McpClient]:
     """The servers behind `name=command …` or `name=https://…`."""
     if not given:
         return []
-    from holdfast.agent.mcp.client import McpServer
+    from holdfast.agent.mcp.client import McpClient
     from holdfast.core.errors import HoldfastError
 
     found = []
@@ -96,7 +96,7 @@ def find_servers(given: Sequence[str]) -> list[McpServer]:
             if not name or not command:
                 raise InputError(f"--mcp {each}: say how it is called and where it is, as NAME=COMMAND or NAME=URL")
             is_url = where.startswith(("http://", "https://"))
-            found.append(McpServer.http(name, where) if is_url else McpServer.stdio(name, command))
+            found.append(McpClient.http(name, where) if is_url else McpClient.stdio(name, command))
         except (ValueError, HoldfastError) as error:
             raise error if isinstance(error, InputError) else InputError(f"--mcp {each}: {error}") from None
     return found

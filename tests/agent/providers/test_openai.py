@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from holdfast.agent.machine.messages import Image, ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.agent.providers import openai_compatible
-from holdfast.agent.providers.openai_compatible import OpenAICompatible
-from holdfast.agent.providers.protocol import ModelRequest, Provider, ProviderError, TextDelta
+from holdfast.agent.providers import openai
+from holdfast.agent.providers.openai import OpenAIProvider
+from holdfast.agent.providers.provider import ModelRequest, Provider, ProviderError, TextDelta
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Usage
 from holdfast.testing.model_server import ModelServer, Wire
@@ -35,9 +35,9 @@ FULL = reply(
 @asynccontextmanager
 async def endpoint(
     *script: Any, wire: Wire | None = None, server_key: str | None = None, **options: Any
-) -> AsyncIterator[tuple[OpenAICompatible, ModelServer]]:
+) -> AsyncIterator[tuple[OpenAIProvider, ModelServer]]:
     async with ModelServer(script, wire=wire, api_key=server_key) as server:
-        provider = OpenAICompatible(server.url, **options)
+        provider = OpenAIProvider(server.url, **options)
         try:
             yield provider, server
         finally:
@@ -83,7 +83,7 @@ async def test_the_same_reply_comes_however_the_bytes_are_cut(newline: Any, spli
     async with endpoint(FULL, FULL, wire=wire) as (provider, server):
         heard = await hear(provider)
         async with ModelServer([FULL]) as plain:
-            other = OpenAICompatible(plain.url)
+            other = OpenAIProvider(plain.url)
             assert heard.reply == (await hear(other)).reply
             await other.aclose()
         assert server.connections == 1
@@ -177,12 +177,12 @@ async def test_after_closing_new_connections_are_made() -> None:
 
 
 def test_each_event_loop_has_its_own_connections() -> None:
-    provider: OpenAICompatible | None = None
+    provider: OpenAIProvider | None = None
 
     async def once() -> str:
         nonlocal provider
         async with ModelServer(["hi"]) as server:
-            provider = provider or OpenAICompatible(server.url)
+            provider = provider or OpenAIProvider(server.url)
             provider.base_url = server.url
             try:
                 return "".join((await hear(provider)).text)
@@ -266,7 +266,7 @@ async def test_a_redirect_is_not_followed_with_the_key() -> None:
 
 async def test_a_wrong_path_is_an_invalid_request() -> None:
     async with ModelServer(["x"]) as server:
-        provider = OpenAICompatible(server.url + "/wrong/")
+        provider = OpenAIProvider(server.url + "/wrong/")
         error = await failure(provider)
         await provider.aclose()
     assert (error.fault, error.status) == ("invalid_request", 404)
@@ -331,7 +331,7 @@ async def test_a_connection_that_is_cut_before_the_answer_is_the_network() -> No
 async def test_nobody_at_the_address_is_the_network() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        provider = OpenAICompatible(f"http://127.0.0.1:{free.getsockname()[1]}/v1")
+        provider = OpenAIProvider(f"http://127.0.0.1:{free.getsockname()[1]}/v1")
         error = await failure(provider)
         await provider.aclose()
     assert error.fault == "network"
@@ -364,7 +364,7 @@ async def test_a_server_that_does_not_take_the_connection_times_out() -> None:
         for each in waiting:
             each.setblocking(False)
             each.connect_ex(address)
-        provider = OpenAICompatible(f"http://127.0.0.1:{address[1]}/v1", connect_timeout_s=0.2, chunk_timeout_s=5)
+        provider = OpenAIProvider(f"http://127.0.0.1:{address[1]}/v1", connect_timeout_s=0.2, chunk_timeout_s=5)
         error = await failure(provider)
         await provider.aclose()
         for each in waiting:
@@ -406,7 +406,7 @@ async def test_an_error_with_the_status_of_success_is_an_error() -> None:
 
 
 async def test_a_response_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_compatible, "MAX_BODY_BYTES", 10_000)
+    monkeypatch.setattr(openai, "MAX_BODY_BYTES", 10_000)
     async with endpoint(Raw(body=b": x\n" * 5_000)) as (provider, _):
         error = await failure(provider)
     assert error.fault == "bad_stream"
@@ -428,16 +428,16 @@ async def test_a_server_that_lingers_after_the_last_event_holds_nobody_up() -> N
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://"])
 def test_an_address_that_is_no_http_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidValueError, match="no http or https URL"):
-        OpenAICompatible(url)
+        OpenAIProvider(url)
 
 
 def test_a_key_that_no_header_can_hold_is_refused_without_being_shown() -> None:
     with pytest.raises(InvalidValueError) as caught:
-        OpenAICompatible("http://localhost/v1", "schlüssel")
+        OpenAIProvider("http://localhost/v1", "schlüssel")
     assert "schl" not in str(caught.value)
 
 
 def test_it_is_a_provider() -> None:
-    provider: Provider = OpenAICompatible("http://localhost/v1", "key\n", id="local")
+    provider: Provider = OpenAIProvider("http://localhost/v1", "key\n", id="local")
     assert isinstance(provider, Provider)
     assert provider.id == "local"

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from holdfast.agent.providers.faults import fault_of, read_refusal, read_retry_after, refusal_in, refusal_of
 from holdfast.agent.providers.openai_reply import BadReplyError, ReplyReader, read_json
 from holdfast.agent.providers.openai_request import request_body
-from holdfast.agent.providers.protocol import Fault, ModelRequest, ProviderError, StreamItem
+from holdfast.agent.providers.provider import Fault, ModelRequest, ProviderError, StreamItem
 from holdfast.agent.providers.sse import EventParser, ServerEvent, TooLargeError
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import encode
@@ -49,7 +49,7 @@ _DONE = b"[DONE]"
 _LOCAL = frozenset(["localhost", "127.0.0.1", "::1"])
 
 
-class OpenAICompatible:
+class OpenAIProvider:
     """A service that speaks the chat-completions form of OpenAI.
 
     Arguments of a tool call that are no JSON object arrive as `{"_raw": text}`, so that the tool layer can tell the
@@ -91,7 +91,7 @@ class OpenAICompatible:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible({self.base_url!r}, id={self.id!r})"
+        return f"OpenAIProvider({self.base_url!r}, id={self.id!r})"
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop."""

@@ -14,7 +14,7 @@ from holdfast.core.errors import ExitCode
 if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
     from holdfast.core.records import Program
-    from holdfast.programs.sandbox.features import Finding
+    from holdfast.programs.sandbox.features import SourceFinding
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -22,7 +22,7 @@ _MARGIN = 7
 """Columns of the line number and the bar."""
 
 
-def show_findings(file: str, code: str, findings: Sequence[Finding]) -> Iterator[str]:
+def show_findings(file: str, code: str, findings: Sequence[SourceFinding]) -> Iterator[str]:
     """The lines that tell what was found in a source."""
     lines = code.splitlines()
     for finding in findings:

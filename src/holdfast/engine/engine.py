@@ -32,7 +32,7 @@ from holdfast.engine.minder import Minder
 from holdfast.engine.snapshots import Sealer
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.native.ctx import STATE_TOOL
+from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, MessageTakenError
 

@@ -36,8 +36,8 @@ from holdfast.engine.host_view import feed, is_query_path, pending_below, until_
 from holdfast.engine.minder import Minder
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.lookup import find_program
-from holdfast.programs.native.ctx_storage import CARD_TOOL
 from holdfast.programs.native.kind import NativeKind
+from holdfast.programs.own_tools import CARD_TOOL
 from holdfast.programs.registry import Function, Strategy
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import KIND as PYTHON

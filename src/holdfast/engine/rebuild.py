@@ -65,7 +65,7 @@ async def rebuild(
     instance: Instance | None = None
     replayer: ReplayableInstance | None = None
     step: Step | None = None
-    briefs: list[Any] = []
+    requests: list[Any] = []
     replays: list[asyncio.Future[list[Step]]] = []
     outcomes: list[Entry] = []
     last = last_outcome(entries)
@@ -82,18 +82,18 @@ async def rebuild(
             replayer = instance if isinstance(instance, ReplayableInstance) else None
         if waking is not None and entry.position < last:
             if replayer is not None:
-                briefs.append(replayer.brief(waking))
-                if len(briefs) == _TOGETHER:
-                    replays.append(asyncio.ensure_future(replayer.replay(briefs)))
-                    briefs = []
+                requests.append(replayer.step_request(waking))
+                if len(requests) == _TOGETHER:
+                    replays.append(asyncio.ensure_future(replayer.replay(requests)))
+                    requests = []
                 continue
             stepped = resume(instance, waking)
             step = await stepped if isinstance(stepped, Awaitable) else stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
     if replayer is not None:
-        if briefs:
-            replays.append(asyncio.ensure_future(replayer.replay(briefs)))
+        if requests:
+            replays.append(asyncio.ensure_future(replayer.replay(requests)))
         done = await asyncio.gather(*replays)
         for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
             _compare(tracker.session, entry, step)

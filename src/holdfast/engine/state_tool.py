@@ -16,7 +16,7 @@ from holdfast.core.queries import OWN_TOOLS, Answer, Failure, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
-from holdfast.programs.native.ctx import STATE_TOOL
+from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.contract import StateItem, StateWrite, Store
 
 

@@ -93,12 +93,12 @@ class Instance(Protocol):
 class ReplayableInstance(Instance, Protocol):
     """An instance that is rebuilt faster by taking many recorded steps in one go."""
 
-    def brief(self, waking: Waking) -> Any:
+    def step_request(self, waking: Waking) -> Any:
         """What a waking comes to, with what the program may know of `session` as it is now."""
         ...
 
-    def replay(self, briefs: list[Any]) -> Awaitable[list[Step]]:
-        """Begin to take the steps of these briefs, after all that were begun before."""
+    def replay(self, requests: list[Any]) -> Awaitable[list[Step]]:
+        """Begin to take the steps of these requests, after all that were begun before."""
         ...
 
 

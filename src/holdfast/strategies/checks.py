@@ -14,8 +14,8 @@ from holdfast.alc.lua.packages import find_package, find_roots
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.lookup import read_code
 from holdfast.programs.parameters import Described, MetaError, filled, read_described
-from holdfast.programs.sandbox.cell import cells_of
-from holdfast.programs.sandbox.features import Finding
+from holdfast.programs.sandbox.cell import cell_source
+from holdfast.programs.sandbox.features import SourceFinding
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import find_strategy
 from holdfast.strategies.catalog import cost_of, samples
@@ -46,7 +46,7 @@ class Checked(msgspec.Struct, frozen=True):
     """A source, and what was found in it."""
 
     source: Source
-    findings: list[Finding]
+    findings: list[SourceFinding]
 
     @property
     def has_errors(self) -> bool:
@@ -81,7 +81,7 @@ async def check(sources: Sequence[Source]) -> list[Checked]:
         kind.close()
 
 
-async def _findings(source: Source, kind: PythonKind) -> list[Finding]:
+async def _findings(source: Source, kind: PythonKind) -> list[SourceFinding]:
     if source.language == "lua":
         return lua_findings(source.code)
     found = await kind.checker.findings(source.code)
@@ -94,12 +94,12 @@ async def _findings(source: Source, kind: PythonKind) -> list[Finding]:
 # --- Python --------------------------------------------------------------------------------------------
 
 
-def about_meta(source: Source) -> list[Finding]:
+def about_meta(source: Source) -> list[SourceFinding]:
     """What is wrong with what a strategy says about itself, and with how it is begun."""
-    found: list[Finding] = []
-    if cells_of(source.code).entry == "last expression":
+    found: list[SourceFinding] = []
+    if cell_source(source.code).entry == "last expression":
         told = "there is no `run(ctx)`: the value of the last expression is the result"
-        found.append(Finding(1, 1, "warning", "no-run", told))
+        found.append(SourceFinding(1, 1, "warning", "no-run", told))
     line = _line_of_meta(source.code)
     try:
         described = read_described(source.code)
@@ -108,11 +108,11 @@ def about_meta(source: Source) -> list[Finding]:
         _check_defaults(described)
         cost_of(described.meta)
     except ValueError as error:
-        return [*found, Finding(line, 1, "error", "meta", str(error))]
+        return [*found, SourceFinding(line, 1, "error", "meta", str(error))]
     name = described.meta.name
     if source.name is not None and name.replace("-", "_") != source.name.replace("-", "_"):
         told = f"META calls it '{name}', but it is run by the name of its file, '{source.name}'"
-        found.append(Finding(line, 1, "warning", "meta-name", told))
+        found.append(SourceFinding(line, 1, "warning", "meta-name", told))
     return found
 
 
@@ -142,7 +142,7 @@ def _line_of_meta(code: str) -> int:
 # --- Lua -----------------------------------------------------------------------------------------------
 
 
-def lua_findings(code: str) -> list[Finding]:
+def lua_findings(code: str) -> list[SourceFinding]:
     """The fault that the Lua compiler finds in a source, if it finds one."""
     from holdfast.alc.lua.vm import new_runtime
 
@@ -152,5 +152,5 @@ def lua_findings(code: str) -> list[Finding]:
     told = compiled[1].decode("utf-8", "replace")
     placed = _LUA_PLACE.match(told)
     if placed is None:
-        return [Finding(1, 1, "error", "syntax", told)]
-    return [Finding(int(placed[1]), 1, "error", "syntax", placed[2])]
+        return [SourceFinding(1, 1, "error", "syntax", told)]
+    return [SourceFinding(int(placed[1]), 1, "error", "syntax", placed[2])]

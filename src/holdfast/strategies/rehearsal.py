@@ -18,7 +18,7 @@ from holdfast.core.values import Json
 from holdfast.engine.card_tool import card_effect
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.lookup import find_program
-from holdfast.programs.native.ctx_storage import CARD_TOOL
+from holdfast.programs.own_tools import CARD_TOOL
 from holdfast.programs.registry import Function, Strategy
 
 MAX_CALLS = 2_000

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.errors import InvalidValueError, SessionNotFoundError
 from holdfast.programs.sandbox.check import InvalidSourceError
-from holdfast.programs.sandbox.features import API, Finding
+from holdfast.programs.sandbox.features import API, SourceFinding
 from holdfast.programs.sandbox.jail import find_bwrap
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import list_strategies
@@ -33,12 +33,12 @@ async def kind() -> AsyncIterator[PythonKind]:
         opened.close()
 
 
-async def findings(source: str) -> list[Finding]:
+async def findings(source: str) -> list[SourceFinding]:
     async with kind() as python:
         return await python.checker.findings(source)
 
 
-def places(found: list[Finding]) -> list[tuple[int, int, str, str]]:
+def places(found: list[SourceFinding]) -> list[tuple[int, int, str, str]]:
     return [(finding.line, finding.column, finding.level, finding.rule) for finding in found]
 
 

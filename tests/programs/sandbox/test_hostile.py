@@ -16,8 +16,8 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.records import LoggedRecord
 from holdfast.engine.holdfast import Holdfast
-from holdfast.programs.sandbox import limits, live
-from holdfast.programs.sandbox.calls import FUNCTIONS, Host, Known
+from holdfast.programs.sandbox import limits, live_program
+from holdfast.programs.sandbox.calls import FUNCTIONS, HostCalls, StepContext
 from holdfast.programs.sandbox.source import python_code
 from tests.programs.sandbox.helpers import broken, code, converse, echo, engine, failed, logged, outcome, result, run
 
@@ -117,7 +117,7 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
     ),
     "more than can be kept": (
         "x = ['a' * 1_000_000 + str(i) for i in range(40)]\nllm('q')",
-        ("memory", "holds too much to be kept while it waits"),
+        ("memory", "holds too much data to be stored"),
     ),
     # depth
     "a recursion": ("def f(n):\n    return f(n + 1)\nf(0)", TOO_DEEP),
@@ -135,15 +135,15 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
     "a default that compares for ever": (COMPARED + "parameters(META, {'a': deep()})", TOO_MANY),
     "one long text in many questions": (
         "llm_batch(['x' * 10_000_000] * 1000)",
-        ("ValueError", "llm_batch: the arguments are more than 67108864 bytes"),
+        ("ValueError", "llm_batch: the arguments have more than 67108864 bytes"),
     ),
     "one long option in many questions": (
         "llm_batch(['x'] * 10_000, system='y' * 1_000_000)",
-        ("ValueError", "the questions of one pause are more than 67108864 bytes"),
+        ("ValueError", "the questions of one pause have more than 67108864 bytes"),
     ),
     "one long text in many awaited questions": (
         "import asyncio\np = 'x' * 10_000_000\nawait asyncio.gather(*[llm_async(p) for _ in range(100)])",
-        ("ValueError", "the questions of one pause are more than 67108864 bytes"),
+        ("ValueError", "the questions of one pause have more than 67108864 bytes"),
     ),
     "too many questions": (
         "llm_batch(['x'] * 10_001)",
@@ -151,7 +151,7 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
     ),
     "figures": (
         "i = 0\nwhile True:\n    stats.record(str(i), 'x' * 1000)\n    i += 1",
-        ("ValueError", "stats.record: more than 1048576 bytes"),
+        ("ValueError", "stats.record: too much is recorded; 1048576 bytes"),
     ),
     "backtracking": (
         "import re\nre.match(r'(a|a)*\\1$', 'a' * 60 + 'b')",
@@ -337,7 +337,7 @@ async def test_a_strategy_may_hide_names_of_the_api_from_itself_only() -> None:
 
 
 async def test_calls_of_the_host_are_counted_over_all_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MAX_SUSPENSIONS", 50)
+    monkeypatch.setattr(live_program, "MAX_SUSPENSIONS", 50)
     source = "try:\n    for i in range(100):\n        llm(str(i))\n        uuid()\nexcept BaseException:\n    pass\n5"
     async with engine() as hf:
         pauses, end = await converse(hf, await hf.start(code(source)))
@@ -453,14 +453,14 @@ NAMES = ["prompt", "system", "max_tokens", "timeout_ms", "choices", "ctx", "op",
 
 def test_no_argument_makes_a_function_of_the_host_fail_in_another_way_than_it_should() -> None:
     chance = random.Random(20_250_607)
-    known = Known(at=1_700_000_000_000, seed=1, llm_calls=0, left=None, namespace="default")
+    context = StepContext(at=1_700_000_000_000, seed=1, llm_calls=0, left=None, namespace="default")
     refused = 0
     for _ in range(4_000):
         name = chance.choice(list(FUNCTIONS))
         args = chance.choices(ODD, k=chance.randint(0, 4))
         kwargs = {chance.choice(NAMES): chance.choice(ODD) for _ in range(chance.randint(0, 3))}
         try:
-            Host(known, {}, 1).call(name, args, kwargs)
+            HostCalls(context, {}, 1).call(name, args, kwargs)
         except (TypeError, ValueError, InvalidValueError, RecursionError):
             refused += 1
     assert refused > 2_000

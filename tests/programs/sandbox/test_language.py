@@ -193,7 +193,7 @@ async def test_an_awaitable_that_nobody_awaits_goes_with_the_next_pause_or_is_no
         assert pauses[0] == ["a", "b"]
         event = await hf.start(code("kept = llm_async('a')\n1"))
         assert result(event) == 1
-        assert "never awaited, and not asked" in (await logged(hf.store, event.session_id))[0]
+        assert "never awaited, so not asked" in (await logged(hf.store, event.session_id))[0]
 
 
 @pytest.mark.parametrize(

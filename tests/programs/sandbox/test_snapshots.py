@@ -17,7 +17,7 @@ from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.queries import Failure
 from holdfast.engine.snapshots import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, key_path
 from holdfast.programs.errors import SnapshotUnusableError
-from holdfast.programs.sandbox.frame import VERSION, freeze, thaw
+from holdfast.programs.sandbox.paused_state import VERSION, decode_state, encode_state
 from holdfast.store.contract import Snapshot
 from tests.programs.sandbox.helpers import (
     CTX,
@@ -346,8 +346,8 @@ def sealed_anew(folder: Path, made: Callable[[bytes], bytes]) -> None:
 
 def with_dump(made: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     def changed(state: bytes) -> bytes:
-        frame = thaw(state)
-        return freeze(msgspec.structs.replace(frame, dump=made(frame.dump)))
+        frame = decode_state(state)
+        return encode_state(msgspec.structs.replace(frame, dump=made(frame.dump)))
 
     return changed
 
@@ -358,8 +358,14 @@ def with_dump(made: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
         (lambda _: b"garbage", "its snapshot cannot be read"),
         (lambda _: b"", "its snapshot cannot be read"),
         (lambda state: state[:-20], "its snapshot cannot be read"),
-        (lambda state: freeze(msgspec.structs.replace(thaw(state), version=VERSION + 1)), f"version {VERSION + 1}"),
-        (lambda state: freeze(msgspec.structs.replace(thaw(state), is_packed=True, dump=b"x")), "cannot be unpacked"),
+        (
+            lambda state: encode_state(msgspec.structs.replace(decode_state(state), version=VERSION + 1)),
+            f"version {VERSION + 1}",
+        ),
+        (
+            lambda state: encode_state(msgspec.structs.replace(decode_state(state), is_packed=True, dump=b"x")),
+            "cannot be unpacked",
+        ),
         (with_dump(lambda _: b""), "the interpreter cannot load its snapshot"),
         (with_dump(lambda _: b"MONTY\0garbage"), "the interpreter cannot load its snapshot"),
         (with_dump(lambda dump: dump[: len(dump) // 2]), "the interpreter cannot load its snapshot"),

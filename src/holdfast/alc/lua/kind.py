@@ -98,17 +98,17 @@ class LuaInstance:
         weakref.finalize(self, kind.pool.drop, vm).atexit = False
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
-        return self._step(self.brief(Waking(at, list(answers))))
+        return self._step(self.step_request(Waking(at, list(answers))))
 
     def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
-        return self._step(self.brief(Waking(at, [], failure)))
+        return self._step(self.step_request(Waking(at, [], failure)))
 
     def close(self) -> None:
         self._kind.pool.drop(self._vm)
 
     # --- replay ------------------------------------------------------------------------------------
 
-    def brief(self, waking: Waking) -> frames.Waking:
+    def step_request(self, waking: Waking) -> frames.Waking:
         """A waking as a worker is told it, with what the program may know at this moment."""
         started, spent = self.session.started, self.session.metrics
         left = remaining(started.budget, spent, waking.at) if started and started.budget else None
@@ -122,9 +122,9 @@ class LuaInstance:
             answers=[_answer(answer) for _, answer in sorted(waking.answers, key=_number)],
         )
 
-    def replay(self, briefs: list[frames.Waking]) -> Awaitable[list[Step]]:
+    def replay(self, requests: list[frames.Waking]) -> Awaitable[list[Step]]:
         """Begin to take many steps in one go."""
-        return self._steps(self._request(briefs, is_replay=True))
+        return self._steps(self._request(requests, is_replay=True))
 
     async def _steps(self, told: list[bytes] | Awaitable[list[bytes]]) -> list[Step]:
         return [step_of(step) for step in (told if isinstance(told, list) else await told)]

@@ -25,7 +25,7 @@ from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program
 from holdfast.engine.card_tool import card_effect
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.programs.native.ctx_storage import CARD_TOOL
+from holdfast.programs.own_tools import CARD_TOOL
 
 MEMORY_MIB = 512
 """MiB that one spec file may hold: specs build larger things than strategies do."""

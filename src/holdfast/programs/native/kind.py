@@ -275,9 +275,12 @@ def _place_of_strategy() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
 
 
+_MACHINERY = (Path(__file__).parent, Path(__file__).parent / "ctx", Path(asyncio.__file__).parent)
+
+
 @cache
 def _is_machinery(filename: str) -> bool:
-    return Path(filename).parent in (Path(__file__).parent, Path(asyncio.__file__).parent)
+    return Path(filename).parent in _MACHINERY
 
 
 def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> ReturnStep | RaiseStep:

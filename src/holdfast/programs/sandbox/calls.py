@@ -1,5 +1,5 @@
-"""The host functions of sandboxed Python: exactly what a strategy may call. Each says what it comes to: a value at
-once, or queries to wait for.
+"""The host functions of sandboxed Python: exactly what a strategy may call. Each gives a value at once, or queries to
+wait for.
 
 The names, parameters and meanings are those of the table in `holdfast.programs.api`; a test compares the two.
 """
@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -33,80 +33,82 @@ from holdfast.core.queries import (
 )
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
 from holdfast.core.values import Json, checked, encode, repaired
-from holdfast.programs import model_text as reading
-from holdfast.programs import parameters
+from holdfast.programs import model_text, parameters
 from holdfast.programs.contract import Note
-from holdfast.programs.native.ctx_storage import CARD_TOOL, STATE_TOOL
-from holdfast.programs.sandbox.frame import Joint
+from holdfast.programs.own_tools import CARD_TOOL, STATE_TOOL
 from holdfast.programs.sandbox.limits import MAX_ASKED_BYTES, MAX_FIGURE_BYTES, MAX_NOTED_CHARS, MAX_NOTES
+from holdfast.programs.sandbox.paused_state import WaitingCall
 from holdfast.programs.sandbox.values import Payload, failure_of, kept, measured, raised, returned
 
 
-class Known(NamedTuple):
+class StepContext(NamedTuple):
     """What a program may know in one step; the same in every replay of it."""
 
     at: int
-    """Unix milliseconds when it was woken."""
+    """Unix milliseconds when it was resumed."""
     seed: int
     llm_calls: int
     left: Remaining | None
     namespace: str
 
 
-class Give(NamedTuple):
+class CallValue(NamedTuple):
     """A call that has its value at once."""
 
     value: object
 
 
-class Wait(NamedTuple):
+class CallPause(NamedTuple):
     """A call that waits for the answers to these queries."""
 
     queries: Sequence[Query]
     detail: Json = None
 
 
-class Host:
-    """The host functions, during one step of one program."""
+CallOutcome: TypeAlias = CallValue | CallPause
 
-    def __init__(self, known: Known, figures: dict[str, Json], suspensions: int) -> None:
-        self.known = known
+
+class HostCalls:
+    """The host functions, as one program calls them during one step."""
+
+    def __init__(self, context: StepContext, figures: dict[str, Json], suspensions: int) -> None:
+        self.context = context
         self.figures = figures
         self.suspensions = suspensions
-        """Calls so far, in the whole life of the program; this one included."""
+        """Calls so far in the program's whole life, this one included."""
         self.notes: list[Note] = []
         self._noted_chars = 0
-        self._is_told = False
+        self._has_warned = False
         self._asked_bytes = 0
         self._figure_bytes = measured(figures, "stats")
 
-    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Give | Wait:
-        """Make a call. Raises `TypeError`, `ValueError` or `InvalidValueError` if it is made wrongly."""
+    def call(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallOutcome:
+        """Make a call. Raises `TypeError`, `ValueError` or `InvalidValueError` if its arguments are wrong."""
         asked_bytes = self._asked_bytes
         if measured((args, kwargs), _shown(name), is_text=name == "log") > MAX_ASKED_BYTES:
-            raise ValueError(f"{_shown(name)}: the arguments are more than {MAX_ASKED_BYTES} bytes")
+            raise ValueError(f"{_shown(name)}: the arguments have more than {MAX_ASKED_BYTES} bytes")
         try:
-            came: Give | Wait = FUNCTIONS[name](self, *args, **kwargs)
-            if isinstance(came, Wait):
-                for query in came.queries:
+            outcome = FUNCTIONS[name](self, *args, **kwargs)
+            if isinstance(outcome, CallPause):
+                for query in outcome.queries:
                     check_query(query)
-            return came
+            return outcome
         except (ValueError, InvalidValueError):
             self._asked_bytes = asked_bytes
             raise
         except TypeError:
             self._asked_bytes = asked_bytes
-            try:  # Python's own words about arguments name our methods
+            try:  # Python's own message would name our methods
                 _SIGNATURES[name].bind(self, *args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{_shown(name)}: {error}") from None
             raise
 
     def _book(self, what: str, *asked: object) -> None:
-        """Count what a question holds. The same text may be in thousands of them, and is written out in each."""
+        """Count the bytes of a question. One text may occur in thousands of questions, and is stored in each."""
         self._asked_bytes += measured(asked, what)
         if self._asked_bytes > MAX_ASKED_BYTES:
-            raise ValueError(f"{what}: the questions of one pause are more than {MAX_ASKED_BYTES} bytes")
+            raise ValueError(f"{what}: the questions of one pause have more than {MAX_ASKED_BYTES} bytes")
 
     # --- questions ---------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class Host:
         underspecified: bool = False,
         timeout_ms: int | None = None,
         **options: Json,
-    ) -> Wait:
+    ) -> CallPause:
         self._book("llm", prompt, system, options)
         query = LlmQuery(
             prompt=_text(prompt, "llm: prompt"),
@@ -131,57 +133,57 @@ class Host:
             timeout_ms=timeout_ms,
             options=kept(options, "llm: options"),
         )
-        return Wait([_typed(query, "llm")])
+        return CallPause([_typed(query, "llm")])
 
-    def llm_batch(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> Give | Wait:
+    def llm_batch(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> CallOutcome:
         return self._several(items, options, "llm_batch")
 
-    def llm_each(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> Give | Wait:
+    def llm_each(self, items: Sequence[str | Mapping[str, Json]], **options: Json) -> CallOutcome:
         return self._several(items, options, "llm_each")
 
-    def _several(self, items: object, options: Mapping[str, Json], what: str) -> Give | Wait:
+    def _several(self, items: object, options: Mapping[str, Json], what: str) -> CallOutcome:
         if not isinstance(items, list | tuple):
             raise TypeError(f"{what}: items must be a list of prompts or dicts, got {type(items).__name__}")
         queries: list[Query] = []
         for number, item in enumerate(items, 1):
-            given = {"prompt": item} if isinstance(item, str) else item
-            if not isinstance(given, dict) or not isinstance(given.get("prompt"), str):
+            arguments = {"prompt": item} if isinstance(item, str) else item
+            if not isinstance(arguments, dict) or not isinstance(arguments.get("prompt"), str):
                 raise TypeError(f"{what}: item {number} must be a prompt, or a dict with the key 'prompt'")
-            queries += self.llm(**{**options, **given}).queries
-        return Wait(queries) if queries else Give([])
+            queries += self.llm(**{**options, **arguments}).queries
+        return CallPause(queries) if queries else CallValue([])
 
-    def ground(self, claim: str, **options: Json) -> Wait:
+    def ground(self, claim: str, **options: Json) -> CallPause:
         return self.llm(claim, **{**options, "grounded": True})
 
-    def specify(self, prompt: str, **options: Json) -> Wait:
+    def specify(self, prompt: str, **options: Json) -> CallPause:
         return self.llm(prompt, **{**options, "underspecified": True})
 
-    def ask(self, prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> Wait:
+    def ask(self, prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> CallPause:
         self._book("ask", prompt, choices)
         query = HumanQuery(prompt=_text(prompt, "ask: prompt"), choices=list(choices), timeout_ms=timeout_ms)
-        return Wait([_typed(query, "ask")])
+        return CallPause([_typed(query, "ask")])
 
-    def tool(self, name: str, /, **arguments: Json) -> Wait:
+    def tool(self, name: str, /, **arguments: Json) -> CallPause:
         if _text(name, "tool: name").startswith(OWN_TOOLS):
             raise ValueError(f"tool: names that begin with '{OWN_TOOLS}' belong to Holdfast")
         self._book("tool", name, arguments)
-        return Wait([ToolQuery(name=name, arguments=kept(arguments, "tool: arguments"))])
+        return CallPause([ToolQuery(name=name, arguments=kept(arguments, "tool: arguments"))])
 
-    def sleep(self, seconds: float) -> Wait:
+    def sleep(self, seconds: float) -> CallPause:
         if type(seconds) not in (int, float) or not seconds >= 0:
             raise ValueError(f"sleep: seconds must be a number, 0 or more, got {str(seconds)[:40]}")
-        return Wait([TimerQuery(delay_ms=round(min(seconds, 1e12) * 1000))])
+        return CallPause([TimerQuery(delay_ms=round(min(seconds, 1e12) * 1000))])
 
-    def child(self, program: str, ctx: Json = None) -> Wait:
-        return Wait([self._child(program, ctx, "child")])
+    def child(self, program: str, ctx: Json = None) -> CallPause:
+        return CallPause([self._child(program, ctx, "child")])
 
-    def fork(self, strategies: Sequence[str], ctx: Json, *, on_error: str = "skip") -> Wait:
+    def fork(self, strategies: Sequence[str], ctx: Json, *, on_error: str = "skip") -> CallPause:
         if not isinstance(strategies, list | tuple) or not strategies:
             raise TypeError("fork: strategies must be a list of names, and not empty")
         if on_error not in ("skip", "abort"):
             raise ValueError(f"fork: on_error must be 'skip' or 'abort', got {on_error!r}")
         queries = [self._child(name, ctx, "fork") for name in strategies]
-        return Wait(queries, {"names": list(strategies), "on_error": on_error})
+        return CallPause(queries, {"names": list(strategies), "on_error": on_error})
 
     def _child(self, program: object, ctx: Json, what: str) -> ChildQuery:
         name = _text(program, f"{what}: strategy")
@@ -190,84 +192,83 @@ class Host:
 
     # --- what the engine answers -------------------------------------------------------------------
 
-    def state(self, op: str, *, namespace: str | None = None, **arguments: Json) -> Wait:
+    def state(self, op: str, *, namespace: str | None = None, **arguments: Json) -> CallPause:
         if "key" in arguments:
             _text(arguments["key"], "state: key")
-        where = self.known.namespace if namespace is None else _text(namespace, "state: namespace")
+        where = self.context.namespace if namespace is None else _text(namespace, "state: namespace")
         asked = kept(arguments, "state: value")
-        return Wait([ToolQuery(name=STATE_TOOL, arguments={"op": op, "namespace": where, **asked})])
+        return CallPause([ToolQuery(name=STATE_TOOL, arguments={"op": op, "namespace": where, **asked})])
 
-    def card(self, op: str, **arguments: Json) -> Wait:
+    def card(self, op: str, **arguments: Json) -> CallPause:
         asked = {name: value for name, value in kept(arguments, f"card.{op}").items() if value is not None}
-        return Wait([ToolQuery(name=CARD_TOOL, arguments={"op": op, "now": self.known.at / 1000, **asked})])
+        return CallPause([ToolQuery(name=CARD_TOOL, arguments={"op": op, "now": self.context.at / 1000, **asked})])
 
     # --- what it may know --------------------------------------------------------------------------
 
-    def now(self) -> Give:
-        return Give(self.known.at / 1000)
+    def now(self) -> CallValue:
+        return CallValue(self.context.at / 1000)
 
-    def uuid(self) -> Give:
-        digest = blake2b(b"%d/%d" % (self.known.seed, self.suspensions), digest_size=16, person=b"holdfast-uuid")
-        return Give(str(UUID(bytes=digest.digest(), version=4)))
+    def uuid(self) -> CallValue:
+        digest = blake2b(b"%d/%d" % (self.context.seed, self.suspensions), digest_size=16, person=b"holdfast-uuid")
+        return CallValue(str(UUID(bytes=digest.digest(), version=4)))
 
-    def budget_remaining(self) -> Give:
-        left = self.known.left
+    def budget_remaining(self) -> CallValue:
+        left = self.context.left
         if left is None:
-            return Give(None)
-        return Give({"llm_calls": left.llm_calls, "elapsed_ms": left.elapsed_ms, "tokens": left.tokens})
+            return CallValue(None)
+        return CallValue({"llm_calls": left.llm_calls, "elapsed_ms": left.elapsed_ms, "tokens": left.tokens})
 
-    def budget_check(self) -> Give:
-        left = self.known.left
+    def budget_check(self) -> CallValue:
+        left = self.context.left
         limits = [] if left is None else [limit for limit in msgspec.structs.astuple(left) if limit is not None]
-        return Give(all(limit > 0 for limit in limits))
+        return CallValue(all(limit > 0 for limit in limits))
 
     # --- what it may say ---------------------------------------------------------------------------
 
-    def log(self, message: object, level: str = "info") -> Give:
+    def log(self, message: object, level: str = "info") -> CallValue:
         self._note(LoggedRecord(message=repaired(str(message)), level=_text(level, "log: level")), "log line")
-        return Give(None)
+        return CallValue(None)
 
-    def progress(self, step: int, total: int, message: str | None = None) -> Give:
-        told = None if message is None else repaired(_text(message, "progress: message"))
-        self._note(ProgressedRecord(step=step, total=total, message=told), "progress")
-        return Give(None)
+    def progress(self, step: int, total: int, message: str | None = None) -> CallValue:
+        text = None if message is None else repaired(_text(message, "progress: message"))
+        self._note(ProgressedRecord(step=step, total=total, message=text), "progress")
+        return CallValue(None)
 
-    def _note(self, said: LoggedRecord | ProgressedRecord, what: str) -> None:
-        """Keep what the program says, as long as it is not too much for a journal."""
-        if self._has_room(measured((said.message, getattr(said, "level", "")), what)):
-            self.notes.append(checked(said, what))
-        elif self._is_told:
-            return
-        else:
-            self._is_told = True
-            told = f"… and more; {MAX_NOTES} lines and {MAX_NOTED_CHARS} characters of one step are kept"
-            self.notes.append(LoggedRecord(message=told, level="warn", source="holdfast"))
+    def _note(self, record: LoggedRecord | ProgressedRecord, what: str) -> None:
+        """Keep a record for the journal, unless the step has written too much already."""
+        if self._has_room(measured((record.message, getattr(record, "level", "")), what)):
+            self.notes.append(checked(record, what))
+        elif not self._has_warned:
+            self._has_warned = True
+            warning = f"… and more; {MAX_NOTES} lines and {MAX_NOTED_CHARS} characters of one step are kept"
+            self.notes.append(LoggedRecord(message=warning, level="warn", source="holdfast"))
 
     def _has_room(self, chars: int) -> bool:
         self._noted_chars += chars
         return len(self.notes) < MAX_NOTES and self._noted_chars <= MAX_NOTED_CHARS
 
-    def stats(self, op: str, key: str = "", value: Json = None) -> Give:
+    def stats(self, op: str, key: str = "", value: Json = None) -> CallValue:
         match op:
             case "record":
                 figure = StatRecord(key=_text(key, "stats.record: key"), value=kept(value, "stats.record: value"))
                 size = measured((figure.key, figure.value), "stats.record")
                 before = measured((key, self.figures[key]), "stats.record") if key in self.figures else 0
                 if self._figure_bytes + size - before > MAX_FIGURE_BYTES or not self._has_room(size):
-                    raise ValueError(f"stats.record: more than {MAX_FIGURE_BYTES} bytes in one session, or too often")
+                    limits = f"{MAX_FIGURE_BYTES} bytes in one session, {MAX_NOTES} records in one step"
+                    raise ValueError(f"stats.record: too much is recorded; {limits} at most")
                 self._figure_bytes += size - before
                 self.figures[figure.key] = figure.value
                 self.notes.append(figure)
-                return Give(None)
+                return CallValue(None)
             case "get":
-                return Give(self.figures.get(_text(key, "stats.get: key")))
+                return CallValue(self.figures.get(_text(key, "stats.get: key")))
             case _:
-                return Give(self.known.llm_calls)
+                return CallValue(self.context.llm_calls)
 
 
-def _reader(function: Callable[..., Any]) -> Callable[..., Give]:
-    def read(host: Host, *args: Any, **kwargs: Any) -> Give:
-        return Give(function(*args, **kwargs))
+def _reader(function: Callable[..., Any]) -> Callable[..., CallValue]:
+    def read(host: HostCalls, *args: Any, **kwargs: Any) -> CallValue:
+        return CallValue(function(*args, **kwargs))
 
     read.__signature__ = _with_host(function)  # type: ignore[attr-defined]
     return read
@@ -289,10 +290,10 @@ OF_MODELS = frozenset(["llm", "llm_batch", "llm_each", "ground", "specify"])
 """Functions whose answers are texts."""
 
 TO_THE_LAST = frozenset(["llm_each", "fork"])
-"""Functions that go on waiting after a failure."""
+"""Functions that wait for every answer, even after a failure."""
 
 AWAITABLE = "_async"
-"""What the names of functions end with whose calls are awaited."""
+"""The end of the names of functions whose calls are awaited."""
 
 _WAITING = ("llm", "ask", "tool", "sleep", "child")
 
@@ -302,67 +303,70 @@ READERS = (
 )
 
 PRIVATE = "_holdfast_"
-"""What the names of functions begin with that only our own prelude calls."""
+"""The beginning of the names of functions that only our own prelude calls."""
 
-FUNCTIONS: dict[str, Callable[..., Give | Wait]] = {
-    **{name: getattr(Host, name) for name in (*_WAITING, "llm_batch", "llm_each", "ground", "specify", "fork")},
-    **{name: getattr(Host, name) for name in ("now", "uuid", "budget_remaining", "budget_check", "log", "progress")},
-    **{name: _reader(getattr(reading, name)) for name in READERS},
+FUNCTIONS: dict[str, Callable[..., CallOutcome]] = {
+    **{name: getattr(HostCalls, name) for name in (*_WAITING, "llm_batch", "llm_each", "ground", "specify", "fork")},
+    **{
+        name: getattr(HostCalls, name)
+        for name in ("now", "uuid", "budget_remaining", "budget_check", "log", "progress")
+    },
+    **{name: _reader(getattr(model_text, name)) for name in READERS},
     "parameters": _reader(parameters.filled),
-    **{f"{name}{AWAITABLE}": getattr(Host, name) for name in _WAITING},
-    **{f"{PRIVATE}{name}": getattr(Host, name) for name in ("state", "card", "stats")},
-    **{f"{PRIVATE}{name}": _reader(getattr(reading, name)) for name in ("as_text", "parse_number")},
+    **{f"{name}{AWAITABLE}": getattr(HostCalls, name) for name in _WAITING},
+    **{f"{PRIVATE}{name}": getattr(HostCalls, name) for name in ("state", "card", "stats")},
+    **{f"{PRIVATE}{name}": _reader(getattr(model_text, name)) for name in ("as_text", "parse_number")},
 }
-"""All that a program can call, by name."""
+"""Everything a program can call, by name."""
 
 _SIGNATURES = {name: inspect.signature(function) for name, function in FUNCTIONS.items()}
 
 
-# --- what answers come to ------------------------------------------------------------------------------
+# --- what answers become -------------------------------------------------------------------------------
 
 
-def joined(joint: Joint, host: Host) -> Payload:
-    """What a plain call gives, once it need not wait any more."""
-    match joint.function:
+def call_result(call: WaitingCall, host: HostCalls) -> Payload:
+    """What a plain call returns or raises, once it need not wait any longer."""
+    match call.function:
         case "llm_batch":
-            return _batch(joint)
+            return _batch(call)
         case "llm_each":
-            return _each(joint, host)
+            return _each(call, host)
         case "fork":
-            return _fork(joint)
+            return _fork(call)
         case _:
-            answer = joint.arrived[joint.queries[0]]
+            answer = call.arrived[call.queries[0]]
             return raised(*failure_of(answer)) if isinstance(answer, Failure) else returned(answer.value)
 
 
 def as_text(answer: Answer) -> Answer:
-    """An answer of a model. Whoever answers may say anything; programs are promised a text."""
+    """An answer to a model query. Hosts may answer with any value; programs are promised text."""
     if isinstance(answer, Failure) or isinstance(answer.value, str):
         return answer
     return Value(value=encode(answer.value).decode())
 
 
-def is_over(joint: Joint) -> bool:
-    """Whether a plain call need not wait any more."""
-    if len(joint.arrived) == len(joint.queries):
+def is_over(call: WaitingCall) -> bool:
+    """Whether a plain call need not wait any longer."""
+    if len(call.arrived) == len(call.queries):
         return True
-    is_failed = any(isinstance(answer, Failure) for answer in joint.arrived.values())
-    return is_failed and joint.function not in TO_THE_LAST
+    is_failed = any(isinstance(answer, Failure) for answer in call.arrived.values())
+    return is_failed and call.function not in TO_THE_LAST
 
 
-def _batch(joint: Joint) -> Payload:
-    answers = list(joint.arrived.values())
-    if isinstance(first := answers[0], Failure) and answers.count(first) == len(joint.queries):
-        return raised(*failure_of(first))  # it was not asked at all
-    for number, asked in enumerate(joint.queries, 1):
-        if isinstance(answer := joint.arrived.get(asked), Failure):
+def _batch(call: WaitingCall) -> Payload:
+    answers = list(call.arrived.values())
+    if isinstance(first := answers[0], Failure) and answers.count(first) == len(call.queries):
+        return raised(*failure_of(first))  # none of them was asked
+    for number, asked in enumerate(call.queries, 1):
+        if isinstance(answer := call.arrived.get(asked), Failure):
             kind, message = failure_of(answer)
             return raised(kind, f"llm_batch: item {number}: {message}")
-    return returned([_given(joint.arrived[asked]) for asked in joint.queries])
+    return returned([_answer_value(call.arrived[asked]) for asked in call.queries])
 
 
-def _each(joint: Joint, host: Host) -> Payload:
-    answers = [joint.arrived[asked] for asked in joint.queries]
+def _each(call: WaitingCall, host: HostCalls) -> Payload:
+    answers = [call.arrived[asked] for asked in call.queries]
     failures = {number: failure_of(each) for number, each in enumerate(answers, 1) if isinstance(each, Failure)}
     if len(failures) == len(answers):
         return raised(*failures[1])
@@ -371,33 +375,33 @@ def _each(joint: Joint, host: Host) -> Payload:
     return returned([None if isinstance(each, Failure) else each.value for each in answers])
 
 
-def _fork(joint: Joint) -> Payload:
+def _fork(call: WaitingCall) -> Payload:
     entries: list[dict[str, Json]] = []
-    for name, asked in zip(joint.detail["names"], joint.queries, strict=True):
-        answer = joint.arrived[asked]
+    for name, asked in zip(call.detail["names"], call.queries, strict=True):
+        answer = call.arrived[asked]
         if isinstance(answer, Value):
             entries.append({"strategy": name, "ok": True, "result": answer.value})
             continue
         kind, message = failure_of(answer)
-        if joint.detail["on_error"] == "abort":
+        if call.detail["on_error"] == "abort":
             return raised(kind, f"fork: {name}: {message}")
         entries.append({"strategy": name, "ok": False, "error": message})
     return returned(entries)
 
 
-def _given(answer: Answer) -> Json:
+def _answer_value(answer: Answer) -> Json:
     assert isinstance(answer, Value)
     return answer.value
 
 
-# --- what the standard library asks of the host -----------------------------------------------------------
+# --- functions of the standard library ----------------------------------------------------------------------
 
 MODULE_CALLS = {"asyncio.sleep": f"sleep{AWAITABLE}", "time.sleep": "sleep"}
-"""Functions of the standard library that wait, and what they are here."""
+"""Functions of the standard library that wait, and the host function for each."""
 
 
 def clock(name: str, args: Sequence[Any], at: int) -> datetime | date | float | None:
-    """The recorded time, as a function of the standard library gives it; None for functions about other things."""
+    """The recorded time, as a function of the standard library gives it; None for any other function."""
     match name:
         case "time.time":
             return at / 1000
@@ -421,7 +425,7 @@ def _text(value: object, what: str) -> str:
 
 
 def _typed(query: Query, what: str) -> Query:
-    """The query, if its fields have the types they should; a program may have passed anything."""
+    """The query, if its fields have the right types; a program may have passed anything."""
     try:
         return msgspec.convert(msgspec.to_builtins(query), type(query))
     except msgspec.ValidationError as error:
@@ -431,5 +435,5 @@ def _typed(query: Query, what: str) -> Query:
 
 
 def _shown(name: str) -> str:
-    """A name as authors know it."""
+    """The name that authors know a function by."""
     return name.removeprefix(PRIVATE).removesuffix(AWAITABLE) if name.startswith(PRIVATE) else name

@@ -15,7 +15,7 @@ from holdfast.programs.sandbox.limits import CHECKED_SOURCES
 Entry = Literal["run", "async run", "last expression"]
 
 
-class Cells(NamedTuple):
+class CellSource(NamedTuple):
     """What is fed to the interpreter."""
 
     prelude: str
@@ -27,7 +27,7 @@ class Cells(NamedTuple):
 
 
 @lru_cache(CHECKED_SOURCES)
-def cells_of(code: str) -> Cells:
+def cell_source(code: str) -> CellSource:
     """The cells of a strategy's source. A text that cannot be parsed is left to the interpreter to complain about."""
     try:
         tree = ast.parse(code)
@@ -39,7 +39,7 @@ def cells_of(code: str) -> Cells:
     if not names.isdisjoint(("eval", "exec")):
         names |= prelude_names()  # whatever it is that will be made up
     call = {"run": "\n\nrun(ctx)\n", "async run": "\n\nawait run(ctx)\n", "last expression": ""}[entry]
-    return Cells(prelude_for(names), code + call, entry, code.count("\n") + 1)
+    return CellSource(prelude_for(names), code + call, entry, code.count("\n") + 1)
 
 
 def _entry(tree: ast.Module) -> Entry:

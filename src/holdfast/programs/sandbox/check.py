@@ -14,9 +14,9 @@ from typing import Literal
 from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError, MontyTypingError
 
 from holdfast.core.errors import HoldfastError
-from holdfast.programs.sandbox.cell import cells_of
+from holdfast.programs.sandbox.cell import cell_source
 from holdfast.programs.sandbox.faults import explained
-from holdfast.programs.sandbox.features import Finding, hidden, look_through
+from holdfast.programs.sandbox.features import SourceFinding, hidden, look_through
 from holdfast.programs.sandbox.limits import CHECKED_SOURCES, DEADLINE_S, MAX_DEATHS, MAX_FINDINGS, MEMORY_MIB
 from holdfast.programs.sandbox.source import PythonSource
 from holdfast.programs.sandbox.workers import Workers
@@ -53,7 +53,7 @@ class InvalidSourceError(HoldfastError):
 
     name: str
     file: str
-    findings: Sequence[Finding]
+    findings: Sequence[SourceFinding]
     kind = "invalid_source"
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Checker:
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._known: OrderedDict[bytes, list[Finding]] = OrderedDict()
+        self._known: OrderedDict[bytes, list[SourceFinding]] = OrderedDict()
 
     async def admit(self, name: str, source: PythonSource) -> None:
         """Raise `InvalidSourceError` unless a session of this source may be started."""
@@ -77,7 +77,7 @@ class Checker:
         if faults:
             raise InvalidSourceError(name, source.file, faults)
 
-    async def findings(self, code: str) -> list[Finding]:
+    async def findings(self, code: str) -> list[SourceFinding]:
         """What is wrong with a source, in the order of its lines."""
         key = sha256(code.encode("utf-8", "replace")).digest()
         if key not in self._known:
@@ -90,25 +90,25 @@ class Checker:
         self._known.move_to_end(key)
         return self._known[key]
 
-    def _look(self, code: str) -> list[Finding]:
+    def _look(self, code: str) -> list[SourceFinding]:
         own = look_through(code)
         told = {finding.line for finding in own if finding.level == "error"}
         # Where our own words are, the interpreter's and the type checker's about the same line are left out.
         others = [finding for finding in self._of_interpreter(code) if finding.line not in told]
         return sorted([*own, *others], key=lambda finding: (finding.line, finding.column))
 
-    def _of_interpreter(self, code: str) -> list[Finding]:
+    def _of_interpreter(self, code: str) -> list[SourceFinding]:
         for _ in range(MAX_DEATHS):
             try:
                 return self._asked_once(code)
             except MontyCrashedError as error:
                 if error.timed_out:
                     told = f"checking it takes more than {DEADLINE_S:g} s; make it shorter"
-                    return [Finding(1, 1, "error", _DOUBT, told)]
-        return [Finding(1, 1, "error", _DOUBT, "the interpreter dies of this source")]
+                    return [SourceFinding(1, 1, "error", _DOUBT, told)]
+        return [SourceFinding(1, 1, "error", _DOUBT, "the interpreter dies of this source")]
 
-    def _asked_once(self, code: str) -> list[Finding]:
-        cells = cells_of(code)
+    def _asked_once(self, code: str) -> list[SourceFinding]:
+        cells = cell_source(code)
         with self._workers.checkout(
             deadline_s=DEADLINE_S,
             memory_mib=MEMORY_MIB,
@@ -160,31 +160,31 @@ def _hidden_names(code: str) -> frozenset[str]:
         return frozenset()
 
 
-def _typed(line: str, lines: int) -> Finding | None:
+def _typed(line: str, lines: int) -> SourceFinding | None:
     found = _CONCISE.match(line)
     if found is None:
         return None
     number, column, level, rule, message = found.groups()
     severity: Literal["error", "warning"] = "error" if level == "error" else "warning"
-    return Finding(min(int(number) - 1, lines), int(column), severity, rule, message.strip())
+    return SourceFinding(min(int(number) - 1, lines), int(column), severity, rule, message.strip())
 
 
-def _syntax_error(code: str) -> Finding | None:
+def _syntax_error(code: str) -> SourceFinding | None:
     """The fault in Python's own words, which are about the author's text and not about what we put around it."""
     try:
         ast.parse(code)
     except SyntaxError as error:
-        return Finding(error.lineno or 1, error.offset or 1, "error", "SyntaxError", error.msg)
+        return SourceFinding(error.lineno or 1, error.offset or 1, "error", "SyntaxError", error.msg)
     except (ValueError, RecursionError, MemoryError):
         pass
     return None
 
 
-def _refused(error: MontySyntaxError | MontyRuntimeError, lines: int) -> Finding:
+def _refused(error: MontySyntaxError | MontyRuntimeError, lines: int) -> SourceFinding:
     frames = error.traceback()
     kind = type(error.exception()).__name__
     message = explained(error.display("msg"))
     if not frames:
-        return Finding(1, 1, "error", kind, message)
+        return SourceFinding(1, 1, "error", kind, message)
     last = frames[-1]
-    return Finding(min(max(last.line - 1, 1), lines), last.column, "error", kind, message)
+    return SourceFinding(min(max(last.line - 1, 1), lines), last.column, "error", kind, message)

@@ -9,7 +9,7 @@ from pydantic_monty import Frame as TraceFrame
 from pydantic_monty import MontyRuntimeError, MontySyntaxError
 
 from holdfast.programs.contract import Note, RaiseStep
-from holdfast.programs.sandbox.cell import Cells
+from holdfast.programs.sandbox.cell import CellSource
 from holdfast.programs.sandbox.limits import MAX_LINE_CHARS, MAX_MESSAGE_CHARS, MAX_TRACED
 
 _HINTS = (
@@ -44,7 +44,7 @@ _MEMORY = re.compile(
 )
 
 
-def breach_of(error: MontyRuntimeError, cells: Cells) -> str | None:
+def breach_of(error: MontyRuntimeError, cells: CellSource) -> str | None:
     """The limit that was broken: `deadline` or `memory`; None if the program failed by itself, or says so.
 
     A program can raise the same errors with the same words. But then there is something of it in the traceback, as
@@ -65,7 +65,7 @@ def _can_raise(code: str) -> bool:
     return re.search(r"\b(MemoryError|eval|exec)\b", unicodedata.normalize("NFKC", code)) is not None
 
 
-def failed(error: MontyRuntimeError | MontySyntaxError, cells: Cells, file: str, notes: list[Note]) -> RaiseStep:
+def failed(error: MontyRuntimeError | MontySyntaxError, cells: CellSource, file: str, notes: list[Note]) -> RaiseStep:
     """How a strategy that raised is over."""
     kind = type(error.exception()).__name__
     frames = [frame for frame in error.traceback() if _is_own(frame, cells)]
@@ -84,7 +84,7 @@ def explained(message: str) -> str:
     return message
 
 
-def _is_own(frame: TraceFrame, cells: Cells) -> bool:
+def _is_own(frame: TraceFrame, cells: CellSource) -> bool:
     """Whether a frame is in the author's text, and not in our prelude or the call that we added."""
     main = "<python-input-1>" if cells.prelude else "<python-input-0>"
     return (frame.filename != main and not frame.filename.startswith("<python-input")) or (

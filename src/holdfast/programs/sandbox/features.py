@@ -13,7 +13,7 @@ from holdfast.programs.sandbox.calls import AWAITABLE, FUNCTIONS, PRIVATE
 from holdfast.programs.sandbox.cell import prelude_names
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SourceFinding(msgspec.Struct, frozen=True):
     """A fault of a source, or a doubt about it."""
 
     line: int
@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{file}:{self.line}:{self.column}: {self.level}: {self.message} [{self.rule}]"
 
 
-def look_through(code: str) -> list[Finding]:
+def look_through(code: str) -> list[SourceFinding]:
     """The findings of a source that this Python can parse; none for one that it cannot: the interpreter tells why."""
     try:
         tree = ast.parse(code)
@@ -41,18 +41,18 @@ def look_through(code: str) -> list[Finding]:
     return [_in_characters(finding, lines) for finding in (*found, *_shadowed(tree), *_imports(tree))]
 
 
-def _in_characters(finding: Finding, lines: list[str]) -> Finding:
+def _in_characters(finding: SourceFinding, lines: list[str]) -> SourceFinding:
     """With the column counted in characters; Python's own tree counts bytes."""
     line = lines[finding.line - 1] if finding.line <= len(lines) else ""
     before = line.encode("utf-8", "replace")[: finding.column - 1]
     return msgspec.structs.replace(finding, column=len(before.decode("utf-8", "replace")) + 1)
 
 
-def _at(node: ast.AST, rule: str, message: str, level: Literal["error", "warning"] = "error") -> Finding:
-    return Finding(getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1, level, rule, message)
+def _at(node: ast.AST, rule: str, message: str, level: Literal["error", "warning"] = "error") -> SourceFinding:
+    return SourceFinding(getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1, level, rule, message)
 
 
-def _of_node(node: ast.AST) -> Iterator[Finding]:
+def _of_node(node: ast.AST) -> Iterator[SourceFinding]:
     match node:
         case ast.ClassDef(name=name, bases=bases, keywords=keywords) if bases or keywords:
             instead = "raise RuntimeError or ValueError" if name.endswith("Error") else "use a plain class or a dict"
@@ -83,7 +83,7 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
             pass
 
 
-def _of_asyncio(node: ast.AST, attribute: str, args: list[ast.expr]) -> Iterator[Finding]:
+def _of_asyncio(node: ast.AST, attribute: str, args: list[ast.expr]) -> Iterator[SourceFinding]:
     if attribute == "gather":
         for argument in args:
             inner = argument.value if isinstance(argument, ast.Starred) else argument
@@ -104,7 +104,7 @@ def _called(node: ast.expr) -> str:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
-def _shadowed(tree: ast.Module) -> Iterator[Finding]:
+def _shadowed(tree: ast.Module) -> Iterator[SourceFinding]:
     """Names of the API that the source gives another meaning, at its top, where that is for good."""
     for name, place in hidden(tree).items():
         yield _at(place, "shadowed", f"'{name}' hides the function of that name: from here on it is yours", "warning")
@@ -133,7 +133,7 @@ def hidden(tree: ast.Module) -> dict[str, ast.AST]:
     return {name: place for name, place in found.items() if name in API}
 
 
-def _imports(tree: ast.Module) -> Iterator[Finding]:
+def _imports(tree: ast.Module) -> Iterator[SourceFinding]:
     for node in ast.walk(tree):
         modules: list[str] = []
         match node:

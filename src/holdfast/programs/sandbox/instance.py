@@ -1,4 +1,4 @@
-"""One run of a sandboxed program, as the engine knows it: woken in a worker, and nothing but a snapshot in between."""
+"""One run of a sandboxed program, as the engine knows it: resumed in a worker, only a snapshot in between."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, RaiseStep, Step
 from holdfast.programs.errors import InstanceLostError, SnapshotUnusableError
-from holdfast.programs.sandbox.calls import Known
-from holdfast.programs.sandbox.cell import cells_of
-from holdfast.programs.sandbox.frame import Frame, freeze, thaw
+from holdfast.programs.sandbox.calls import StepContext
+from holdfast.programs.sandbox.cell import cell_source
 from holdfast.programs.sandbox.limits import DEADLINE_S, MAX_DEATHS, MAX_REPLAY_DEATHS, MEMORY_MIB
-from holdfast.programs.sandbox.live import Brief, Live, Spec
+from holdfast.programs.sandbox.live_program import LiveProgram, ProgramSpec, StepRequest
+from holdfast.programs.sandbox.paused_state import PausedState, decode_state, encode_state
 from holdfast.programs.sandbox.source import source_of
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ class PythonInstance:
     def __init__(self, session: Session, kind: PythonKind) -> None:
         self.session = session
         """The session as it was when the program was last resumed: what it may know about itself."""
-        self.state: Frame | bytes | None = None
-        """The program as it waits; None before it has begun, and when it had to be let go of."""
+        self.state: PausedState | bytes | None = None
+        """The program as it waits; None before it begins, and after memory ran short."""
         self._spec = _spec(session)
         self._kind = kind
         self.has_begun = False
         self._in_order = asyncio.Lock()
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Awaitable[Step]:
-        return self._begin([self.brief(Waking(at, list(answers)))], self._stepped)
+        return self._begin([self.step_request(Waking(at, list(answers)))], self._stepped)
 
     def refuse(self, at: int, failure: Failure) -> Awaitable[Step]:
-        return self._begin([self.brief(Waking(at, [], failure))], self._stepped)
+        return self._begin([self.step_request(Waking(at, [], failure))], self._stepped)
 
     @property
     def size(self) -> int:
@@ -64,13 +64,13 @@ class PythonInstance:
 
     # --- replay ------------------------------------------------------------------------------------
 
-    def brief(self, waking: Waking) -> Brief:
-        """A waking, with what the program may know at this moment."""
+    def step_request(self, waking: Waking) -> StepRequest:
+        """What to resume the program with, and what it may know at this moment."""
         started, spent = self.session.started, self.session.metrics
         assert started is not None
         left = remaining(started.budget, spent, waking.at) if started.budget else None
         namespace = started.ctx.get("_ns") if isinstance(started.ctx, dict) else None
-        known = Known(
+        context = StepContext(
             at=waking.at,
             seed=started.seed,
             llm_calls=spent.llm_calls,
@@ -78,20 +78,24 @@ class PythonInstance:
             namespace=namespace if isinstance(namespace, str) else "default",
         )
         answers = sorted(waking.answers, key=_number)
-        return Brief(known=known, first_id=self.session.queries_asked, answers=answers, refusal=waking.refusal)
+        return StepRequest(
+            context=context, first_id=self.session.queries_asked, answers=answers, refusal=waking.refusal
+        )
 
-    async def replay(self, briefs: list[Brief]) -> list[Step]:
+    async def replay(self, requests: list[StepRequest]) -> list[Step]:
         """Take many steps in one go, in one worker."""
         async with self._in_order:
-            return await self._begin(briefs, self._replayed)
+            return await self._begin(requests, self._replayed)
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _begin(self, briefs: list[Brief], then: Callable[[list[Step] | MontyCrashedError], T]) -> asyncio.Future[T]:
+    def _begin(
+        self, requests: list[StepRequest], then: Callable[[list[Step] | MontyCrashedError], T]
+    ) -> asyncio.Future[T]:
         if self.has_begun and self.state is None:
-            raise InstanceLostError("its state is not in memory any more")
-        # The state as it is now: before the thread's turn comes, the kind may have let go of it.
-        return self._kind.workers.threads.submit(self._take, self.state, briefs, then=then)
+            raise InstanceLostError("its state is no longer in memory")
+        # The state as it is now: before the thread's turn comes, the kind may have dropped it.
+        return self._kind.workers.threads.submit(self._take, self.state, requests, then=then)
 
     def _stepped(self, steps: list[Step] | MontyCrashedError) -> Step:
         if isinstance(steps, MontyCrashedError):
@@ -108,35 +112,35 @@ class PythonInstance:
         self._kind.hold(self)
         return steps
 
-    def _take(self, state: Frame | bytes | None, briefs: list[Brief]) -> list[Step] | MontyCrashedError:
-        """In a thread: take steps, and keep what the program is after the last of them."""
+    def _take(self, state: PausedState | bytes | None, requests: list[StepRequest]) -> list[Step] | MontyCrashedError:
+        """In a thread: take steps, and keep the program's state after the last of them."""
         try:
-            return self._run(state, briefs)
+            return self._run(state, requests)
         except MontyCrashedError as error:
             return error
 
-    def _run(self, state: Frame | bytes | None, briefs: list[Brief]) -> list[Step]:
-        frame = thaw(state) if isinstance(state, bytes) else state
+    def _run(self, state: PausedState | bytes | None, requests: list[StepRequest]) -> list[Step]:
+        state = decode_state(state) if isinstance(state, bytes) else state
         try:
-            return self._steps(frame, briefs)
+            return self._steps(state, requests)
         except _LoadFailedError:
-            # The worker may have died while it stood ready. A snapshot that kills two of them is to blame itself.
+            # The worker may have died while idle. A snapshot that kills two workers is itself to blame.
             try:
-                return self._steps(frame, briefs)
+                return self._steps(state, requests)
             except _LoadFailedError as error:
                 raise SnapshotUnusableError(f"the interpreter gave up on its snapshot: {error}") from None
 
-    def _steps(self, frame: Frame | None, briefs: list[Brief]) -> list[Step]:
+    def _steps(self, state: PausedState | None, requests: list[StepRequest]) -> list[Step]:
         steps: list[Step] = []
-        with self._worker(frame, briefs[0].known.seed) as session:
+        with self._worker(state, requests[0].context.seed) as session:
             try:
-                live = Live(self._spec, session, frame)
+                live = LiveProgram(self._spec, session, state)
             except MontyCrashedError as error:
                 raise _LoadFailedError(str(error)) from None
             except (MontyError, RuntimeError, ValueError, TypeError) as error:
                 raise SnapshotUnusableError(f"the interpreter cannot load its snapshot: {error}") from None
-            for brief in briefs:
-                steps.append(live.wake(brief))
+            for request in requests:
+                steps.append(live.wake(request))
                 if not isinstance(steps[-1], AskStep):
                     self.state = None
                     return steps
@@ -145,18 +149,18 @@ class PythonInstance:
             self.state = None
             return [*steps[:-1], msgspec.structs.replace(halted, notes=steps[-1].notes)]
         self.state = halted
-        steps[-1] = msgspec.structs.replace(steps[-1], snapshot=freeze(halted))
+        steps[-1] = msgspec.structs.replace(steps[-1], snapshot=encode_state(halted))
         return steps
 
-    def _worker(self, frame: Frame | None, seed: int) -> AbstractContextManager[MontySession]:
+    def _worker(self, state: PausedState | None, seed: int) -> AbstractContextManager[MontySession]:
         workers, spec = self._kind.workers, self._spec
-        if frame is not None:
+        if state is not None:
             return workers.for_snapshot(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib)
         return workers.checkout(deadline_s=spec.deadline_s, memory_mib=spec.memory_mib, seed=seed)
 
     def _stuck(self) -> RaiseStep:
-        told = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"
-        return RaiseStep(error=f"{told} of one step. Its worker was stopped", kind="deadline")
+        message = f"the strategy ran for more than {self._spec.deadline_s:g} s without asking anything: the deadline"
+        return RaiseStep(error=f"{message} of one step. Its worker was stopped", kind="deadline")
 
     def _lost(self, error: MontyCrashedError, before: dict[str, int], most: int) -> RaiseStep:
         """Raise, so that the program is rebuilt; unless it has killed its worker too often."""
@@ -169,13 +173,13 @@ class PythonInstance:
         )
 
 
-def _spec(session: Session) -> Spec:
+def _spec(session: Session) -> ProgramSpec:
     started = session.started
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
     source = source_of(started.program)
-    return Spec(
-        cells=cells_of(source.code),
+    return ProgramSpec(
+        cells=cell_source(source.code),
         file=source.file,
         ctx=started.ctx,
         env=source.env,

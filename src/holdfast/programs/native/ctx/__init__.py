@@ -1,4 +1,9 @@
-"""`ctx`: everything a native strategy may ask, know, say and keep."""
+"""`ctx`: what a native strategy is given.
+
+What it asks (`llm`, `llm_batch`, `ask`, `tool`, `fork`, `pipe`, …) is in `queries`; `ctx.state`, `ctx.stats` and
+`ctx.card` have modules of their names; `vote`, `json_extract` and others that read answers are in
+`holdfast.programs.model_text`.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +16,17 @@ import msgspec
 from holdfast.core.budget import Remaining
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.values import Json, checked, own_copy, repaired
-from holdfast.programs import model_text as reading
-from holdfast.programs.native.ctx_queries import Asking
-from holdfast.programs.native.ctx_storage import STATE_TOOL, CardBook, StateArea, Stats
+from holdfast.programs import model_text
+from holdfast.programs.native.ctx.card import ContextCards
+from holdfast.programs.native.ctx.queries import ContextQueries
+from holdfast.programs.native.ctx.state import ContextState
+from holdfast.programs.native.ctx.stats import ContextStats
 
 if TYPE_CHECKING:
     from holdfast.programs.native.kind import NativeInstance
 
-__all__ = ["STATE_TOOL", "Context"]
 
-
-class Context(Asking):
+class Context(ContextQueries):
     """What a strategy is given. Questions are futures: `await` one, or pass several to `asyncio.gather`."""
 
     def __init__(self, run: NativeInstance) -> None:
@@ -31,9 +36,9 @@ class Context(Asking):
         """What the session was started with."""
         self.random = random.Random(started.seed if started else 0)
         """A generator that gives the same numbers in every replay."""
-        self.stats = Stats(run)
-        self.state = StateArea(run, started.program.name if started else "default")
-        self.card = CardBook(run)
+        self.stats = ContextStats(run)
+        self.state = ContextState(run, started.program.name if started else "default")
+        self.card = ContextCards(run)
 
     @property
     def session_id(self) -> str:
@@ -86,13 +91,13 @@ class Context(Asking):
 
     # --- reading what models write -----------------------------------------------------------------
 
-    json_extract = staticmethod(reading.json_extract)
-    list_items = staticmethod(reading.list_items)
-    match_enum = staticmethod(reading.match_enum)
-    match_bool = staticmethod(reading.match_bool)
-    parse_score = staticmethod(reading.parse_score)
-    parse_number = staticmethod(reading.parse_number)
-    vote = staticmethod(reading.vote)
-    chunk = staticmethod(reading.chunk)
-    fingerprint = staticmethod(reading.fingerprint)
-    tuning = staticmethod(reading.tuning)
+    json_extract = staticmethod(model_text.json_extract)
+    list_items = staticmethod(model_text.list_items)
+    match_enum = staticmethod(model_text.match_enum)
+    match_bool = staticmethod(model_text.match_bool)
+    parse_score = staticmethod(model_text.parse_score)
+    parse_number = staticmethod(model_text.parse_number)
+    vote = staticmethod(model_text.vote)
+    chunk = staticmethod(model_text.chunk)
+    fingerprint = staticmethod(model_text.fingerprint)
+    tuning = staticmethod(model_text.tuning)

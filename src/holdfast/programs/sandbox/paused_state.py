@@ -1,4 +1,4 @@
-"""The state of a program that waits, as it is kept: the interpreter's dump, and which of its calls wait for what."""
+"""The stored state of a program that waits: the interpreter's dump, and which of its calls wait for which queries."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.sandbox.limits import COMPRESSED_FROM, MAX_MEMORY_MIB
 
 VERSION = 1
-"""Of the frame around the dump. The dump has a version of its own, which monty looks at."""
+"""Of this structure around the dump. The dump has a version of its own, which monty checks."""
 
 _LEVEL = 1
-"""Of compression: higher ones take longer than they save here."""
+"""Of compression: higher levels cost more time than they save here."""
 
 
-class Joint(msgspec.Struct):
+class WaitingCall(msgspec.Struct):
     """A plain call that waits for the answers to one or more queries, and for nothing else."""
 
     function: str
-    """Its name, which says what is made of the answers."""
+    """Its name, which decides what becomes of the answers."""
     queries: list[str]
     arrived: dict[str, Answer] = {}
     detail: Json = None
-    """What else is needed to make the value of the call."""
+    """What else the value of the call is made from."""
 
 
-class Future(msgspec.Struct, array_like=True):
-    """An awaitable that has no value yet."""
+class AwaitedCall(msgspec.Struct, array_like=True):
+    """A call whose awaitable has no value yet."""
 
     call: int
-    """The call that gave it, as the interpreter counts."""
+    """The interpreter's number of the call."""
     is_llm: bool
     """Whether a model is asked, and not a person, a tool or the clock."""
 
 
-class Frame(msgspec.Struct, kw_only=True):
+class PausedState(msgspec.Struct, kw_only=True):
     """A program that waits."""
 
     version: int = VERSION
     dump: bytes
     suspensions: int = 0
     """Calls of the host so far."""
-    joint: Joint | None = None
-    """The plain call that it waits in; None if all its tasks wait for futures."""
-    futures: dict[str, Future] = {}
+    waiting_call: WaitingCall | None = None
+    """The plain call that it waits in; None if all its tasks wait for awaited."""
+    awaited: dict[str, AwaitedCall] = {}
     """Awaitables that wait for an answer, by query."""
     arrived: dict[int, Answer] = {}
     """Answers to awaitables that came while a plain call waited."""
     fresh: list[str] = []
-    """Queries of the last step: those that fail if it may not ask."""
+    """Queries of the last step: those that fail if it is refused."""
     unwanted: list[str] = []
-    """Queries that nobody waits for any more, until a pause says so: they were withdrawn with those that are fresh."""
+    """Queries that the program no longer waits for. They are withdrawn with the next pause that is accepted."""
     figures: dict[str, Json] = {}
     """What the program has recorded about itself."""
     is_packed: bool = False
@@ -65,27 +65,27 @@ _local = threading.local()
 """Holds a compressor for each thread: making one costs more than using it."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Frame)
+_decoder = msgspec.msgpack.Decoder(PausedState)
 
 
-def freeze(frame: Frame) -> bytes:
-    """The bytes of a frame."""
-    if len(frame.dump) >= COMPRESSED_FROM:
-        frame = msgspec.structs.replace(frame, dump=_packed(frame.dump), is_packed=True)
-    return _encoder.encode(frame)
+def encode_state(state: PausedState) -> bytes:
+    """The bytes of a state."""
+    if len(state.dump) >= COMPRESSED_FROM:
+        state = msgspec.structs.replace(state, dump=_packed(state.dump), is_packed=True)
+    return _encoder.encode(state)
 
 
-def thaw(data: bytes) -> Frame:
-    """The frame in some bytes; `SnapshotUnusableError` if there is none that this version understands."""
+def decode_state(data: bytes) -> PausedState:
+    """The state in some bytes; `SnapshotUnusableError` if there is none that this version understands."""
     try:
-        frame = _decoder.decode(data)
+        state = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError) as error:
         raise SnapshotUnusableError(f"its snapshot cannot be read: {error}") from None
-    if frame.version != VERSION:
-        raise SnapshotUnusableError(f"its snapshot has version {frame.version}, and this is version {VERSION}")
-    if frame.is_packed:
-        frame.dump, frame.is_packed = _unpacked(frame.dump), False
-    return frame
+    if state.version != VERSION:
+        raise SnapshotUnusableError(f"its snapshot has version {state.version}, and this is version {VERSION}")
+    if state.is_packed:
+        state.dump, state.is_packed = _unpacked(state.dump), False
+    return state
 
 
 def _packed(data: bytes) -> bytes:
@@ -96,7 +96,7 @@ def _packed(data: bytes) -> bytes:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """With a bound: a forged one must not fill the memory, although the seal should have told."""
+    """Bounded: a forged one must not fill the memory, although its seal should have been refused."""
     try:
         unpacker = zstd.ZstdDecompressor()
         dump = unpacker.decompress(data, max_length=2 * MAX_MEMORY_MIB * 1024 * 1024)

@@ -17,7 +17,7 @@ from holdfast.core.limits import DEFAULT_MAX_TOKENS
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord
 from holdfast.core.values import Json, check_value, encode, fingerprint, own_copy, repaired
-from holdfast.programs import model_text as reading
+from holdfast.programs import model_text
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.registry import Function, Strategy, find, registered
 
@@ -38,7 +38,7 @@ MAX_CACHED = 256
 JSON_ONLY = "Answer with one valid JSON value and nothing else: no explanation, no code fences."
 
 
-class Asking:
+class ContextQueries:
     """The questions of one strategy."""
 
     def __init__(self, run: NativeInstance) -> None:
@@ -116,12 +116,12 @@ class Asking:
         An answer without one is asked for once more, with the answer and the request in the new question.
         """
         raw = _as_said(await self.llm(prompt, **options))
-        value = reading.json_extract(raw)
+        value = model_text.json_extract(raw)
         if value is not None:
             return value
         self._warn("llm_json: the answer is not JSON, asking once more")
         raw = _as_said(await self.llm(_repair(prompt, raw), **{**options, "system": JSON_ONLY}))
-        value = reading.json_extract(raw)
+        value = model_text.json_extract(raw)
         if value is None:
             self._warn("llm_json: the second answer is not JSON either")
         return value
@@ -268,7 +268,7 @@ class Asking:
                 current, result = left, left.get("result")
                 entry = {"strategy": name, "result": result}
                 if result is not None and number < len(stages):
-                    current["task"] = reading.as_text(result, f"pipe: the result of '{name}'")
+                    current["task"] = model_text.as_text(result, f"pipe: the result of '{name}'")
             # What a stage returns may be a dict of its own, without the history.
             if isinstance(found := current.get("pipe_history"), list):
                 history = found

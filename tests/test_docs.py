@@ -1,4 +1,4 @@
-"""The documents: every link leads somewhere, every example in them runs, and every strategy in them is one."""
+"""The documents: links lead somewhere, names and options are those of the code, and every example runs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from bench.__main__ import BENCHMARKS
 
 from holdfast.alc.lua.source import lua_code
+from holdfast.cli import cli
 from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.checks import Source, check
 from holdfast.strategies.dry_run import dry_run
@@ -76,6 +80,31 @@ def test_every_python_name_that_a_page_mentions_exists() -> None:
     named = {(str(page.relative_to(ROOT)), name) for page in PAGES for name in DOTTED.findall(page.read_text())}
     assert len(named) > 20
     assert sorted(at for at in named if not NOT_PYTHON.fullmatch(at[1]) and not resolves(at[1])) == []
+
+
+def command_options(group: click.Group, name: str = "holdfast") -> Iterator[tuple[str, str]]:
+    """Each command and its long options."""
+    context = click.Context(group)
+    for short in group.list_commands(context):
+        command = group.get_command(context, short)
+        assert command is not None
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                yield from ((f"{name} {short}", option) for option in parameter.opts if option.startswith("--"))
+        if isinstance(command, click.Group):
+            yield from command_options(command, f"{name} {short}")
+
+
+def test_the_page_about_the_command_line_has_every_option() -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    options = set(command_options(cli))
+    assert len(options) > 100
+    assert sorted(each for each in options if not re.search(rf"{each[1]}(?![\w-])", page)) == []
+
+
+def test_the_page_about_benchmarks_has_each_of_them() -> None:
+    page = (ROOT / "bench" / "README.md").read_text()
+    assert [name for name in BENCHMARKS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize(("place", "code"), runnable_blocks(), ids=[place for place, _ in runnable_blocks()])

@@ -15,8 +15,9 @@ from bench.__main__ import BENCHMARKS
 
 from holdfast.alc.lua.source import lua_code
 from holdfast.cli import cli
+from holdfast.programs.language import SourceText
 from holdfast.programs.sandbox.source import python_code
-from holdfast.strategies.checks import Source, check
+from holdfast.strategies.checks import check
 from holdfast.strategies.dry_run import dry_run
 
 ROOT = Path(__file__).parent.parent
@@ -118,9 +119,9 @@ def test_every_example_runs(place: str, code: str, tmp_path: Path) -> None:
 
 
 async def test_every_strategy_in_python_passes_the_check() -> None:
-    sources = [Source(place, "python", code) for place, language, code in strategies() if language == "python"]
+    sources = [SourceText(place, "python", code) for place, language, code in strategies() if language == "python"]
     assert len(sources) > 5
-    assert [found.told(done.source.file) for done in await check(sources) for found in done.findings] == []
+    assert [found.to_line(done.source.file) for done in await check(sources) for found in done.findings] == []
 
 
 @pytest.mark.parametrize(("place", "language", "code"), strategies(), ids=[place for place, _, _ in strategies()])

@@ -10,9 +10,9 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
+from holdfast.alc.cards.tool import own_box
 from holdfast.alc.lua.source import lua_code
 from holdfast.core.records import Program
-from holdfast.engine.card_tool import own_box
 from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.serve.mcp.prompts import MAX_ARGUMENT_CHARS

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from holdfast.engine.card_tool import own_box
+from holdfast.alc.cards.tool import own_box
 from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy

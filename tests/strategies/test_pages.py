@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.programs.sandbox.library import BUNDLED
-from holdfast.strategies.catalog import find_listed
+from holdfast.strategies.catalog import find_entry
 from holdfast.strategies.pages import INDEX, render_pages, write_pages
 
 DOCS = Path(__file__).parents[2] / "docs" / "strategies"
@@ -35,7 +35,7 @@ def test_every_bundled_strategy_has_a_page_and_a_row_of_the_list(pages: dict[str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_has_what_somebody_needs_who_chooses(pages: dict[str, str], name: str) -> None:
-    page, listed = pages[f"{name}.md"], find_listed(str(BUNDLED / f"{name}.py"))
+    page, listed = pages[f"{name}.md"], find_entry(str(BUNDLED / f"{name}.py"))
     assert listed.meta is not None
     assert listed.cost is not None
     assert listed.meta.paper is not None

@@ -14,7 +14,8 @@ from holdfast.cli.output import print_json
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.strategies.checks import Checked, Source
+    from holdfast.programs.language import SourceText
+    from holdfast.strategies.checks import CheckReport
 
 
 @click.command("check")
@@ -48,15 +49,16 @@ def check_command(files: tuple[str, ...], language: Literal["lua", "python"], pr
     return ExitCode.OK if is_sound else ExitCode.ENDED_BADLY
 
 
-def _source(given: str, language: Literal["lua", "python"], project: Path | None) -> Source:
-    from holdfast.strategies.checks import Source, find_source
+def _source(given: str, language: Literal["lua", "python"], project: Path | None) -> SourceText:
+    from holdfast.programs.language import SourceText
+    from holdfast.strategies.checks import find_source
 
     if given == "-":
-        return Source("<stdin>", language, read_stdin("the strategy"))
+        return SourceText("<stdin>", language, read_stdin("the strategy"))
     return find_source(given, project)
 
 
-def _print(checked: list[Checked]) -> None:
+def _print(checked: list[CheckReport]) -> None:
     from holdfast.cli.source_faults import show_findings
 
     for each in checked:

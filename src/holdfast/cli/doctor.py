@@ -25,7 +25,7 @@ _SANDBOX_S = 5.0
 """Seconds that a worker may take to multiply two numbers."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class SourceFinding(msgspec.Struct, frozen=True):
     """Something wrong with one session."""
 
     session_id: str
@@ -49,8 +49,8 @@ class DoctorReport(msgspec.Struct):
 
     sandbox: Sandbox
     sessions: int = 0
-    repaired: list[Finding] = []
-    damaged: list[Finding] = []
+    repaired: list[SourceFinding] = []
+    damaged: list[SourceFinding] = []
 
 
 @click.command("doctor")
@@ -138,10 +138,10 @@ async def _check(store: Store, session_id: str, report: DoctorReport, dry_run: b
         return  # deleted since it was listed
     except (CorruptSessionError, JournalError, TransitionError) as error:
         last = await _last_sound(store, session_id)
-        report.damaged.append(Finding(session_id, str(error), _advice(session_id, last)))
+        report.damaged.append(SourceFinding(session_id, str(error), _advice(session_id, last)))
     else:
         if wrong:
-            report.repaired.append(Finding(session_id, wrong))
+            report.repaired.append(SourceFinding(session_id, wrong))
     report.sessions += 1
 
 

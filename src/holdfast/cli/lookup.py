@@ -1,11 +1,11 @@
-"""Finding things: sessions by the beginning of their id, strategies by name, and the completion of both."""
+"""SourceFinding things: sessions by the beginning of their id, strategies by name, and the completion of both."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +42,7 @@ class ProgramType(click.ParamType[str]):
         file, colon, begun = incomplete.partition(":")
         if colon and file.endswith(".py"):
             return [CompletionItem(f"{file}:{name}") for name in _strategies_in(file) if name.startswith(begun)]
-        known = (
-            dict(_known(ctx, _program_names, incomplete)) | dict(_strategies(incomplete)) | dict(_packages(incomplete))
-        )
+        known = dict(_known(ctx, _program_names, incomplete)) | dict(_named_programs(incomplete))
         names = [CompletionItem(name, help=told) for name, told in sorted(known.items())][:_COMPLETIONS]
         return [*names, CompletionItem(incomplete, type="file")]
 
@@ -136,19 +134,18 @@ async def program_of(store: Store, session_id: str) -> Program:
 
 async def check_runs_here(store: Store, session_id: str) -> None:
     """Raise `ProgramNotFoundError` if a session stands still because its program cannot be run by this process."""
-    from holdfast.alc.lua.kind import LuaKind
+    from holdfast.programs.contract import CheckableKind
     from holdfast.programs.errors import ProgramNotFoundError
-    from holdfast.programs.registry import resolve
+    from holdfast.programs.kinds import new_kind
 
     row = await store.session(session_id)
     program = await program_of(store, session_id)
     if row.summary.state != "running" or row.owner is not None:
         return
+    kind = new_kind(program.kind)
     try:
-        if program.kind == "native":
-            resolve(program)
-        elif program.kind == LuaKind.kind:
-            LuaKind().check(program)
+        if isinstance(kind, CheckableKind):
+            kind.check(program)
     except ProgramNotFoundError as error:
         why = f"{error.why}; the answers of session '{session_id}' are kept, it goes on with `holdfast run --resume`"
         raise ProgramNotFoundError(error.program, why) from None
@@ -191,13 +188,15 @@ async def _program_names(store: Store, begun: str) -> list[tuple[str, str]]:
     return [(name, "run before") for name in sorted(names)][:_COMPLETIONS]
 
 
-def _packages(begun: str) -> list[tuple[str, str]]:
-    from holdfast.alc.lua.packages import find_roots, list_packages
+def _named_programs(begun: str) -> list[tuple[str, str]]:
+    """The programs of every language; where several have the same name, the last is the one that would be run."""
+    from holdfast.programs.kinds import languages
 
-    try:
-        return [(each.name, "Lua package") for each in list_packages(find_roots()) if each.name.startswith(begun)]
-    except Exception:
-        return []
+    found: list[tuple[str, str]] = []
+    for language in reversed(languages()):
+        with suppress(Exception):
+            found += [each for each in language.list_names().items() if each[0].startswith(begun)]
+    return found
 
 
 def _strategies(begun: str) -> list[tuple[str, str]]:

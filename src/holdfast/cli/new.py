@@ -11,6 +11,9 @@ from holdfast.cli.options import json_option, settings
 from holdfast.cli.output import dim, heading, plain, print_json
 from holdfast.core.errors import ExitCode
 
+_LUA_HOME = "holdfast.alc.cli.new:new_package"
+"""Where Lua packages are written, imported when one is."""
+
 
 @click.command("new")
 @click.argument("name")
@@ -29,21 +32,21 @@ def new_command(name: str, is_lua: bool, directory: Path | None) -> int:
     Python: strategies/NAME.py, strategies/test_NAME.py for pytest, and __builtins__.pyi, from which editors know what
     a strategy may call. Lua: NAME/init.lua and NAME/spec/NAME_spec.lua.
     """
-    return _lua(name, directory or Path()) if is_lua else _python(name, directory)
+    return _new_in_lua(name, directory or Path()) if is_lua else _new_in_python(name, directory)
 
 
-def _python(name: str, directory: Path | None) -> int:
+def _new_in_python(name: str, directory: Path | None) -> int:
     from holdfast.strategies.scaffold import new_strategy
 
     report = new_strategy(name, directory)
     if settings().json:
         print_json(report)
         return ExitCode.OK
-    _written(report.written)
+    print_written(report.written)
     if report.hides is not None:
         click.echo(f"{click.style('warning:', fg='yellow')} it hides the bundled strategy '{report.name}'", err=True)
     option = "" if directory is None else f" --project {shlex.quote(str(directory))}"
-    _next(
+    print_next_steps(
         (f"holdfast check {shlex.quote(report.strategy)}", "look at it"),
         (f"pytest {shlex.quote(report.test)}", "test it"),
         (f"holdfast run {report.name}{option} --dry-run", "see what it would ask"),
@@ -52,31 +55,21 @@ def _python(name: str, directory: Path | None) -> int:
     return ExitCode.OK
 
 
-def _lua(name: str, directory: Path) -> int:
-    from holdfast.alc.packages.scaffold import scaffold
+def _new_in_lua(name: str, directory: Path) -> int:
+    from holdfast.programs.kinds import load_object
 
-    report = scaffold(name, directory)
-    if settings().json:
-        print_json(report)
-        return ExitCode.OK
-    package = directory / name
-    _written([str(package / file) for file in report.files])
-    path = shlex.quote(str(package))
-    _next(
-        (f"holdfast check {path}/init.lua", "look at it"),
-        (f"holdfast pkg test {path}", "test it"),
-        (f"holdfast run {path}/init.lua --task test --dry-run", "see what it would ask"),
-        (f"holdfast pkg link {path}", f"so that `holdfast run {name}` finds it"),
-    )
-    return ExitCode.OK
+    exit_code: int = load_object(_LUA_HOME)(name, directory)
+    return exit_code
 
 
-def _written(paths: list[str]) -> None:
+def print_written(paths: list[str]) -> None:
+    """Say which files were written."""
     for path in paths:
         click.echo(f"{click.style('written', fg='green')}  {plain(path)}")
 
 
-def _next(*commands: tuple[str, str]) -> None:
+def print_next_steps(*commands: tuple[str, str]) -> None:
+    """Say what to do with them, each command with a comment."""
     click.echo(f"\n{heading('Next')}")
     columns = max(len(command) for command, _ in commands)
     for command, what in commands:

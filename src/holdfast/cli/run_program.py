@@ -13,28 +13,26 @@ from holdfast.cli.lookup import find_modules_here, find_program, opened
 from holdfast.cli.options import parse_json, read_stdin, settings
 
 if TYPE_CHECKING:
-    from holdfast.alc.lua.source import LuaOptions
     from holdfast.core.records import Program
+    from holdfast.programs.language import ProgramOptions
 
 Language: TypeAlias = Literal["lua", "python"]
 
 
 def program_of_new(
-    given: str, language: Language | None, *, is_dry: bool = False, **options: Unpack[LuaOptions]
+    given: str, language: Language | None, *, is_dry: bool = False, **options: Unpack[ProgramOptions]
 ) -> Program:
     """What to start: what can be found here; else what the store has run before under that name."""
-    from holdfast.programs import lookup as finding
+    from holdfast.programs import kinds, lookup
     from holdfast.programs.errors import ProgramNotFoundError
 
     find_modules_here()
     if given == "-":
         return _of_stdin(language or "lua", **options)
-    if language == "lua":
-        return finding.lua_file(Path(given), **options)
-    if language == "python" and options.get("trust") != "trusted":
-        return finding.python_file(Path(given), **options)
+    if language is not None and not (language == "python" and options.get("trust") == "trusted"):
+        return kinds.get_language(language).read_program(Path(given), **options)
     try:
-        return finding.find_program(given, **options)
+        return lookup.find_program(given, **options)
     except ProgramNotFoundError:
         if ":" in given or given.endswith((".py", ".lua")):
             raise
@@ -44,23 +42,12 @@ def program_of_new(
         return before
 
 
-def _of_stdin(language: Language, **options: Unpack[LuaOptions]) -> Program:
-    from holdfast.alc.lua.source import lua_code
-    from holdfast.programs.sandbox.source import python_code
+def _of_stdin(language: Language, **options: Unpack[ProgramOptions]) -> Program:
+    from holdfast.programs.kinds import get_language
 
-    if language == "lua":
-        return lua_code(read_stdin("the strategy"), name="stdin", **options)
-    if options.get("trust") == "trusted":
+    if language == "python" and options.get("trust") == "trusted":
         raise InputError("--trusted runs Python from a file, as others have to find it again; not from standard input")
-    return python_code(
-        read_stdin("the strategy"),
-        name="stdin",
-        file="<stdin>",
-        project=options.get("project"),
-        env=options.get("env"),
-        deadline_s=options.get("deadline_s"),
-        memory_mib=options.get("memory_mib"),
-    )
+    return get_language(language).program(read_stdin("the strategy"), name="stdin", file="<stdin>", **options)
 
 
 def _run_before(name: str, is_dry: bool) -> Program | None:

@@ -14,7 +14,7 @@ from holdfast.core.errors import ExitCode
 if TYPE_CHECKING:
     from holdfast.core.errors import HoldfastError
     from holdfast.core.records import Program
-    from holdfast.programs.sandbox.features import SourceFinding
+    from holdfast.programs.findings import SourceFinding
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 

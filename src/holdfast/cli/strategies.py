@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from holdfast.programs.parameters import Parameter
-    from holdfast.strategies.catalog import Cost, Listed
+    from holdfast.strategies.catalog import Cost, StrategyEntry
     from holdfast.strategies.dry_run import DryRun
 
 _UNCUT = 10_000
@@ -66,7 +66,7 @@ def strategies_command(ctx: click.Context, category: str | None, project: Path |
     return ExitCode.OK
 
 
-def _print_table(listed: list[Listed]) -> None:
+def _print_table(listed: list[StrategyEntry]) -> None:
     """On a terminal under headings, with formulas cut to fit; elsewhere a strategy a line, in full."""
     from rich.table import Table
     from rich.text import Text
@@ -91,7 +91,7 @@ def _print_table(listed: list[Listed]) -> None:
     print_rich(table, None if is_watched else _UNCUT)
 
 
-def _about(listed: Listed) -> Text:
+def _about(listed: StrategyEntry) -> Text:
     from rich.text import Text
 
     about = Text(plain(listed.meta.description)) if listed.meta is not None else Text("no META", style="dim")
@@ -122,13 +122,17 @@ def show_command(name: str, project: Path | None) -> int:
 
     The diagram is drawn from a rehearsal with the answers that its author wrote: nothing is stored, nobody is asked.
     """
-    from holdfast.programs.lookup import python_file
-    from holdfast.strategies.catalog import find_listed
+    from holdfast.strategies.catalog import find_entry
     from holdfast.strategies.diagram import diagram, diagram_json
     from holdfast.strategies.dry_run import dry_run
+    from holdfast.strategies.python_language import PythonLanguage
 
-    listed = find_listed(name, project)
-    run = asyncio.run(dry_run(python_file(Path(listed.path), project=project))) if listed.error is None else None
+    listed = find_entry(name, project)
+    run = (
+        asyncio.run(dry_run(PythonLanguage().read_program(Path(listed.path), project=project)))
+        if listed.error is None
+        else None
+    )
     if settings().json:
         print_json({**listed.to_json(), "rehearsal": _rehearsal(run, diagram_json(diagram(run))) if run else None})
         return ExitCode.OK
@@ -149,14 +153,14 @@ def _rehearsal(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {"diagram": parts, **{key: told[key] for key in ("totals", "result", "error") if key in told}}
 
 
-def _rehearsed_with(listed: Listed, run: DryRun) -> str:
+def _rehearsed_with(listed: StrategyEntry, run: DryRun) -> str:
     script = "the script of its META" if listed.meta is not None and listed.meta.script else "the same answer to all"
     calls = "1 call" if run.llm_calls == 1 else f"{run.llm_calls} calls"
     pauses = "1 pause" if len(run.pauses) == 1 else f"{len(run.pauses)} pauses"
     return f"a rehearsal with {script}: {calls} in {pauses}"
 
 
-def _print_about(listed: Listed) -> None:
+def _print_about(listed: StrategyEntry) -> None:
     meta = listed.meta
     click.echo(f"{heading(plain(listed.name))}  {dim(f'{listed.category} · {listed.origin} · {listed.path}')}")
     if listed.error is not None:

@@ -8,14 +8,13 @@ import secrets
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from holdfast.alc.lua.source import budget_in
 from holdfast.core.budget import for_child
 from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
 from holdfast.core.state import Session
-from holdfast.programs.lookup import child_program
+from holdfast.programs.lookup import budget_in_ctx, child_program
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
@@ -124,11 +123,10 @@ def _started(parent: Session, query: ChildQuery, now: int) -> StartedRecord:
         program = child_program(query.program, parent.started.program)
     else:
         program = Program(kind="native", name=query.program, source=query.source)
-    own = None if program.kind == "native" else budget_in(query.ctx)
     return decide_start(
         program,
         ctx=query.ctx,
-        budget=for_child(parent, own, now),
+        budget=for_child(parent, budget_in_ctx(program, query.ctx), now),
         prices=parent.started.prices,
         parent=Parent(parent.id, query.id),
         seed=secrets.randbits(53),

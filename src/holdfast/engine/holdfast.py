@@ -6,15 +6,12 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.machine.program import AgentKind
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
-from holdfast.alc.lua.kind import LuaKind
-from holdfast.alc.lua.source import KIND as LUA
-from holdfast.alc.lua.source import budget_in
 from holdfast.core.budget import Budget, Price
 from holdfast.core.compare import Comparison, compare
 from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, decide_start
@@ -27,20 +24,17 @@ from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
-from holdfast.engine.card_tool import card_effect, own_box
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine, Observer, Seam
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkPlace, fork_points, make_fork
 from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.minder import Minder
+from holdfast.engine.own_drivers import own_effects
 from holdfast.programs.contract import ProgramKind
-from holdfast.programs.lookup import find_program
-from holdfast.programs.native.kind import NativeKind
-from holdfast.programs.own_tools import CARD_TOOL
+from holdfast.programs.kinds import new_kinds
+from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
-from holdfast.programs.sandbox.kind import PythonKind
-from holdfast.programs.sandbox.source import KIND as PYTHON
 from holdfast.store import open_store
 from holdfast.store.contract import SessionFilter, SessionPage, Store
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
@@ -66,11 +60,9 @@ class Holdfast:
     ) -> None:
         self.store = store
         self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
-        self.add_kind(NativeKind())
-        self.add_kind(LuaKind())
-        self.add_kind(PythonKind())
-        self.add_kind(AgentKind())
-        self.drive(CARD_TOOL, card_effect(own_box), recovery="idempotent")
+        for kind in new_kinds():
+            self.add_kind(kind)
+        self.drive_own_tools()
 
     async def __aenter__(self) -> Self:
         await self._engine.open()
@@ -94,7 +86,7 @@ class Holdfast:
         `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
         """
         found = find_program(program)
-        limits = budget_in(ctx) if budget is None and found.kind in (LUA, PYTHON) else _budget(budget)
+        limits = budget_in_ctx(found, ctx) if budget is None else _budget(budget)
         started = decide_start(found, ctx=ctx, budget=limits, prices=prices, seed=secrets.randbits(53))
         session_id = id or new_session_id()
         return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
@@ -262,6 +254,11 @@ class Holdfast:
         self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
         self._engine.minder.look_soon()
 
+    def drive_own_tools(self, home: Path | None = None) -> None:
+        """Let the runtime's own tools keep their files below `home`, instead of in Holdfast's directory."""
+        for name, (effect, recovery) in own_effects(home).items():
+            self.drive(name, effect, recovery=recovery)
+
     async def clean(self) -> tuple[list[str], list[str]]:
         """Expire sessions that were idle for too long, and delete ended ones that were kept for long enough, now.
 
@@ -287,7 +284,7 @@ class Holdfast:
         return await self._engine.event(session_id)
 
     def add_kind(self, kind: ProgramKind) -> None:
-        """Make a kind of program known."""
+        """Make a kind of program known to this engine, or replace one; `programs.kinds` has those of every engine."""
         self._engine.add_kind(kind)
 
     async def _until_ended(self, session_id: str, timeout: float | None) -> Session:  # noqa: ASYNC109

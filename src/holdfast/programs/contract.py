@@ -129,6 +129,15 @@ class ProgramKind(Protocol):
 
 
 @runtime_checkable
+class CheckableKind(ProgramKind, Protocol):
+    """A kind that can say why a program cannot be run in this process."""
+
+    def check(self, program: Program) -> None:
+        """Raise `ProgramNotFoundError`, with the reason, if the program cannot be run here."""
+        ...
+
+
+@runtime_checkable
 class SnapshotKind(ProgramKind, Protocol):
     """A kind whose instances say what they are when they wait, so that they need not be run again to be rebuilt."""
 

@@ -21,6 +21,18 @@ class ProgramNotFoundError(HoldfastError):
 
 
 @dataclass(eq=False)
+class UnknownLanguageError(HoldfastError):
+    """A language in which no program can be written here."""
+
+    language: str
+    known: tuple[str, ...]
+    kind = "unknown_language"
+
+    def __str__(self) -> str:
+        return f"there is no language '{self.language}' (there are: {', '.join(self.known)})"
+
+
+@dataclass(eq=False)
 class DivergenceError(HoldfastError):
     """A replay asked something other than what was recorded. Nothing was changed."""
 

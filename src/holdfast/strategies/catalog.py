@@ -11,13 +11,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.lookup import read_code
+from holdfast.programs.kinds import languages
+from holdfast.programs.language import read_code
+from holdfast.programs.names import program_path
 from holdfast.programs.parameters import Meta, Parameter, calls_of, filled, read_described
 from holdfast.programs.sandbox.library import Origin, StrategyFile, find_strategy, list_strategies
+from holdfast.programs.sandbox.source import KIND
 
 NO_CATEGORY = "other"
 
@@ -30,7 +32,7 @@ class Cost(msgspec.Struct, frozen=True):
     """With the parameters that it has by default; None where that depends on one that has to be given."""
 
 
-class Listed(msgspec.Struct, frozen=True):
+class StrategyEntry(msgspec.Struct, frozen=True):
     """A strategy that can be run by its name."""
 
     name: str
@@ -43,7 +45,7 @@ class Listed(msgspec.Struct, frozen=True):
     error: str | None = None
     """What is wrong with it."""
     hidden_by: str | None = None
-    """The Lua package that is run under this name instead."""
+    """Where the program of another kind is that is run under this name instead."""
 
     @property
     def category(self) -> str:
@@ -51,40 +53,41 @@ class Listed(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         """The strategy as JSON; what it does not say is left out."""
-        told: dict[str, Any] = {"name": self.name, "origin": self.origin, "path": self.path, "category": self.category}
+        shown: dict[str, Any] = {"name": self.name, "origin": self.origin, "path": self.path, "category": self.category}
         if self.meta is not None:
             meta = msgspec.to_builtins(self.meta)
-            told |= {key: meta[key] for key in ("description", "parameters", "result", "paper") if key in meta}
-        told["calls"] = None if self.cost is None else msgspec.to_builtins(self.cost)
+            shown |= {key: meta[key] for key in ("description", "parameters", "result", "paper") if key in meta}
+        shown["calls"] = None if self.cost is None else msgspec.to_builtins(self.cost)
         optional = {"doc": self.doc, "error": self.error, "hidden_by": self.hidden_by}
-        return told | {key: value for key, value in optional.items() if value}
+        return shown | {key: value for key, value in optional.items() if value}
 
 
-def catalog(project: Path | None = None, *, category: str | None = None) -> list[Listed]:
+def catalog(project: Path | None = None, *, category: str | None = None) -> list[StrategyEntry]:
     """All strategies, by category and name. One that has a fault is among them, with the fault."""
-    roots = find_roots(project)
-    listed = [_listed(found, roots) for found in list_strategies(project)]
-    kept = [each for each in listed if category is None or each.category == category]
+    entries = [_entry(found, _hidden_by(found.name, project)) for found in list_strategies(project)]
+    kept = [each for each in entries if category is None or each.category == category]
     return sorted(kept, key=lambda each: (each.category, each.name))
 
 
-def find_listed(given: str, project: Path | None = None) -> Listed:
+def find_entry(given: str, project: Path | None = None) -> StrategyEntry:
     """One strategy, by its name or as `FILE.py`; `ProgramNotFoundError` if there is none."""
     if given.endswith(".py"):
-        return _listed(StrategyFile(Path(given).stem, Path(given), "path"), Roots())
-    roots = find_roots(project)
+        return _entry(StrategyFile(Path(given).stem, Path(given), "path"), None)
+    hidden_by = _hidden_by(given, project)
     if (found := find_strategy(given, project)) is not None:
-        return _listed(found, roots)
-    if find_package(roots, given) is not None:
-        raise ProgramNotFoundError(given, "it is a Lua package; `holdfast pkg list` tells about those")
+        return _entry(found, hidden_by)
+    if hidden_by is not None:
+        raise ProgramNotFoundError(
+            given, f"it is not in Python; it is in {hidden_by}. `holdfast pkg list` lists packages"
+        )
     near = difflib.get_close_matches(given, [each.name for each in list_strategies(project)], 1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     raise ProgramNotFoundError(given, f"no strategy in Python has that name; {hint}`holdfast strategies` lists them")
 
 
-def _listed(found: StrategyFile, roots: Roots) -> Listed:
+def _entry(found: StrategyFile, hidden_by: str | None) -> StrategyEntry:
     name, path, origin = found
-    bare = Listed(name, str(path), origin, hidden_by=_package(roots, name))
+    bare = StrategyEntry(name, str(path), origin, hidden_by=hidden_by)
     try:
         described = read_described(read_code(path))
         if described is None:
@@ -96,11 +99,15 @@ def _listed(found: StrategyFile, roots: Roots) -> Listed:
     return msgspec.structs.replace(bare, meta=described.meta, doc=described.doc, cost=cost)
 
 
-def _package(roots: Roots, name: str) -> str | None:
-    """The directory of the Lua package of a name; a pin that nothing satisfies is told when it is run."""
-    with contextlib.suppress(HoldfastError):
-        found = find_package(roots, name)
-        return found.directory if found is not None else None
+def _hidden_by(name: str, project: Path | None) -> str | None:
+    """Where the program of this name is that is found before one in Python; None if there is none."""
+    for language in languages():
+        if language.name == KIND:
+            break
+        with contextlib.suppress(HoldfastError):  # a pin that nothing satisfies: an error when it is run
+            file = language.find_file(name, project)
+            if file is not None:
+                return str(program_path(file))
     return None
 
 

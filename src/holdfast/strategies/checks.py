@@ -1,51 +1,29 @@
-"""Looking at strategies without running them: types, what the sandbox lacks, `META`; for Lua, the syntax."""
+"""Looking at strategies without running them: what each language finds; for Python types, what the sandbox lacks, and
+`META`."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
-from holdfast.alc.lua.packages import find_package, find_roots
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.lookup import read_code
+from holdfast.programs.findings import SourceFinding
+from holdfast.programs.kinds import get_language, language_of_file, languages
+from holdfast.programs.language import SourceText, read_code
 from holdfast.programs.parameters import Described, MetaError, filled, read_described
 from holdfast.programs.sandbox.cell import cell_source
-from holdfast.programs.sandbox.features import SourceFinding
 from holdfast.programs.sandbox.kind import PythonKind
-from holdfast.programs.sandbox.library import find_strategy
 from holdfast.strategies.catalog import cost_of, samples
 
-Language: TypeAlias = Literal["lua", "python"]
 
-_LUA_MEMORY = 64 * 1024 * 1024
-"""Bytes that compiling a file of Lua may take."""
-
-_LUA_PLACE = re.compile(r"^[^\n]*?:(\d+): (.*)$", re.DOTALL)
-
-
-class Source(msgspec.Struct, frozen=True):
-    """What is to be looked at."""
-
-    file: str
-    """As it is told of: a path, or `<stdin>`."""
-    language: Language
-    code: str
-
-    @property
-    def name(self) -> str | None:
-        """The name under which it would be run, if it is a file."""
-        return Path(self.file).stem if self.file.endswith(".py") else None
-
-
-class Checked(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """A source, and what was found in it."""
 
-    source: Source
+    source: SourceText
     findings: list[SourceFinding]
 
     @property
@@ -57,49 +35,44 @@ class Checked(msgspec.Struct, frozen=True):
         return {"file": self.source.file, "language": self.source.language, "findings": findings}
 
 
-def find_source(given: str, project: Path | None = None) -> Source:
+def find_source(given: str, project: Path | None = None) -> SourceText:
     """A source by its file, or by the name under which it would be run; `ProgramNotFoundError` if there is none."""
-    if given.endswith((".py", ".lua")):
-        return Source(given, "lua" if given.endswith(".lua") else "python", read_code(Path(given)))
-    package = find_package(find_roots(project), given)
-    if package is not None:
-        path = Path(package.directory) / "init.lua"
-        return Source(str(path), "lua", read_code(path))
-    found = find_strategy(given, project)
-    if found is None:
-        why = "it is neither FILE.py, FILE.lua nor a strategy; `holdfast strategies` and `holdfast pkg list` list those"
-        raise ProgramNotFoundError(given, why)
-    return Source(str(found.path), "python", read_code(found.path))
+    language = language_of_file(given)
+    if language is not None:
+        return SourceText(given, language.name, read_code(Path(given)))
+    for language in languages():
+        file = language.find_file(given, project)
+        if file is not None:
+            return SourceText(str(file), language.name, read_code(file))
+    endings = ", ".join(f"FILE{language.suffix}" for language in sorted(languages(), key=lambda each: each.suffix))
+    why = f"it is neither a file ({endings}) nor a strategy; `holdfast strategies` and `holdfast pkg list` list those"
+    raise ProgramNotFoundError(given, why)
 
 
-async def check(sources: Sequence[Source]) -> list[Checked]:
+async def check(sources: Sequence[SourceText]) -> list[CheckReport]:
     """Look at each source; none is run."""
-    kind = PythonKind(workers=1)
-    try:
-        return [Checked(source, await _findings(source, kind)) for source in sources]
-    finally:
-        kind.close()
+    findings: dict[SourceText, list[SourceFinding]] = {}
+    for name in dict.fromkeys(source.language for source in sources):
+        of_language = [source for source in sources if source.language == name]
+        findings |= zip(of_language, await get_language(name).check(of_language), strict=True)
+    return [CheckReport(source, findings[source]) for source in sources]
 
 
-async def _findings(source: Source, kind: PythonKind) -> list[SourceFinding]:
-    if source.language == "lua":
-        return lua_findings(source.code)
+async def python_findings(source: SourceText, kind: PythonKind) -> list[SourceFinding]:
+    """What is wrong with a strategy in Python."""
     found = await kind.checker.findings(source.code)
     # About a native strategy, or a text that is no Python, there is no more to say.
     if any(finding.rule in ("native", "invalid-syntax", "SyntaxError") for finding in found):
         return found
-    return sorted([*found, *about_meta(source)], key=lambda finding: (finding.line, finding.column))
+    return sorted([*found, *meta_findings(source)], key=lambda finding: (finding.line, finding.column))
 
 
-# --- Python --------------------------------------------------------------------------------------------
-
-
-def about_meta(source: Source) -> list[SourceFinding]:
+def meta_findings(source: SourceText) -> list[SourceFinding]:
     """What is wrong with what a strategy says about itself, and with how it is begun."""
     found: list[SourceFinding] = []
     if cell_source(source.code).entry == "last expression":
-        told = "there is no `run(ctx)`: the value of the last expression is the result"
-        found.append(SourceFinding(1, 1, "warning", "no-run", told))
+        message = "there is no `run(ctx)`: the value of the last expression is the result"
+        found.append(SourceFinding(1, 1, "warning", "no-run", message))
     line = _line_of_meta(source.code)
     try:
         described = read_described(source.code)
@@ -111,8 +84,8 @@ def about_meta(source: Source) -> list[SourceFinding]:
         return [*found, SourceFinding(line, 1, "error", "meta", str(error))]
     name = described.meta.name
     if source.name is not None and name.replace("-", "_") != source.name.replace("-", "_"):
-        told = f"META calls it '{name}', but it is run by the name of its file, '{source.name}'"
-        found.append(SourceFinding(line, 1, "warning", "meta-name", told))
+        message = f"META calls it '{name}', but it is run by the name of its file, '{source.name}'"
+        found.append(SourceFinding(line, 1, "warning", "meta-name", message))
     return found
 
 
@@ -137,20 +110,3 @@ def _line_of_meta(code: str) -> int:
         if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "META" for target in node.targets)
     ]
     return lines[0] if lines else 1
-
-
-# --- Lua -----------------------------------------------------------------------------------------------
-
-
-def lua_findings(code: str) -> list[SourceFinding]:
-    """The fault that the Lua compiler finds in a source, if it finds one."""
-    from holdfast.alc.lua.vm import new_runtime
-
-    compiled = new_runtime(_LUA_MEMORY).globals()[b"load"](code.encode(), b"=source", b"t")
-    if not isinstance(compiled, tuple):
-        return []
-    told = compiled[1].decode("utf-8", "replace")
-    placed = _LUA_PLACE.match(told)
-    if placed is None:
-        return [SourceFinding(1, 1, "error", "syntax", told)]
-    return [SourceFinding(int(placed[1]), 1, "error", "syntax", placed[2])]

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.core.values import Json
-from holdfast.programs.lookup import python_file
 from holdfast.programs.parameters import Meta, Parameter
 from holdfast.programs.sandbox.library import BUNDLED
-from holdfast.strategies.catalog import Listed, find_listed
+from holdfast.strategies.catalog import StrategyEntry, find_entry
 from holdfast.strategies.diagram import Loop, Part, Step, diagram
 from holdfast.strategies.dry_run import DryRun, dry_run
+from holdfast.strategies.python_language import PythonLanguage
 
 INDEX = "README.md"
 
@@ -49,7 +49,7 @@ hold for yours. Calls are the most that are made with the parameters as they are
 async def render_pages() -> dict[str, str]:
     """The pages, by the names of their files."""
     # By their files: what else is installed here must not change the pages.
-    bundled = [find_listed(str(path)) for path in BUNDLED.glob("*.py") if not path.name.startswith("_")]
+    bundled = [find_entry(str(path)) for path in BUNDLED.glob("*.py") if not path.name.startswith("_")]
     listed = sorted(bundled, key=lambda each: (each.category, each.name))
     pages = {f"{each.name}.md": await _page(each, {other.name for other in listed}) for each in listed}
     return {INDEX: _index(listed), **pages}
@@ -58,18 +58,18 @@ async def render_pages() -> dict[str, str]:
 # --- the list ------------------------------------------------------------------------------------------
 
 
-def _index(listed: Iterable[Listed]) -> str:
+def _index(listed: Iterable[StrategyEntry]) -> str:
     return _INDEX_HEAD + "".join(f"| {' | '.join(_row(each))} |\n" for each in listed)
 
 
-def _row(listed: Listed) -> list[str]:
+def _row(listed: StrategyEntry) -> list[str]:
     meta = _meta(listed)
     paper = meta.paper
     source = f"[{_cell(paper.authors)} ({paper.year})]({paper.url})" if paper is not None else "–"
     return [f"[`{listed.name}`]({listed.name}.md)", meta.category, _calls(listed), _cell(meta.description), source]
 
 
-def _calls(listed: Listed) -> str:
+def _calls(listed: StrategyEntry) -> str:
     cost = listed.cost
     if cost is None:
         return "–"
@@ -79,9 +79,9 @@ def _calls(listed: Listed) -> str:
 # --- a page --------------------------------------------------------------------------------------------
 
 
-async def _page(listed: Listed, names: set[str]) -> str:
+async def _page(listed: StrategyEntry, names: set[str]) -> str:
     meta = _meta(listed)
-    run = await dry_run(python_file(Path(listed.path)))
+    run = await dry_run(PythonLanguage().read_program(Path(listed.path)))
     parts = [
         f"# {listed.name}",
         _linked(listed.doc, names - {listed.name}),
@@ -103,7 +103,7 @@ async def _page(listed: Listed, names: set[str]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _meta(listed: Listed) -> Meta:
+def _meta(listed: StrategyEntry) -> Meta:
     if listed.meta is None:
         raise ValueError(f"{listed.path}: {listed.error or 'it has no META'}")
     return listed.meta
@@ -129,7 +129,7 @@ def _parameter(name: str, parameter: Parameter) -> list[str]:
     return [f"`{name}`", parameter.type, default, _cell(f"{description} ({more})" if more else description)]
 
 
-def _figures(listed: Listed) -> str:
+def _figures(listed: StrategyEntry) -> str:
     cost, meta = listed.cost, _meta(listed)
     lines = []
     if cost is not None:

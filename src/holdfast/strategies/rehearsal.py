@@ -10,15 +10,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.alc.cards import CardBox
 from holdfast.core.events import CompletedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, Value
 from holdfast.core.records import LoggedRecord, Program
 from holdfast.core.values import Json
-from holdfast.engine.card_tool import card_effect
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.lookup import find_program
-from holdfast.programs.own_tools import CARD_TOOL
 from holdfast.programs.registry import Function, Strategy
 
 MAX_CALLS = 2_000
@@ -79,16 +76,15 @@ async def rehearsed(
     program: Strategy | Function | Program | str, ctx: Json = None, answers: Answers = (), **options: Any
 ) -> Rehearsal:
     """As `rehearse`, where an event loop runs already. `options` are those of `Holdfast.start`."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as cards:
-        return await _rehearsed(find_program(program), ctx, answers, Path(cards), options)
+    with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as home:
+        return await _rehearsed(find_program(program), ctx, answers, Path(home), options)
 
 
 async def _rehearsed(
-    program: Program, ctx: Json, answers: Answers, cards: Path, options: Mapping[str, Any]
+    program: Program, ctx: Json, answers: Answers, home: Path, options: Mapping[str, Any]
 ) -> Rehearsal:
     async with open_holdfast("memory:") as hf:
-        box = CardBox(cards)  # not those of whoever rehearses
-        hf.drive(CARD_TOOL, card_effect(lambda: box), recovery="idempotent")
+        hf.drive_own_tools(home)  # not the cards of whoever rehearses
         event = await hf.start(program, ctx=ctx, wait=WAIT_S, **options)
         calls: list[Call] = []
         pause = 0

@@ -9,11 +9,11 @@ from typing import Any
 import lupa.lua54 as lua54
 import pytest
 
-import holdfast.programs
+import holdfast.alc
 from holdfast.alc.cards import CardBox
 from holdfast.core.errors import HoldfastError
 
-RUNTIME = Path(holdfast.programs.__file__).parent / "lua" / "runtime"
+RUNTIME = Path(holdfast.alc.__file__).parent / "lua" / "runtime"
 NOW = 1_750_000_000.5
 
 HOST = b"""

@@ -9,9 +9,9 @@ from typing import Any
 import lupa.lua54 as lua54
 import pytest
 
-import holdfast.programs
+import holdfast.alc
 
-LUST = Path(holdfast.programs.__file__).parent / "lua" / "runtime" / "lust.lua"
+LUST = Path(holdfast.alc.__file__).parent / "lua" / "runtime" / "lust.lua"
 
 PRELUDE = "local describe, it, expect = lust.describe, lust.it, lust.expect "
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.alc.lua.source import Trust, lua_code
+from holdfast.alc.lua.source import lua_code
 from holdfast.core.events import Event
 from holdfast.engine.sync import SyncHoldfast, open_sync
+from holdfast.programs.language import Trust
 from tests.alc.lua.sessions import failed, install, own_workers, result
 
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.install import InstallReport, Options, install
 
 _IDENTITY = {
@@ -77,10 +77,10 @@ class User:
         self.project: Path | None = None
 
     @property
-    def where(self) -> Where:
+    def where(self) -> PackageDirectories:
         # A directory without project files stands for no project: those around the tests must not count.
         nowhere = self.folder / "home"
-        return Where(self.project or nowhere, self.environ)
+        return PackageDirectories(self.project or nowhere, self.environ)
 
     def make_project(self, text: str = "[packages]\n", file: str = "holdfast.toml") -> Path:
         self.project = self.folder / "project"

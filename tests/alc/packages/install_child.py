@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.install import Options, Progress, install
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     for _ in range(int(times)):
-        install(Where(Path(nowhere)), [source], Options(in_project=False, force=True, progress=die))
+        install(PackageDirectories(Path(nowhere)), [source], Options(in_project=False, force=True, progress=die))
     print("done", flush=True)
 
 

@@ -83,10 +83,10 @@ def test_a_variant_is_for_one_project_and_can_be_undone(user: User, tmp_path: Pa
 def test_a_variant_needs_a_project(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = write_package(tmp_path / "src", "p")
-    from holdfast.alc.packages.directories import Where
+    from holdfast.alc.packages.directories import PackageDirectories
 
     with pytest.raises(ProjectFileError, match="pkg init"):
-        link(Where(None, user.environ), source, scope="variant")
+        link(PackageDirectories(None, user.environ), source, scope="variant")
 
 
 def test_an_algocline_project_gets_its_variant_in_its_own_file(user: User, tmp_path: Path) -> None:

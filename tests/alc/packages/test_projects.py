@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.alc.lua.packages import UnmetPinError, find_module
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import ProjectFileError
 from holdfast.alc.packages.lock import init, update
 from holdfast.alc.packages.project_files import set_package
@@ -30,7 +30,7 @@ def module(user: User, name: str) -> Path | None:
 
 def test_init_makes_a_project_and_keeps_local_files_out_of_version_control(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("build/")
-    report = init(Where(tmp_path))
+    report = init(PackageDirectories(tmp_path))
     assert report.created == str(tmp_path / "holdfast.toml")
     assert toml(tmp_path / "holdfast.toml") == {"packages": {}}
     assert report.gitignore_updated
@@ -40,7 +40,7 @@ def test_init_makes_a_project_and_keeps_local_files_out_of_version_control(tmp_p
 def test_init_changes_nothing_where_there_is_a_project(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text("# mine\n")
     with pytest.raises(ProjectFileError, match="already"):
-        init(Where(tmp_path))
+        init(PackageDirectories(tmp_path))
     assert (tmp_path / "holdfast.toml").read_text() == "# mine\n"
     assert not (tmp_path / ".gitignore").exists()
 
@@ -235,4 +235,4 @@ def test_a_git_repository_without_the_package_is_explained(user: User, tmp_path:
 def test_update_without_a_project_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ProjectFileError, match="pkg init"):
-        update(Where(None, {"HOME": str(tmp_path)}))
+        update(PackageDirectories(None, {"HOME": str(tmp_path)}))

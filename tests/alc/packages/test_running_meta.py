@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.alc.lua.packages import Package
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.package_list import listing
 from holdfast.alc.packages.run_meta import fill_in
 
@@ -17,7 +17,7 @@ def write(home: Path, name: str, code: str) -> None:
 
 
 async def listed(home: Path) -> dict[str, Package]:
-    found = listing(Where(environ={"HOLDFAST_HOME": str(home)}))
+    found = listing(PackageDirectories(environ={"HOLDFAST_HOME": str(home)}))
     await fill_in(found)
     return {each.package.name: each.package for each in found.packages}
 

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Query
 from holdfast.engine.holdfast import Holdfast
-from holdfast.strategies.catalog import find_listed
+from holdfast.strategies.catalog import find_entry
 from holdfast.strategies.dry_run import Script
 from tests.programs.sandbox.helpers import asked, engine, outcome
 
@@ -23,7 +23,7 @@ WAIT_S = 20.0
 
 def answer(strategy: str, query: Query) -> Any:
     """What the author of a strategy wrote for its rehearsals."""
-    meta = find_listed(strategy).meta
+    meta = find_entry(strategy).meta
     assert meta is not None
     return Script(meta.script)(query)
 

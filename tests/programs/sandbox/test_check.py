@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import InvalidValueError, SessionNotFoundError
+from holdfast.programs.findings import SourceFinding
 from holdfast.programs.sandbox.check import InvalidSourceError
-from holdfast.programs.sandbox.features import API, SourceFinding
+from holdfast.programs.sandbox.features import API
 from holdfast.programs.sandbox.jail import find_bwrap
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import list_strategies

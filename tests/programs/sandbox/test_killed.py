@@ -17,7 +17,7 @@ from holdfast.core.events import PausedEvent
 from holdfast.programs.lookup import find_program
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.store import open_store
-from holdfast.strategies.catalog import find_listed, samples
+from holdfast.strategies.catalog import find_entry, samples
 from tests.programs.sandbox import killed_child
 from tests.programs.sandbox.helpers import (
     CTX,
@@ -47,7 +47,7 @@ Story = dict[str, list[Any]]
 
 
 def context(strategy: str) -> dict[str, Any]:
-    meta = find_listed(strategy).meta
+    meta = find_entry(strategy).meta
     assert meta is not None
     return samples(meta)
 

@@ -20,7 +20,7 @@ from holdfast.cli.output import dim, heading, one_line, plain, print_json, print
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.alc.packages.directories import Where
+    from holdfast.alc.packages.directories import PackageDirectories
     from holdfast.alc.packages.install import Progress
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,10 +64,10 @@ def with_project(function: F) -> F:
     )(function)
 
 
-def _where(project: Path | None = None) -> Where:
-    from holdfast.alc.packages.directories import Where
+def _where(project: Path | None = None) -> PackageDirectories:
+    from holdfast.alc.packages.directories import PackageDirectories
 
-    return Where(project)
+    return PackageDirectories(project)
 
 
 def _warn(warnings: Iterable[str]) -> None:

@@ -19,13 +19,13 @@ from holdfast.alc.lua.project import (
     Locked,
     ProjectFiles,
     Wanted,
-    check_package_name,
     is_commit,
     is_version,
     read_project,
     versioned_name,
 )
 from holdfast.core.errors import ExitCode, HoldfastError
+from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home, find_project, home, paths_in
 
 __all__ = [
@@ -180,7 +180,7 @@ def find_module(roots: Roots, name: str) -> Path | None:
 
 def find_package(roots: Roots, name: str) -> Package | None:
     """The package that `require` of its name finds, or None. Raises what `find_module` does."""
-    why = check_package_name(name)
+    why = invalid_name_reason(name)
     if why is not None:
         raise ModuleNameError(name, why)
     file = find_module(roots, name)
@@ -398,7 +398,7 @@ def _places(roots: Roots) -> Iterator[tuple[str, Path, Origin]]:
             continue
         for entry in entries:
             name, _, version = entry.name.partition("@")
-            listed = check_package_name(name) is None and (not version or is_version(version))
+            listed = invalid_name_reason(name) is None and (not version or is_version(version))
             is_package = os.path.isfile(os.path.join(entry.path, "init.lua"))
             if listed and (is_package or (entry.is_symlink() and not os.path.exists(entry.path))):
                 yield name, Path(entry.path), origin

@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import PROJECT_NAMES
 
 LOCK_VERSION = 1
 
-_PACKAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
@@ -76,13 +76,6 @@ def read_project(root: Path | None) -> ProjectFiles:
     return files
 
 
-def check_package_name(name: object) -> str | None:
-    """Why this cannot be the name of a package, or None."""
-    if not isinstance(name, str) or not _PACKAGE.fullmatch(name):
-        return "a name has 1 to 128 letters, digits, '_' and '-', and does not begin with '-'"
-    return None
-
-
 def is_version(version: str) -> bool:
     """Whether this can be an exact version (and so the end of a directory name)."""
     return _VERSION.fullmatch(version) is not None
@@ -130,7 +123,7 @@ def _wanted(path: Path, warnings: list[str]) -> Iterator[Wanted]:
 
 
 def _wanted_entry(name: str, value: object, path: Path) -> Wanted | str:
-    why = check_package_name(name)
+    why = invalid_name_reason(name)
     if why is not None:
         return why
     if isinstance(value, str):
@@ -180,7 +173,7 @@ _LOCKED_KEYS = {
 def _locked_entry(entry: object, path: Path) -> Locked | str:
     if not isinstance(entry, dict):
         return "it is not a table"
-    why = check_package_name(entry.get("name"))
+    why = invalid_name_reason(entry.get("name"))
     if why is not None:
         return why
     source = entry.get("source", {})

@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 import msgspec
 
 from holdfast.alc.lua.kept import Module, absent_names, kept_modules
 from holdfast.alc.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
-from holdfast.core.budget import Budget
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
-from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.language import ProgramOptions, Trust
 
 KIND = "lua"
 
-Trust: TypeAlias = Literal["sandbox", "trusted"]
 N = TypeVar("N", float | None, int | None)
 
 SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOME", "LANG", "TZ")
@@ -54,24 +50,13 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """MiB that the VM may hold, where it is not what the kind allows."""
 
 
-class LuaOptions(TypedDict, total=False):
-    """How a Lua program is run, as its callers say it."""
-
-    trust: Trust
-    project: Path | None
-    """Where the project's files are; else the nearest above the working directory."""
-    env: Mapping[str, str] | None
-    deadline_s: float | None
-    memory_mib: int | None
-
-
-def lua_code(code: str, *, name: str = "strategy", **options: Unpack[LuaOptions]) -> Program:
+def lua_code(code: str, *, name: str = "strategy", **options: Unpack[ProgramOptions]) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
     roots = find_roots(options.get("project"))
     return _program(name, _source(roots, code=code), options)
 
 
-def lua_package(name: str, **options: Unpack[LuaOptions]) -> Program:
+def lua_package(name: str, **options: Unpack[ProgramOptions]) -> Program:
     """The program that a package is. `ProgramNotFoundError` if there is no such package."""
     roots = find_roots(options.get("project"))
     if find_package(roots, name) is None:
@@ -99,7 +84,7 @@ def _source(roots: Roots, *, code: str | None = None, package: str | None = None
     return LuaSource(code=code, package=package, modules=modules, absent=absent, roots=roots)
 
 
-def _program(name: str, source: LuaSource, options: LuaOptions) -> Program:
+def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
     """With the environment as it is now: a replay sees the same."""
     recorded = msgspec.structs.replace(
         source,
@@ -130,16 +115,3 @@ def source_of(program: Program) -> LuaSource:
         return msgspec.json.decode(program.source or "", type=LuaSource)
     except msgspec.MsgspecError as error:
         raise ProgramNotFoundError(program.name, f"its source cannot be read: {error}") from None
-
-
-def budget_in(ctx: Json) -> Budget | None:
-    """The budget that a caller put into `ctx`: whatever is a limit there; the rest is left alone."""
-    given = ctx.get("budget") if isinstance(ctx, dict) else None
-    if not isinstance(given, dict):
-        return None
-    limits = {
-        name: value
-        for name, value in given.items()
-        if name in Budget.__struct_fields__ and name != "max_cost" and type(value) is int and value >= 0
-    }
-    return Budget(**limits) if limits else None

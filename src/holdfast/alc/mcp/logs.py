@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.alc.cards.tool import own_box
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
-from holdfast.engine.card_tool import own_box
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files, where_of
 from holdfast.serve.mcp.runs import Run, rows_of

@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.alc.mcp.sessions import unquoted
-from holdfast.alc.packages.package_list import Listed, PackageList, listing
+from holdfast.alc.packages.package_list import PackageEntry, PackageList, listing
 from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.values import Json, encode, fingerprint, repaired
-from holdfast.serve.mcp.catalog import in_python
+from holdfast.programs.kinds import get_language
+from holdfast.serve.mcp.catalog import runnables_in
 from holdfast.serve.mcp.directories import on_files, shown, where_of
 from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
 
@@ -76,7 +77,7 @@ async def alc_pkg_list(call: Call, params: ListParams) -> Object:
     found: PackageList = await on_files(listing, where_of(params.project_root))
     await fill_in(found)
     packages = await on_files(entries, found)
-    strategies = await on_files(in_python, where_of(params.project_root).project)
+    strategies = await runnables_in(get_language("python"), where_of(params.project_root).project)
     _check_known(keys, packages)
     matching = [each for each in packages if matches(each, wanted or {})]
     limit = DEFAULT_LIMIT if params.limit is None else params.limit
@@ -107,7 +108,7 @@ def entries(found: PackageList) -> list[Object]:
     return [_entry(each, hidden.get(each.package.name, [])) for each in found.packages]
 
 
-def _entry(listed: Listed, hidden: Sequence[str]) -> Object:
+def _entry(listed: PackageEntry, hidden: Sequence[str]) -> Object:
     package = listed.package
     entry = {key: value for key, value in listed.to_json().items() if value is not None}
     if entry["scope"] == "global":

@@ -16,11 +16,11 @@ import msgspec
 from holdfast.alc.lua.packages import find_package
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.mcp.spec_child import Job
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.specs.discovery import Specs, discover
 from holdfast.alc.specs.errors import NoSpecsError
 from holdfast.core.values import repaired
-from holdfast.programs.lookup import MAX_SOURCE_BYTES
+from holdfast.programs.language import MAX_SOURCE_BYTES
 from holdfast.serve.mcp.directories import directory, on_files, shown, where_of
 from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
 
@@ -68,7 +68,7 @@ async def alc_pkg_test(call: Call, params: TestParams) -> Object:
 # --- what is run -----------------------------------------------------------------------------------
 
 
-def _specs(params: TestParams, where: Where, scratch: Path) -> Specs:
+def _specs(params: TestParams, where: PackageDirectories, scratch: Path) -> Specs:
     if params.pkg is not None:
         return _of_package(params.pkg, params, where)
     if params.code_file is not None:
@@ -80,7 +80,7 @@ def _specs(params: TestParams, where: Where, scratch: Path) -> Specs:
     return Specs(scratch.resolve(), [scratch.resolve() / INLINE])
 
 
-def _of_package(name: str, params: TestParams, where: Where) -> Specs:
+def _of_package(name: str, params: TestParams, where: PackageDirectories) -> Specs:
     package = find_package(where.roots(), name)
     if package is None:
         raise ToolError(
@@ -126,7 +126,7 @@ def _of_file(given: str) -> Specs:
     return Specs(file.parent, [file])
 
 
-def _environ(where: Where, search_paths: list[str]) -> dict[str, str]:
+def _environ(where: PackageDirectories, search_paths: list[str]) -> dict[str, str]:
     """The environment of the child: packages and project are found as they are from here."""
     environ = dict(where.environ)
     more = [str(directory(each, "search_paths")) for each in search_paths]

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.alc.mcp import package_list, package_tests
 from holdfast.alc.mcp.package_list import cleaned
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.health import DoctorReport, Finding, RepairReport, doctor, repair
 from holdfast.alc.packages.install import InstallReport, Options, Progress, install, packages_in
 from holdfast.alc.packages.links import LinkReport, RemoveReport, link, remove, unlink
@@ -144,7 +144,7 @@ async def alc_pkg_link(call: Call, params: LinkParams) -> Object:
     return _clean(shown if local is None else {**shown, "alc_local_toml": local})
 
 
-def _link(where: Where, path: Path, params: LinkParams) -> LinkReport:
+def _link(where: PackageDirectories, path: Path, params: LinkParams) -> LinkReport:
     scope, force = params.scope or "global", bool(params.force)
     if scope == "global" and not force:
         # A link may be replaced by another: what it led to stays. Only a directory would be lost.
@@ -186,7 +186,7 @@ async def alc_pkg_repair(call: Call, params: RepairParams) -> Object:
     return _clean(await on_files(_repair, where_of(params.project_root), params))
 
 
-def _repair(where: Where, params: RepairParams) -> Object:
+def _repair(where: PackageDirectories, params: RepairParams) -> Object:
     before = doctor(where, params.name)
     found: dict[str, Finding] = {}
     for each in before.findings:
@@ -253,7 +253,7 @@ async def alc_init(call: Call, params: ProjectParams) -> Object:
     return _clean(await on_files(_init, where_of(named)))
 
 
-def _init(where: Where) -> Object:
+def _init(where: PackageDirectories) -> Object:
     older = (where.project or Path.cwd()) / "alc.toml"
     if older.exists():
         raise ToolError(f"{older}: it is there already; nothing was changed")

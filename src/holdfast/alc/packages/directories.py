@@ -12,7 +12,7 @@ from holdfast.programs.paths import find_project, home
 
 
 @dataclass(frozen=True)
-class Where:
+class PackageDirectories:
     """The surroundings of an operation: an environment, and the project if one is named."""
 
     project: Path | None = None

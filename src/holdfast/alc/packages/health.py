@@ -10,14 +10,15 @@ import msgspec
 
 from holdfast.alc.lua.meta import read_source, requires_of
 from holdfast.alc.lua.packages import BUILT_IN, Package, Roots, find_module, list_packages
-from holdfast.alc.lua.project import check_package_name, read_project
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.lua.project import read_project
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageNameError, PackageNotFoundError
 from holdfast.alc.packages.install import Options, place, stage_source
 from holdfast.alc.packages.records import Entry, Records
 from holdfast.alc.packages.sources import Source
 from holdfast.alc.packages.tree import checksum, clear_stale, staging
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.names import invalid_name_reason
 
 KINDS = (
     "incomplete_pkg",
@@ -87,7 +88,7 @@ class RepairReport(msgspec.Struct):
         return not self.unrepairable and not self.failed and not self.skipped
 
 
-def doctor(where: Where, name: str | None = None) -> DoctorReport:
+def doctor(where: PackageDirectories, name: str | None = None) -> DoctorReport:
     """Check every package, or one: its files, what it requires, its checksum, and the project's pins."""
     roots, records = where.roots(), Records(where.home)
     report = DoctorReport(warnings=[*roots.warnings, *records.warnings])
@@ -106,7 +107,7 @@ def doctor(where: Where, name: str | None = None) -> DoctorReport:
     return report
 
 
-def repair(where: Where, name: str | None = None, *, force: bool = False) -> RepairReport:
+def repair(where: PackageDirectories, name: str | None = None, *, force: bool = False) -> RepairReport:
     """Put right what can be: packages that are missing or incomplete come again from where they came.
 
     A package that was changed after its install is only put back with `force`.
@@ -133,7 +134,9 @@ def repair(where: Where, name: str | None = None, *, force: bool = False) -> Rep
     return report
 
 
-def _install_again(where: Where, finding: Finding, entry: Entry, source: Source, report: RepairReport) -> None:
+def _install_again(
+    where: PackageDirectories, finding: Finding, entry: Entry, source: Source, report: RepairReport
+) -> None:
     package = finding.name.partition("@")[0]
     try:
         with staging(where.packages) as stage:
@@ -162,7 +165,7 @@ def _source_of(entry: Entry) -> Source | None:
 
 
 def _check_known(name: str, packages: list[Package], report: DoctorReport) -> None:
-    why = check_package_name(name)
+    why = invalid_name_reason(name)
     if why is not None:
         raise PackageNameError(name, why)
     known = {each.name for each in packages} | {each.name.partition("@")[0] for each in report.findings}
@@ -173,7 +176,7 @@ def _check_known(name: str, packages: list[Package], report: DoctorReport) -> No
 # --- findings ----------------------------------------------------------------------------------
 
 
-def _project_findings(where: Where, roots: Roots) -> Iterator[Finding]:
+def _project_findings(where: PackageDirectories, roots: Roots) -> Iterator[Finding]:
     files = read_project(where.root)
     for entry in (*files.local.values(), *files.wanted.values()):
         if entry.path is not None and not os.path.isdir(entry.path):
@@ -196,14 +199,14 @@ def _project_findings(where: Where, roots: Roots) -> Iterator[Finding]:
         yield Finding(name, "unmet_pin", why, "run `holdfast pkg update`, or install that version")
 
 
-def _recorded_but_gone(where: Where, records: Records) -> Iterator[Finding]:
+def _recorded_but_gone(where: PackageDirectories, records: Records) -> Iterator[Finding]:
     for name in records.names():
         if not os.path.lexists(where.packages / name):
             reason = f"installed.json says it is installed, but {where.packages / name} is not there"
             yield Finding(name, "installed_missing", reason, "`holdfast pkg repair` installs it again")
 
 
-def _without_init(where: Where, records: Records) -> Iterator[Finding]:
+def _without_init(where: PackageDirectories, records: Records) -> Iterator[Finding]:
     if not where.packages.is_dir():
         return
     for each in sorted(where.packages.iterdir()):
@@ -215,7 +218,7 @@ def _without_init(where: Where, records: Records) -> Iterator[Finding]:
         yield Finding(each.name, "missing_init", f"there is no init.lua in {each}", advice)
 
 
-def _package_findings(package: Package, roots: Roots, where: Where, records: Records) -> Iterator[Finding]:
+def _package_findings(package: Package, roots: Roots, where: PackageDirectories, records: Records) -> Iterator[Finding]:
     directory = Path(package.directory)
     if package.overridden_by is not None:
         reason = f"{directory} is hidden by {package.overridden_by}"

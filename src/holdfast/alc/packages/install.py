@@ -12,8 +12,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.alc.lua.meta import read_meta
-from holdfast.alc.lua.project import check_package_name
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageExistsError, PackageNameError, SourceError, UnsafePackageError
 from holdfast.alc.packages.git import TIMEOUT_S, fetch
 from holdfast.alc.packages.project_files import record_installed
@@ -21,6 +20,7 @@ from holdfast.alc.packages.records import Entry, PackageSource, Records, now
 from holdfast.alc.packages.sources import Source, parse_source, public_url
 from holdfast.alc.packages.tree import checksum, copy_package, put_in_place, staging
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.names import invalid_name_reason
 
 MAX_FETCHES = 4
 """Sources fetched at the same time: enough to hide latency, few enough for a server's patience."""
@@ -115,7 +115,7 @@ class _Found:
     refused: list[InstalledPackage]
 
 
-def install(where: Where, sources: Sequence[str], options: Options | None = None) -> InstallReport:
+def install(where: PackageDirectories, sources: Sequence[str], options: Options | None = None) -> InstallReport:
     """Install every package of every source. One that fails does not hold up the others.
 
     A single source that fails is raised; of several, each failure is in the report.
@@ -147,7 +147,7 @@ def install(where: Where, sources: Sequence[str], options: Options | None = None
     return report
 
 
-def stage_source(source: Source, stage: Path, where: Where, options: Options) -> _Found:
+def stage_source(source: Source, stage: Path, where: PackageDirectories, options: Options) -> _Found:
     """Bring the packages of a source into a directory of their own, checked and counted."""
     options.progress(Progress(source.given, "fetching"))
     if source.url is not None:
@@ -178,7 +178,7 @@ def packages_in(directory: Path, source: Source, name: str | None = None) -> dic
         meta = read_meta(directory / "init.lua")
         own = meta.name if meta is not None else None
         # What a package calls itself is what its own files require; the directory's name may be any.
-        chosen = name or (own if check_package_name(own) is None else None) or source.base_name
+        chosen = name or (own if invalid_name_reason(own) is None else None) or source.base_name
         return {chosen: directory}
     inner = sorted(each for each in directory.iterdir() if (each / "init.lua").is_file() and each.name[0] != ".")
     if not inner:
@@ -190,7 +190,7 @@ def packages_in(directory: Path, source: Source, name: str | None = None) -> dic
 
 def stage_package(name: str, directory: Path, target: Path, source: PackageSource, in_collection: bool) -> Staged:
     """Copy a package to where it can be put in place from."""
-    why = check_package_name(name)
+    why = invalid_name_reason(name)
     if why is not None:
         raise PackageNameError(name, why)
     if directory.is_symlink():
@@ -202,7 +202,7 @@ def stage_package(name: str, directory: Path, target: Path, source: PackageSourc
     return Staged(name, target, source, meta.version if meta else None, checksum(target), in_collection)
 
 
-def _place(where: Where, found: list[_Found], options: Options, report: InstallReport) -> None:
+def _place(where: PackageDirectories, found: list[_Found], options: Options, report: InstallReport) -> None:
     """Put what was staged in place, and write it down, while no other process does."""
     with Records.changing(where.home) as records:
         report.warnings += records.warnings

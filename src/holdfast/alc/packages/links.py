@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.alc.lua.project import check_package_name, is_version, read_project, versioned_name
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.lua.project import is_version, read_project, versioned_name
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import (
     PackageExistsError,
     PackageNameError,
@@ -23,6 +23,7 @@ from holdfast.alc.packages.project_files import family, forget_locked, set_packa
 from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.sources import Source
 from holdfast.alc.packages.tree import locked, staging, take_away
+from holdfast.programs.names import invalid_name_reason
 
 LinkScope = Literal["global", "variant"]
 RemoveScope = Literal["project", "global", "all"]
@@ -59,7 +60,7 @@ class RemoveReport(msgspec.Struct):
 
 
 def link(
-    where: Where, path: Path, *, name: str | None = None, force: bool = False, scope: LinkScope = "global"
+    where: PackageDirectories, path: Path, *, name: str | None = None, force: bool = False, scope: LinkScope = "global"
 ) -> LinkReport:
     """Make packages in a directory available without a copy, for the user or only for this project."""
     directory = Path(os.path.abspath(os.path.expanduser(path)))
@@ -87,7 +88,7 @@ def link(
     return LinkReport(list(found), mode, targets, scope)
 
 
-def unlink(where: Where, name: str) -> UnlinkReport:
+def unlink(where: PackageDirectories, name: str) -> UnlinkReport:
     """Remove the link to a package, or the variant of this project. What it led to stays."""
     _check_name(name)
     place = where.packages / name
@@ -107,7 +108,7 @@ def unlink(where: Where, name: str) -> UnlinkReport:
 
 
 def remove(
-    where: Where,
+    where: PackageDirectories,
     name: str,
     *,
     scope: RemoveScope | None = None,
@@ -140,12 +141,12 @@ def remove(
 
 
 def _check_name(name: str) -> None:
-    why = check_package_name(name)
+    why = invalid_name_reason(name)
     if why is not None:
         raise PackageNameError(name, why)
 
 
-def _local_file(where: Where) -> Path:
+def _local_file(where: PackageDirectories) -> Path:
     root = where.root
     if root is None:
         raise ProjectFileError(str(Path.cwd()), "a variant belongs to a project; `holdfast pkg init` makes one")
@@ -178,7 +179,9 @@ def _remove_from_project(root: Path, name: str, version: str | None, report: Rem
                 report.changed.append(str(lock))
 
 
-def _remove_from_user(where: Where, name: str, version: str | None, keep_files: bool, report: RemoveReport) -> None:
+def _remove_from_user(
+    where: PackageDirectories, name: str, version: str | None, keep_files: bool, report: RemoveReport
+) -> None:
     entry = name if version is None else versioned_name(name, version=version)
     place = where.packages / entry
     if place.is_symlink():

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.alc.lua.meta import read_meta
 from holdfast.alc.lua.packages import find_package, find_roots, find_version
 from holdfast.alc.lua.project import Locked, Wanted, is_commit, is_version, read_project, versioned_name
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import ProjectFileError, SourceError
 from holdfast.alc.packages.git import TIMEOUT_S, fetch
 from holdfast.alc.packages.install import packages_in, place, stage_package
@@ -60,7 +60,7 @@ class UpdateReport(msgspec.Struct):
         }
 
 
-def init(where: Where) -> InitReport:
+def init(where: PackageDirectories) -> InitReport:
     """Make a project file here, and keep what is local out of version control."""
     root = (where.project or Path.cwd()).absolute()
     file = root / f"{PROJECT_NAMES[0]}.toml"
@@ -81,7 +81,7 @@ def init(where: Where) -> InitReport:
     return InitReport(str(file), str(ignored), bool(missing))
 
 
-def update(where: Where, timeout: float = TIMEOUT_S) -> UpdateReport:
+def update(where: PackageDirectories, timeout: float = TIMEOUT_S) -> UpdateReport:
     """Find every package that the project asks for, fetch what comes from git, and write the lock.
 
     A package that cannot be found keeps its former line in the lock.
@@ -104,7 +104,7 @@ def update(where: Where, timeout: float = TIMEOUT_S) -> UpdateReport:
     return report
 
 
-def _resolve(wanted: Wanted, before: Locked | None, where: Where, timeout: float) -> Locked:
+def _resolve(wanted: Wanted, before: Locked | None, where: PackageDirectories, timeout: float) -> Locked:
     if wanted.git is not None:
         return _from_git(wanted, before, where, timeout)
     if wanted.path is not None:
@@ -118,7 +118,7 @@ def _resolve(wanted: Wanted, before: Locked | None, where: Where, timeout: float
     return _lock_of(wanted.name, Path(package.directory), where)
 
 
-def _lock_of(name: str, directory: Path, where: Where) -> Locked:
+def _lock_of(name: str, directory: Path, where: PackageDirectories) -> Locked:
     """What a lock says of a directory: where it came from, as long as it is what was installed."""
     meta = read_meta(directory / "init.lua")
     found = checksum(directory.resolve())
@@ -142,7 +142,7 @@ def _from_path(wanted: Wanted) -> Locked:
     return Locked(wanted.name, "", version, "path", path=str(directory))
 
 
-def _at_version(wanted: Wanted, where: Where) -> Locked:
+def _at_version(wanted: Wanted, where: PackageDirectories) -> Locked:
     version = str(wanted.version)
     roots = where.roots()
     searched = [root for root in roots.roots if roots.origins.get(root) in ("path", "user")]
@@ -156,7 +156,7 @@ def _at_version(wanted: Wanted, where: Where) -> Locked:
     return _lock_of(wanted.name, found, where)
 
 
-def _keep_version(name: str, version: str, directory: Path, where: Where) -> Path:
+def _keep_version(name: str, version: str, directory: Path, where: PackageDirectories) -> Path:
     target = versioned_name(name, version=version)
     entry = Records(where.home).get(directory.name)
     source = entry.source if entry is not None else PackageSource("installed")
@@ -168,7 +168,7 @@ def _keep_version(name: str, version: str, directory: Path, where: Where) -> Pat
     return where.packages / target
 
 
-def _from_git(wanted: Wanted, before: Locked | None, where: Where, timeout: float) -> Locked:
+def _from_git(wanted: Wanted, before: Locked | None, where: PackageDirectories, timeout: float) -> Locked:
     source = parse_source(str(wanted.git), wanted.rev)
     if source.url is None:
         raise SourceError(str(wanted.git), "it is a directory, not a git repository; give it as path")

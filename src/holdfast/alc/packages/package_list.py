@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.alc.lua.packages import Package, Roots, list_packages
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.project_files import family
 from holdfast.alc.packages.records import Entry, Records
 
@@ -18,7 +18,7 @@ SYSTEM_PACKAGES = {"evalframe"}
 _SCOPES = {"variant": "variant", "project": "project", "path": "global", "user": "global"}
 
 
-class Listed(msgspec.Struct, frozen=True):
+class PackageEntry(msgspec.Struct, frozen=True):
     """A package, and what is recorded of its install."""
 
     package: Package
@@ -70,7 +70,7 @@ class Listed(msgspec.Struct, frozen=True):
 class PackageList(msgspec.Struct):
     """All packages, and where they were looked for."""
 
-    packages: list[Listed]
+    packages: list[PackageEntry]
     roots: Roots
     warnings: list[str] = []
 
@@ -83,7 +83,7 @@ class PackageList(msgspec.Struct):
         return {**shown, "warnings": self.warnings}
 
 
-def listing(where: Where) -> PackageList:
+def listing(where: PackageDirectories) -> PackageList:
     """Every package that can be found, and those that another one hides."""
     roots = where.roots()
     records = Records(where.home)
@@ -93,5 +93,5 @@ def listing(where: Where) -> PackageList:
             continue
         directory = Path(package.directory)
         record = records.get(directory.name) if directory.parent == where.packages else None
-        listed.append(Listed(package, record))
+        listed.append(PackageEntry(package, record))
     return PackageList(listed, roots, [*roots.warnings, *records.warnings])

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.alc.cards import CardBox
 from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.packages import Roots, find_roots
 from holdfast.alc.lua.source import KIND, LuaSource
@@ -23,9 +22,7 @@ from holdfast.alc.specs.results import FileResult, LiveCounts, TestFailure
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program
-from holdfast.engine.card_tool import card_effect
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.programs.own_tools import CARD_TOOL
 
 MEMORY_MIB = 512
 """MiB that one spec file may hold: specs build larger things than strategies do."""
@@ -104,8 +101,7 @@ class Lane:
     async def _run(self, file: Path, name: str, trail: Path) -> FileResult:
         hf = await self._open()
         # Cards of a test go to a directory of their own, which is gone afterwards.
-        cards = CardBox(trail.parent / "cards")
-        hf.drive(CARD_TOOL, card_effect(lambda: cards), recovery="idempotent")
+        hf.drive_own_tools(trail.parent)
         event: Event = await hf.start(self._plan.program(), ctx=self._plan.ctx(file, self._count, trail))
         while isinstance(event, PausedEvent):
             event = await hf.feed(event.session_id, {query.id: _answer(query) for query in event.queries})

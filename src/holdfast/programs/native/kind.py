@@ -61,9 +61,13 @@ class NativeKind:
         self._slow_until: dict[str, float] = {}
         self._threads: ThreadPoolExecutor | None = None
 
+    def check(self, program: Program) -> None:
+        """Raise `ProgramNotFoundError`, with the reason, if the program cannot be run here."""
+        resolve(program)
+
     def knows(self, program: Program) -> bool:
         try:
-            resolve(program)
+            self.check(program)
         except ProgramNotFoundError:
             return False
         return True

@@ -14,9 +14,10 @@ from typing import Literal
 from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError, MontyTypingError
 
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.findings import SourceFinding
 from holdfast.programs.sandbox.cell import cell_source
 from holdfast.programs.sandbox.faults import explained
-from holdfast.programs.sandbox.features import SourceFinding, hidden, look_through
+from holdfast.programs.sandbox.features import hidden, look_through
 from holdfast.programs.sandbox.limits import CHECKED_SOURCES, DEADLINE_S, MAX_DEATHS, MAX_FINDINGS, MEMORY_MIB
 from holdfast.programs.sandbox.source import PythonSource
 from holdfast.programs.sandbox.workers import Workers
@@ -57,7 +58,7 @@ class InvalidSourceError(HoldfastError):
     kind = "invalid_source"
 
     def __str__(self) -> str:
-        shown = [finding.told(self.file) for finding in self.findings[:MAX_FINDINGS]]
+        shown = [finding.to_line(self.file) for finding in self.findings[:MAX_FINDINGS]]
         more = len(self.findings) - len(shown)
         count = f"{len(self.findings)} fault{'s' if len(self.findings) > 1 else ''}"
         lines = [f"strategy '{self.name}' has {count}, and was not started:", *(f"  {line}" for line in shown)]

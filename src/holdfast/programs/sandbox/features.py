@@ -9,22 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.programs.findings import SourceFinding
 from holdfast.programs.sandbox.calls import AWAITABLE, FUNCTIONS, PRIVATE
 from holdfast.programs.sandbox.cell import prelude_names
-
-
-class SourceFinding(msgspec.Struct, frozen=True):
-    """A fault of a source, or a doubt about it."""
-
-    line: int
-    column: int
-    level: Literal["error", "warning"]
-    rule: str
-    message: str
-
-    def told(self, file: str) -> str:
-        """As compilers say it."""
-        return f"{file}:{self.line}:{self.column}: {self.level}: {self.message} [{self.rule}]"
 
 
 def look_through(code: str) -> list[SourceFinding]:

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.alc.lua.packages import find_roots, list_packages
-from holdfast.alc.packages.directories import Where
-from holdfast.alc.packages.package_list import SYSTEM_PACKAGES, PackageList, listing
-from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.values import repaired
 from holdfast.programs import registry
-from holdfast.programs.sandbox.library import list_strategies
-from holdfast.serve.mcp.tools import about, in_thread
-from holdfast.strategies import catalog as python
+from holdfast.programs.kinds import languages
+from holdfast.programs.language import Language, ProgramEntry
+from holdfast.serve.mcp.tools import about
 
 DESCRIPTION_CHARS = 500
 """Characters of a description in a list: more than one sentence needs, and a hundred of them can still be read."""
@@ -29,8 +25,11 @@ class Runnable(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, about("What to pass as `strategy`.")]
     kind: Annotated[
-        Literal["lua", "native", "python"],
-        about("A Lua package, a Python function of the server, or a strategy in sandboxed Python."),
+        str,
+        about(
+            "lua: a Lua package; native: a Python function of the server; python: a strategy in sandboxed Python; or"
+            " another kind that this server runs."
+        ),
     ]
     description: Annotated[str, about("What it does, in its own words; empty where it does not say.")]
     category: Annotated[str | UnsetType, about("What it counts itself among.")] = UNSET
@@ -45,50 +44,39 @@ def native_strategies() -> Mapping[str, registry.Strategy]:
 
 
 async def runnables(project: Path | None = None) -> list[Runnable]:
-    """Every strategy, by name. Where several have the same, it is the one that would be run: a native one, else a Lua
-    package, else one in Python."""
-    found: PackageList = await in_thread(listing, Where(project))
-    found.packages = [each for each in found.packages if each.package.active and each.package.error is None]
-    await fill_in(found)
-    known = {each.name: each for each in await in_thread(in_python, project)}
-    for package in (each.package for each in found.packages):
-        if package.meta is not None and package.meta.type == "runnable":
-            known[package.name] = Runnable(
-                name=package.name,
-                kind="lua",
-                description=_short(package.meta.description or package.meta.docstring),
-                category=_text(package.meta.category),
-                version=_text(package.version),
-            )
+    """Every strategy, by name. Where several have the same, it is the one that would be run: a native one, else one of
+    the first language that has it."""
+    known: dict[str, Runnable] = {}
+    for language in reversed(languages()):
+        known |= {each.name: each for each in await runnables_in(language, project)}
     for name, strategy in native_strategies().items():
         known[name] = Runnable(name=name, kind="native", description=_short(strategy.__doc__ or ""))
     return [known[name] for name in sorted(known)]
 
 
-def in_python(project: Path | None = None) -> list[Runnable]:
-    """The strategies in sandboxed Python that are found by their names, and in which there is no fault."""
-    return [
-        Runnable(
-            name=each.name,
-            kind="python",
-            description=_short(each.meta.description if each.meta is not None else ""),
-            category=_text(each.category),
-            calls=_text(each.cost.formula if each.cost is not None else None),
-            parameters=list(each.meta.parameters) if each.meta is not None else UNSET,
-        )
-        for each in python.catalog(project)
-        if each.error is None and each.hidden_by is None
-    ]
+async def runnables_in(language: Language, project: Path | None = None) -> list[Runnable]:
+    """The strategies in one language."""
+    return [_runnable(each) for each in await language.list_programs(project)]
 
 
 def names(project: Path | None = None) -> list[str]:
     """The names alone: quickly, so packages count that only running would tell apart from libraries."""
-    found = {*native_strategies(), *(each.name for each in list_strategies(project))}
-    for package in list_packages(find_roots(project)):
-        runs = package.meta is None or package.meta.type == "runnable"
-        if runs and package.active and package.error is None and package.name not in SYSTEM_PACKAGES:
-            found.add(package.name)
+    found = set(native_strategies())
+    for language in languages():
+        found |= language.list_names(project).keys()
     return sorted(found)
+
+
+def _runnable(entry: ProgramEntry) -> Runnable:
+    return Runnable(
+        name=entry.name,
+        kind=entry.kind,
+        description=_short(entry.description),
+        category=_text(entry.category),
+        version=_text(entry.version),
+        calls=_text(entry.calls),
+        parameters=UNSET if entry.parameters is None else entry.parameters,
+    )
 
 
 def matching(all_of_them: list[Runnable], search: str) -> list[Runnable]:

@@ -10,16 +10,16 @@ from typing import TypeAlias
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from holdfast.alc.cards.tool import own_box
 from holdfast.alc.lua.packages import find_roots, list_packages
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import State
 from holdfast.core.values import preview
-from holdfast.engine.card_tool import own_box
 from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.kinds import language_names
 from holdfast.programs.paths import algocline_home, home
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
-from holdfast.serve.mcp.sessions import LANGUAGES
 from holdfast.serve.mcp.tools import in_thread
 from holdfast.store.contract import SessionFilter
 
@@ -53,7 +53,7 @@ async def _in_python(holdfast: Holdfast, prefix: str) -> list[str]:
 
 
 async def _languages(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning(LANGUAGES, prefix)
+    return _beginning(language_names(), prefix)
 
 
 async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:

@@ -15,9 +15,10 @@ from holdfast.alc.lua.packages import BUILT_IN
 from holdfast.core.values import preview
 from holdfast.programs.api.lua_stubs import STUB_NAME
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
+from holdfast.programs.kinds import language_names
 from holdfast.programs.sandbox.features import MODULES
 from holdfast.serve.mcp import catalog
-from holdfast.serve.mcp.sessions import LANGUAGES, PYTHON_STUBS_URI
+from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
 
 MAX_ARGUMENT_CHARS = 100_000
 """Characters of one argument: a long document as a task; more does not fit into what a model reads."""
@@ -105,8 +106,8 @@ What makes a good one
 
 async def _new_strategy(names: Names, given: Arguments) -> Content:
     name, language = given["name"], given.get("language") or names.language
-    if language not in LANGUAGES:
-        known = ", ".join(LANGUAGES)
+    if language not in language_names():
+        known = ", ".join(language_names())
         raise MCPError(types.INVALID_PARAMS, f"new_strategy: no language {preview(language)} (there are: {known})")
     if not _NEW_NAME.fullmatch(name) or name in BUILT_IN or iskeyword(name):
         why = "a new strategy has 1 to 64 of a-z, 0-9 and '_', begins with a letter, and is no word of the language"

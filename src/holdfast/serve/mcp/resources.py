@@ -11,21 +11,22 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from holdfast.alc.cards.errors import CardNotFoundError, CardTooLargeError, InvalidCardNameError
+from holdfast.alc.cards.tool import own_box
 from holdfast.alc.lua.meta import MAX_SOURCE, read_source
 from holdfast.alc.lua.packages import Package, find_package, find_roots
-from holdfast.alc.lua.project import check_package_name
 from holdfast.alc.mcp.logs import LogParams, alc_log_view
-from holdfast.alc.packages.directories import Where
+from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.package_list import listing
 from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, repaired
-from holdfast.engine.card_tool import own_box
 from holdfast.programs.api.lua_stubs import STUB_NAME, render_stubs
 from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.lookup import read_code
+from holdfast.programs.kinds import get_language
+from holdfast.programs.language import read_code
+from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home, home
 from holdfast.serve.mcp import catalog
 from holdfast.serve.mcp.journal import MAX_PAGE_ENTRIES, PAGE_ENTRIES, journal_page
@@ -33,7 +34,7 @@ from holdfast.serve.mcp.required_input import STATELESS
 from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
 from holdfast.serve.mcp.tools import Call, in_thread
 from holdfast.serve.mcp.uris import InvalidUriError, Number, Pattern, ResourceNotFoundError, parse
-from holdfast.strategies.catalog import find_listed
+from holdfast.strategies.catalog import find_entry
 
 LUA = "text/x-lua"
 PYTHON = "text/x-python"
@@ -113,7 +114,7 @@ async def _package_source(wanted: Wanted) -> str:
 
 def _package(wanted: Wanted) -> Package:
     name = wanted.names["name"]
-    if (why := check_package_name(name)) is not None:
+    if (why := invalid_name_reason(name)) is not None:
         raise wanted.invalid(why)
     try:
         package = find_package(find_roots(), name)
@@ -126,7 +127,7 @@ def _package(wanted: Wanted) -> Package:
 
 async def _package_meta(wanted: Wanted) -> Json:
     package = await in_thread(_package, wanted)
-    found = await in_thread(listing, Where())
+    found = await in_thread(listing, PackageDirectories())
     found.packages = [each for each in found.packages if each.package.directory == package.directory]
     await fill_in(found)
     if not found.packages:
@@ -209,29 +210,23 @@ async def _strategy(wanted: Wanted) -> Json:
     if found is None:
         raise wanted.missing(f"no strategy has the name '{name}'; holdfast://strategies lists them")
     shown = {**msgspec.to_builtins(found), "text": ""}
-    match found.kind:
-        case "native":
-            return {**shown, "text": catalog.native_strategies()[name].__doc__ or ""}
-        case "python":
-            listed = await in_thread(find_listed, name)
-            meta = msgspec.to_builtins(listed.meta) if listed.meta is not None else {}
-            return {**shown, "text": repaired(listed.doc), "meta": meta, "path": repaired(listed.path)}
-        case "lua":
-            package = await in_thread(_package, wanted)
-            text = package.meta.docstring if package.meta is not None else ""
-            values = package.meta.values if package.meta is not None else {}
-            return {**shown, "text": text, "meta": values, "path": package.directory}
+    if found.kind == "native":
+        return {**shown, "text": catalog.native_strategies()[name].__doc__ or ""}
+    try:
+        return {**shown, **await get_language(found.kind).describe(name)}
+    except ProgramNotFoundError as error:
+        raise wanted.missing(error.why) from None
 
 
 async def _strategy_source(wanted: Wanted) -> str:
     """By name only, and where strategies are: what is read is what would be run."""
     name = wanted.names["name"]
-    if (why := check_package_name(name)) is not None:
+    if (why := invalid_name_reason(name)) is not None:
         raise wanted.invalid(why)
     try:
-        listed = await in_thread(find_listed, name)
+        listed = await in_thread(find_entry, name)
         if listed.hidden_by is not None:
-            raise wanted.missing(f"a Lua package has this name, and is what runs: alc://packages/{name}/init.lua")
+            raise wanted.missing(f"another program has this name, and is what runs: {listed.hidden_by}")
         return repaired(await in_thread(read_code, Path(listed.path)))
     except ProgramNotFoundError as error:
         raise wanted.missing(error.why) from None

@@ -11,8 +11,6 @@ from typing import Annotated, Any, TypeAlias
 import mcp_types as types
 import msgspec
 
-from holdfast.alc.lua.project import check_package_name
-from holdfast.alc.lua.source import lua_code
 from holdfast.core.decide import Given
 from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
@@ -20,8 +18,9 @@ from holdfast.core.ids import new_session_id
 from holdfast.core.records import Entry, Program, ProgressedRecord
 from holdfast.core.values import Json
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
-from holdfast.programs.lookup import find_program, lua_file, python_file
-from holdfast.programs.sandbox.source import python_code
+from holdfast.programs.kinds import get_language, language_names, language_of_file
+from holdfast.programs.lookup import find_program
+from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.serve.mcp.directories import directory
 from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
@@ -37,14 +36,14 @@ _SOON_S = 0.05
 PYTHON_STUBS_URI = f"holdfast://types/{PYTHON_STUB_NAME}"
 """Where hosts read what a strategy in sandboxed Python may call."""
 
-LANGUAGES = ("lua", "python")
-"""What code may be written in. Python is sandboxed, whoever sends it."""
+_TEXT_LANGUAGE = "lua"
+"""What a text is taken for, if nothing else is said: what algocline's hosts send."""
 
 Language: TypeAlias = Annotated[
     str | None,
     msgspec.Meta(
         description="The language of the code; if left out, that of the file's name, and of text Lua.",
-        extra_json_schema={"enum": [*LANGUAGES, None]},
+        extra_json_schema={"enum": [*language_names(), None]},
     ),
 ]
 
@@ -54,15 +53,15 @@ def program_of_code(code: str | None, file: str | None, project: str | None, lan
     language of a file is told by the end of its name."""
     if code is not None and file is not None:
         raise ToolError("Provide either `code` or `code_file`, not both.")
-    if language is not None and language not in LANGUAGES:
-        raise ToolError(f"`language` is '{language}', and only 'lua' and 'python' run here.")
+    if language is not None and language not in language_names():
+        known = " and ".join(f"'{name}'" for name in language_names())
+        raise ToolError(f"`language` is '{language}', and only {known} run here.")
     root = project_root(project)
     if code is not None:
-        make = python_code if language == "python" else lua_code
-        return make(code, name="code", project=root)
+        return get_language(language or _TEXT_LANGUAGE).program(code, name="code", file="code.py", project=root)
     if file is not None:
-        is_python = language == "python" or (language is None and file.endswith(".py"))
-        return python_file(Path(file), project=root) if is_python else lua_file(Path(file), project=root)
+        found = language_of_file(file) if language is None else get_language(language)
+        return (found or get_language(_TEXT_LANGUAGE)).read_program(Path(file), project=root)
     raise ToolError("Either `code` or `code_file` must be provided.")
 
 
@@ -71,7 +70,7 @@ def program_named(strategy: str, project: str | None) -> Program:
 
     By name only: a path or `module:name` would make the server import any Python file, outside every sandbox.
     """
-    if strategy not in native_strategies() and (why := check_package_name(strategy)) is not None:
+    if strategy not in native_strategies() and (why := invalid_name_reason(strategy)) is not None:
         raise ToolError(f"`strategy` is not a name: {why}; a list of strategies has the names")
     return find_program(strategy, project=project_root(project))
 

@@ -1,0 +1,36 @@
+"""What answers the runtime's own tools, each named by its home.
+
+Durable state is not among them: `state_tool` answers it in the commit that records the answer.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import cast
+
+from holdfast.core.values import Json
+from holdfast.engine.drivers import Attempt, Effect, Recovery
+from holdfast.programs.kinds import load_object
+from holdfast.programs.own_tools import CARD_TOOL
+
+_HOMES: dict[str, tuple[str, Recovery]] = {
+    CARD_TOOL: ("holdfast.alc.cards.tool:card_effect", "idempotent"),
+}
+"""`module:function` of each, imported when the tool is first asked: `function(home)` gives the effect."""
+
+
+def own_effects(home: Path | None = None) -> dict[str, tuple[Effect, Recovery]]:
+    """The effect of each tool, by its name. Files are kept below `home`; without one, in Holdfast's directory."""
+    return {name: (_loaded_late(where, home), recovery) for name, (where, recovery) in _HOMES.items()}
+
+
+def _loaded_late(where: str, home: Path | None) -> Effect:
+    @cache
+    def effect() -> Effect:
+        return cast(Effect, load_object(where)(home))
+
+    def run(*, attempt: Attempt, **arguments: Json) -> Json:
+        return effect()(attempt=attempt, **arguments)
+
+    return run

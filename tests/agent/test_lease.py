@@ -18,6 +18,7 @@ from holdfast.engine.minder import Minder
 from holdfast.store.contract import Commit, SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
 from holdfast.testing.provider import Step
+from holdfast.testing.sessions import claim
 from tests.agent.helpers import Home, journal, soon, until
 
 
@@ -89,7 +90,7 @@ async def test_a_stale_writer_is_refused_and_has_written_nothing(any_home: Home)
         lease = actor.lease
         assert lease is not None
         await store.release(lease)
-        await store.claim("s", "somebody-else", 60_000)
+        await claim(store, "s", "somebody-else", 60_000)
         session = await runtime.session("s").open()
         before = await journal(session)
         current = await row(runtime)
@@ -116,10 +117,10 @@ async def test_only_the_very_same_owner_comes_back_into_its_lease(any_home: Home
         ours, theirs = runtime.place.holdfast._engine, other.place.holdfast._engine
         assert ours.owner != theirs.owner
         with pytest.raises(LeaseHeldError) as refused:
-            await other.place.store.claim("s", theirs.owner)
+            await claim(other.place.store, "s", theirs.owner)
         assert refused.value.owner == ours.owner
         before = await row(runtime)
-        lease = await runtime.place.store.claim("s", ours.owner)
+        lease = await claim(runtime.place.store, "s", ours.owner)
         assert (lease.owner, lease.epoch) == (ours.owner, before.epoch + 1)
         work.cancel()
 

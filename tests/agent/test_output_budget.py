@@ -17,7 +17,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import encode
-from holdfast.store.codec import blob_id_of
+from holdfast.store.codec import blob_id_of, encode_entry
 from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
 from tests.agent.helpers import Home, journal, soon, until
 
@@ -213,7 +213,8 @@ async def test_no_session_can_read_what_is_anothers(home: Home) -> None:
     async with home.runtime(provider=provider, tools=[log]) as runtime:
         one = await runtime.session("s-1").plugin(OutputBudget()).open()
         await soon(one.turn("Look").run())
-        assert await runtime.place.store.get_blob(blob) == encode(TEXT)
+        stored = [encode_entry("s-1", entry) async for entry in runtime.place.store.journal("s-1")]
+        assert any(blob in entry.blobs for entry in stored)
         other = await runtime.session("s-2").plugin(OutputBudget()).open()
         result = await soon(other.turn("Look").run())
         assert [call.is_error for call in result.tool_calls] == [True, True, True]

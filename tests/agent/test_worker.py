@@ -10,6 +10,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.engine.errors import StaleError, WorkerExistsError
 from holdfast.store.errors import LeaseLostError, PositionConflictError
 from holdfast.testing.provider import Step
+from holdfast.testing.sessions import claim
 from tests.agent.helpers import Home, journal, soon, until
 from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
 
@@ -161,7 +162,7 @@ async def test_a_superseded_owner_commits_nothing_of_the_turn(any_home: Home) ->
         assert row.owner == runtime.place.holdfast._engine.owner
         # As if it had run out: somebody else has claimed the session.
         await store.release(actor.lease)
-        await store.claim("s", "somebody-else", 60_000)
+        await claim(store, "s", "somebody-else", 60_000)
         before = await journal(session)
         with pytest.raises(StaleError) as refused:
             await actor.renew()

@@ -10,6 +10,8 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from holdfast.store import Store
+from holdfast.store.memory import MemoryStore
 from holdfast.testing import StoreContract
 
 CHANGE = """update {journal} set body = '{{"type": "logged", "message": "forged"}}' """
@@ -24,6 +26,10 @@ class TestMemoryStore(StoreContract):
     def store_url(self) -> str:
         return "memory:"
 
+    async def blob_ids(self, store: Store) -> set[str]:
+        assert isinstance(store, MemoryStore)
+        return set(store._blobs)
+
 
 class TestSqliteStore(StoreContract):
     @pytest.fixture
@@ -35,6 +41,10 @@ class TestSqliteStore(StoreContract):
 
     async def lose(self, url: str, session_id: str, position: int) -> None:
         self._execute(url, REMOVE, session_id, position)
+
+    async def blob_ids(self, store: Store) -> set[str]:
+        with closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as database:
+            return {blob_id for (blob_id,) in database.execute("SELECT id FROM blobs")}
 
     @staticmethod
     def _execute(url: str, what: str, session_id: str, position: int) -> None:
@@ -61,6 +71,13 @@ class TestPostgresStore(StoreContract):
 
     async def lose(self, url: str, session_id: str, position: int) -> None:
         await self._execute(url, REMOVE, session_id, position)
+
+    async def blob_ids(self, store: Store) -> set[str]:
+        connection = await asyncpg.connect(store.url)
+        try:
+            return {blob_id for (blob_id,) in await connection.fetch("select id from holdfast.blobs")}
+        finally:
+            await connection.close()
 
     @staticmethod
     async def _execute(url: str, what: str, session_id: str, position: int) -> None:

@@ -22,7 +22,6 @@ from holdfast.core.records import Entry, LoggedRecord, ProgressedRecord, StatRec
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import Store
-from holdfast.store.contract import Lease
 from holdfast.store.errors import CorruptSessionError, ExportFileError, SchemaVersionError
 from holdfast.store.export import EXPORT_VERSION, export_lines, export_session, import_session, parse_export
 from holdfast.store.limits import READ_LIMIT
@@ -231,7 +230,8 @@ async def test_an_import_does_not_take_a_session_from_its_owner(store: MemorySto
     session = await begin(store)
     await export_session(store, "s-1", tmp_path / "file")
     assert (await import_session(store, tmp_path / "file")).replayed
-    await store.renew(Lease("s-1", session.owner, session.epoch or 0, 0))
+    row = await store.session("s-1")
+    assert (row.owner, row.epoch) == (session.owner, session.epoch)
     await session.log("still mine")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -17,10 +16,9 @@ import pytest
 
 from holdfast.core.errors import SessionDeletedError
 from holdfast.store import Store, open_store
-from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.forks import fork_of
-from holdfast.testing.sessions import Scenario, all_rows, begin, entries_of
-from tests.store.pg_fixtures import database, old_session, postgres_url
+from holdfast.testing.sessions import all_rows, begin, entries_of
+from tests.store.pg_fixtures import database, postgres_url
 
 __all__ = ["database", "postgres_url"]
 
@@ -144,30 +142,6 @@ async def test_the_readable_view_shows_a_fork_whole(url: str, rows: Rows) -> Non
     assert [(position, kind) for position, kind, _ in seen] == [(1, "started"), (2, "logged"), (3, "logged")]
     assert ["a" in seen[1][2], "c" in seen[2][2]] == [True, True]
     assert await count(rows, "journal_lines") == 3
-
-
-# --- versions --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", [1, 2])
-async def test_a_session_of_an_older_file_can_be_forked(tmp_path: Path, version: int) -> None:
-    path = shutil.copy(FIXTURES / f"v{version}.sqlite", tmp_path / "old.sqlite")
-    async with SqliteStore(str(path)) as store:
-        for row in await all_rows(store):
-            source = Scenario(store, row.session_id)
-            source.entries = await entries_of(store, row.session_id)
-            fork = await fork_of(source, f"{row.session_id}-fork", row.position)
-            await store.delete(source.id, 1)
-            assert await entries_of(store, fork.id) == fork.entries
-
-
-async def test_a_postgresql_schema_of_version_2_is_migrated_and_can_be_forked(database: str) -> None:
-    source = await old_session(database, 2)
-    async with open_store(database) as store:
-        source.store = store
-        fork = await fork_of(source, "s-fork")
-        await store.delete(source.id, 1)
-        assert await entries_of(store, fork.id) == fork.entries
 
 
 # --- kills -----------------------------------------------------------------------------------------

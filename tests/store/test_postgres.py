@@ -13,6 +13,8 @@ import asyncpg
 import pytest
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError
+from holdfast.core.values import encode
+from holdfast.store.codec import blob_id_of, encode_entry
 from holdfast.store.contract import CommitReceipt, StateItem, StateWrite
 from holdfast.store.errors import (
     CorruptSessionError,
@@ -21,8 +23,9 @@ from holdfast.store.errors import (
     StoreUnavailableError,
 )
 from holdfast.store.postgres import notify as postgres_notify
+from holdfast.store.postgres import schema
 from holdfast.store.postgres import statements as sql
-from holdfast.store.postgres.schema import MIGRATIONS
+from holdfast.store.postgres.schema import current_version
 from holdfast.store.postgres.store import PostgresStore, redact
 from holdfast.store.watch import Watch
 from holdfast.testing.laws.blobs import LARGE
@@ -214,29 +217,30 @@ async def test_a_message_to_a_session_that_is_just_deleted_is_refused(store: Pos
         assert await connection.fetchval("select count(*) from holdfast.mailbox") == 0
 
 
-async def test_a_blob_that_is_just_put_is_not_dropped(store: PostgresStore, database: str) -> None:
-    one, two = await begin(store, "s-1"), await begin(store, "s-2")
-    blob_id = await store.put_blob(one.id, b"data")
+async def test_a_blob_that_is_just_said_again_is_not_dropped(store: PostgresStore, database: str) -> None:
+    one, two = await begin(store, "s-1", ctx=LARGE), await begin(store, "s-2")
+    stored = encode_entry(two.id, two.commit(line(LARGE)).entries[0])
     async with connected(database) as connection:
         async with connection.transaction():
-            await connection.execute(sql.PUT_BLOB, two.id, *sql.blob_columns({blob_id: b"data"}))
-            releasing = asyncio.create_task(store.release_blob(one.id, blob_id))
+            statement = sql.append_statement(False, False, True, "keep")
+            arguments = sql.append_arguments(two.commit(line(LARGE)), [stored], [], stored.blobs, None)
+            assert await connection.fetchrow(statement, *arguments)
+            deleting = asyncio.create_task(store.delete(one.id, 1))
             await until_someone_waits(connection)
-        await releasing
-    assert await store.get_blob(blob_id) == b"data"
+        await deleting
+    assert (await entries_of(store, two.id))[1].record == line(LARGE)
 
 
 async def test_a_blob_that_is_just_dropped_is_stored_anew(store: PostgresStore, database: str) -> None:
-    task = await begin(store)
-    blob_id = await store.put_blob(task.id, b"data")
+    task = await begin(store, ctx=LARGE)
     async with connected(database) as connection:
         async with connection.transaction():
             await connection.execute("delete from holdfast.blob_refs")
-            await sql.drop_unkept(connection, [blob_id])
-            putting = asyncio.create_task(store.put_blob(task.id, b"data"))
+            await sql.drop_unkept(connection, [blob_id_of(encode(LARGE))])
+            appending = asyncio.create_task(task.log(LARGE))
             await until_someone_waits(connection)
-        await putting
-    assert await store.get_blob(blob_id) == b"data"
+        await appending
+    assert await entries_of(store, task.id) == task.entries
 
 
 async def test_commits_that_write_the_same_state_items_never_wait_for_each_other_in_a_circle(
@@ -466,29 +470,48 @@ def test_a_url_without_a_password_is_shown_as_it_is() -> None:
 
 async def version(url: str) -> str:
     async with connected(url) as connection:
-        return str(await connection.fetchval("select value from holdfast.meta where key = 'schema_version'"))
+        return str(await connection.fetchval("select value from holdfast.meta where key = 'version'"))
 
 
 async def test_a_newer_schema_is_refused(database: str) -> None:
     async with PostgresStore(database):
         pass
-    await execute(database, "update holdfast.meta set value = '99' where key = 'schema_version'")
+    await execute(database, "update holdfast.meta set value = '99' where key = 'version'")
     await execute(database, "alter table holdfast.sessions rename to what_a_newer_one_has")
     with pytest.raises(SchemaVersionError) as refusal:
         await PostgresStore(database).open()
-    assert (refusal.value.found, refusal.value.supported) == (99, len(MIGRATIONS))
+    assert (refusal.value.found, refusal.value.supported) == (99, current_version())
     assert await version(database) == "99"
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "", "one"])
+async def test_a_version_that_was_never_written_is_refused(database: str, version: str) -> None:
+    async with PostgresStore(database):
+        pass
+    await execute(database, "update holdfast.meta set value = $1", version)
+    with pytest.raises(SchemaVersionError if version == "0" else StoreUnavailableError):
+        await PostgresStore(database).open()
+
+
+async def test_a_schema_from_before_the_first_release_is_refused_with_what_to_do(database: str) -> None:
+    await execute(database, "create schema holdfast")
+    await execute(database, "create table holdfast.meta (key text primary key, value text not null)")
+    await execute(database, "insert into holdfast.meta values ('schema_version', '1')")
+    with pytest.raises(StoreUnavailableError, match=r"before the first release.*drop that schema"):
+        await PostgresStore(database).open()
 
 
 async def test_an_older_schema_is_migrated_with_all_it_holds(database: str) -> None:
     async with PostgresStore(database) as old:
         task = await begin(old)
-    newer = [*MIGRATIONS, "alter table holdfast.sessions add column note text default 'new'"]
-    async with PostgresStore(database, migrations=newer) as store:
-        assert await entries_of(store, task.id) == task.entries
-        async with connected(database) as connection:
-            assert await connection.fetchval("select note from holdfast.sessions") == "new"
-    assert await version(database) == str(len(newer))
+    with pytest.MonkeyPatch.context() as later:
+        script = "alter table holdfast.sessions add column note text default 'new'"
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, script))
+        async with PostgresStore(database) as store:
+            assert await entries_of(store, task.id) == task.entries
+            async with connected(database) as connection:
+                assert await connection.fetchval("select note from holdfast.sessions") == "new"
+    assert await version(database) == str(current_version() + 1)
     with pytest.raises(SchemaVersionError):
         await PostgresStore(database).open()
 
@@ -496,9 +519,11 @@ async def test_an_older_schema_is_migrated_with_all_it_holds(database: str) -> N
 async def test_a_migration_that_fails_leaves_everything_as_it_was(database: str) -> None:
     async with PostgresStore(database) as store:
         task = await begin(store)
-    broken = [*MIGRATIONS, "create table holdfast.half (x int); select 1 / 0"]
-    with pytest.raises(StoreUnavailableError, match="division by zero"):
-        await PostgresStore(database, migrations=broken).open()
+    with pytest.MonkeyPatch.context() as later:
+        script = "create table holdfast.half (x int); select 1 / 0"
+        later.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, script))
+        with pytest.raises(StoreUnavailableError, match="division by zero"):
+            await PostgresStore(database).open()
     async with PostgresStore(database) as store:
         assert await entries_of(store, task.id) == task.entries
     async with connected(database) as connection:

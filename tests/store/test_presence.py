@@ -21,7 +21,7 @@ from holdfast.store.postgres import notify as postgres_notify
 from holdfast.store.postgres.presence import DEAD, Presence
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.sessions import begin
+from holdfast.testing.sessions import begin, claim
 from tests.store import holder_child
 from tests.store.pg_fixtures import database, postgres_url, store
 from tests.store.test_postgres import connected, end_connections, execute
@@ -35,8 +35,8 @@ SOON = 10.0
 async def holder(url: str, prefix: str = "held", count: int = 1) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another process that holds sessions; killed at the end."""
     command = (sys.executable, "-m", f"{__package__}.{Path(holder_child.__file__).stem}", url, prefix, str(count))
-    tests = Path(__file__).parents[1]
-    process = await asyncio.create_subprocess_exec(*command, cwd=tests, stdout=asyncio.subprocess.PIPE)
+    root = Path(__file__).parents[2]
+    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), 20) == b"held\n"
@@ -73,13 +73,13 @@ async def test_leases_of_a_killed_process_are_lost_within_moments_and_those_of_o
         await begin(here, "mine")
         assert await here.lost() == []
         with pytest.raises(LeaseHeldError):
-            await here.claim("held-0", "heir")
+            await claim(here, "held-0", "heir")
         dies.kill()
         took = await until(here.lost)
         print(f"{url.partition(':')[0]}: lost {took * 1000:.0f} ms after the kill")
         assert took < 1
         assert await lost(here) == ["held-0", "held-1", "held-2"]
-        assert (await here.claim("held-0", "heir")).epoch == 2
+        assert (await claim(here, "held-0", "heir")).epoch == 2
         assert await lost(here) == ["held-1", "held-2"]
         assert (await here.session("living-0")).owner == "living"
         assert (await here.session("mine")).owner == "alice"
@@ -91,7 +91,7 @@ async def test_of_many_who_claim_the_sessions_of_a_dead_holder_each_gets_those_i
         async with holder(url, "held", 20):
             pass
         await until(one.lost)
-        claims = [side.claim(f"held-{n}", name) for n in range(20) for side, name in ((one, "one"), (two, "two"))]
+        claims = [claim(side, f"held-{n}", name) for n in range(20) for side, name in ((one, "one"), (two, "two"))]
         results = await asyncio.gather(*claims, return_exceptions=True)
         assert [type(result) for result in results].count(LeaseHeldError) == 20
         assert await lost(one) == []
@@ -126,7 +126,7 @@ async def test_a_holder_that_was_cut_off_comes_back_with_its_leases(
             row = await store.session("s-1")
             assert (row.owner, row.epoch) == ("alice", task.epoch)
             with pytest.raises(LeaseHeldError):
-                await store.claim("s-1", "bob")
+                await claim(store, "s-1", "bob")
             await task.log(f"still mine after {number}")
 
 
@@ -142,7 +142,7 @@ async def test_a_session_claimed_while_its_holder_was_cut_off_stays_with_its_new
         await begin(other, "s-1")
         await begin(other, "s-2")
         await end_connections(database)
-        await store.claim("s-1", "bob")
+        await claim(store, "s-1", "bob")
         await until(lambda: _none_lost(store))
         assert [(await store.session(f"s-{n}")).owner for n in (1, 2)] == ["bob", "alice"]
 
@@ -156,7 +156,7 @@ async def test_leases_from_before_a_restart_of_the_server_end_by_time_alone(
     await execute(database, "update holdfast.holders set lock = lock - (1::bigint << 32)")
     assert await store.lost() == []
     with pytest.raises(LeaseHeldError):
-        await store.claim("s-1", "bob")
+        await claim(store, "s-1", "bob")
     await begin(store, "s-2")
     async with connected(database) as connection:
         assert await connection.fetchval("select count(*) from holdfast.holders") == 1
@@ -168,7 +168,7 @@ async def test_a_lease_without_a_lock_ends_by_time_alone(store: PostgresStore, d
         await execute(database, "update holdfast.sessions set lease_lock = null")
     assert await store.lost() == []
     with pytest.raises(LeaseHeldError):
-        await store.claim("s-1", "bob")
+        await claim(store, "s-1", "bob")
 
 
 async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_replaced(
@@ -260,7 +260,7 @@ async def test_without_a_place_for_the_lock_leases_end_by_time_alone(tmp_path: P
             await begin(other, "s-1")
         assert await here.lost() == []
         with pytest.raises(LeaseHeldError):
-            await here.claim("s-1", "bob")
+            await claim(here, "s-1", "bob")
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
@@ -305,5 +305,5 @@ async def test_a_store_that_only_looks_leaves_no_file_of_locks(tmp_path: Path) -
         await store.sessions()
         await store.lost()
         assert not (tmp_path / "store.db-holders").exists()
-        await store.claim("s-1", "alice")
+        await claim(store, "s-1", "alice")
         assert (tmp_path / "store.db-holders").stat().st_size == 0

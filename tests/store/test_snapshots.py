@@ -6,7 +6,6 @@ What every store promises about them is in the conformance kit.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -21,11 +20,11 @@ from holdfast.store.export import export_session, import_session
 from holdfast.store.limits import GROUP_SNAPSHOT_BYTES
 from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.sqlite.schema import MIGRATIONS, PAGE_BYTES
+from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.snapshots import DATA, pause
-from holdfast.testing.sessions import Scenario, begin, entries_of
-from tests.store.pg_fixtures import database, old_session, postgres_url, store
+from holdfast.testing.sessions import begin, entries_of
+from tests.store.pg_fixtures import database, postgres_url, store
 
 __all__ = ["database", "postgres_url", "store"]
 
@@ -125,17 +124,6 @@ async def test_a_snapshot_whose_pages_are_damaged_is_a_lost_one(path: str) -> No
         await task.log("goes on without")
 
 
-async def test_a_file_of_version_1_has_room_for_snapshots_once_it_was_opened(tmp_path: Path) -> None:
-    path = shutil.copy(Path(__file__).parent.parent / "fixtures" / "v1.sqlite", tmp_path / "v1.sqlite")
-    async with SqliteStore(str(path)) as sqlite:
-        assert await sqlite.snapshot("rich") is None
-        task = Scenario(sqlite, "rich", "bob")
-        task.entries = await entries_of(sqlite, "rich")
-        kept = await pause(task)
-        assert await sqlite.snapshot("rich") == kept
-    assert execute(str(path), "PRAGMA user_version") == [(len(MIGRATIONS),)]
-
-
 # --- copies --------------------------------------------------------------------------------------
 
 
@@ -231,12 +219,3 @@ async def test_large_snapshots_go_to_postgres_alone_and_small_ones_together(stor
     kept = await asyncio.gather(*(pause(task, b"x" * size) for task, size in zip(tasks, sizes, strict=True)))
     assert together == [GROUP_SNAPSHOT_BYTES] * 6
     assert [await store.snapshot(task.id) for task in tasks] == kept
-
-
-async def test_a_schema_of_version_1_is_migrated_with_all_it_holds(database: str) -> None:
-    task = await old_session(database, 1)
-    async with PostgresStore(database) as new:
-        assert await entries_of(new, task.id) == task.entries
-        assert await new.snapshot(task.id) is None
-        task.store = new
-        assert await pause(task) == await new.snapshot(task.id)

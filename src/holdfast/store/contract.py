@@ -10,14 +10,14 @@ A store keeps, for each session,
   is closed, or whose process has died;
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 
-and beside the sessions blobs and state items.
+and beside the sessions state items.
 
 What holds for all methods
 - *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
   for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled or the process dies
   meanwhile, it has written either everything or nothing.
 - *Atomic.* Each call is one transaction: no other reader or writer, in any process, sees a part of it.
-- *Checked first.* Ids (of sessions, owners, messages, blobs, state) that break the grammar raise `InvalidIdError`;
+- *Checked first.* Ids (of sessions, owners, messages, state) that break the grammar raise `InvalidIdError`;
   values that JSON cannot hold exactly, and numbers past 64 bits, raise `InvalidValueError`; both before anything is
   touched.
 - *Known sessions only.* A method that is given a session id raises `SessionNotFoundError` if there is none, and
@@ -211,10 +211,16 @@ class Store(ABC):
         `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.
 
         With an `epoch`, it must be the current one, else `LeaseLostError`: whoever claimed the session since is the
-        owner. A lease that has ended but was taken by nobody still counts. Without an `epoch` the session is claimed as
-        by `claim`, and `LeaseHeldError` is raised where that would be. After that, an `expected` other than the
-        journal's position raises `PositionConflictError`. A message in `takes` that is not waiting raises
-        `MessageTakenError`. A state item in `writes` that is not at its `expected` version raises `StateConflictError`.
+        owner. A lease that has ended but was taken by nobody still counts. Without an `epoch` the session is claimed:
+        the epoch goes up by one, and of several who claim at once, one gets it. A session that another owner holds
+        raises `LeaseHeldError`; one that `owner` itself holds is claimed anew, with a new epoch.
+
+        After that, an `expected` other than the journal's position raises `PositionConflictError`. A message in `takes`
+        that is not waiting raises `MessageTakenError`. A state item in `writes` that is not at its `expected` version
+        raises `StateConflictError`.
+
+        Values that a record is too large to hold are kept beside it, compressed, and once for all sessions that have
+        the same. They go with the last record that needs them.
 
         Not idempotent: a writer that did not see the receipt finds out by reading what stands after `expected`.
         """
@@ -293,18 +299,6 @@ class Store(ABC):
     # --- leases ----------------------------------------------------------------------------------
 
     @abstractmethod
-    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        """Become the owner of a session that nobody holds, or whose lease has ended: the epoch goes up by one.
-
-        A session held by another owner raises `LeaseHeldError`. One held by `owner` itself is claimed anew, with a new
-        epoch. Of several who claim at once, one gets it.
-        """
-
-    @abstractmethod
-    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        """Hold on to a session from now on. `LeaseLostError` if a later epoch exists."""
-
-    @abstractmethod
     async def release(self, lease: Lease) -> None:
         """Let go of a session, so that anyone may claim it at once. Nothing happens if it was lost already."""
 
@@ -338,27 +332,6 @@ class Store(ABC):
     @abstractmethod
     async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
         """Sessions whose summary is due at or before `now`, as (session id, due time), the earliest first."""
-
-    # --- blobs -----------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def put_blob(self, session_id: str, data: bytes) -> str:
-        """Keep bytes on behalf of a session, and give back their id, the SHA-256 of the content.
-
-        The same content is stored once, however often and by however many sessions it is put. Values that a record is
-        too large to hold are kept in the same way by `append`.
-        """
-
-    @abstractmethod
-    async def get_blob(self, blob_id: str) -> bytes:
-        """The bytes of a blob. `BlobNotFoundError` if there is none."""
-
-    @abstractmethod
-    async def release_blob(self, session_id: str, blob_id: str) -> None:
-        """Undo one `put_blob` of this session; unknown ones are ignored.
-
-        A blob that no session has put, and that no record refers to, is gone.
-        """
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -190,18 +190,6 @@ class CorruptStateError(StoreError):
         return f"state '{self.namespace}/{self.key}' is damaged: {self.why}; write it anew, or delete it"
 
 
-@dataclass(eq=False)
-class BlobNotFoundError(StoreError):
-    """No blob has this id."""
-
-    blob_id: str
-    kind = "blob_not_found"
-    exit_code = ExitCode.NOT_FOUND
-
-    def __str__(self) -> str:
-        return f"blob {self.blob_id} not found"
-
-
 # --- files ---------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,6 @@ from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
-    blob_id_of,
     decode_entry,
     decode_message,
     decode_value,
@@ -38,19 +37,12 @@ from holdfast.store.contract import (
     StateWrite,
     Store,
 )
-from holdfast.store.errors import (
-    BlobNotFoundError,
-    LeaseLostError,
-    MessageConflictError,
-    MessageTakenError,
-)
+from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import check_filter, cursor_of, matches, parse_cursor
 from holdfast.store.leases import (
     NEW,
     Head,
-    check_hold,
     check_summary,
-    claim_epoch,
     commit_epoch,
     encode_commit,
     in_range,
@@ -58,7 +50,7 @@ from holdfast.store.leases import (
     next_version,
     write_versions,
 )
-from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.limits import READ_LIMIT
 from holdfast.store.shared_history import check_reach, encode_fork, kept_references
 from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
 
@@ -79,7 +71,6 @@ class _Stored:
     summary: Summary
     entries: list[StoredEntry] = field(default_factory=list)
     mail: dict[str, _Mail] = field(default_factory=dict)
-    puts: dict[str, int] = field(default_factory=dict)
     refs: set[str] = field(default_factory=set)
     snapshot: Snapshot | None = None
 
@@ -219,22 +210,6 @@ class MemoryStore(Store):
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_id(owner, "owner")
-        check_hold(hold_ms)
-        session, now = self._find(session_id), _now()
-        epoch = claim_epoch(session_id, session.head, owner, now)
-        session.head = Head(session.head.position, epoch, *lease_columns(owner, hold_ms, now))
-        return Lease(session_id, owner, epoch, now + hold_ms)
-
-    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_hold(hold_ms)
-        session, now = self._find(lease.session_id), _now()
-        if session.head.epoch != lease.epoch:
-            raise LeaseLostError(lease.session_id, lease.epoch, session.head.epoch)
-        session.head = Head(session.head.position, lease.epoch, *lease_columns(lease.owner, hold_ms, now))
-        return msgspec.structs.replace(lease, until=now + hold_ms)
-
     async def release(self, lease: Lease) -> None:
         check_id(lease.session_id, "session id")
         session = self._sessions.get(lease.session_id)
@@ -281,31 +256,8 @@ class MemoryStore(Store):
 
     def _drop_unkept(self, blob_ids: list[str]) -> None:
         for blob_id in blob_ids:
-            if not any(blob_id in session.puts or blob_id in session.refs for session in self._sessions.values()):
+            if not any(blob_id in session.refs for session in self._sessions.values()):
                 self._blobs.pop(blob_id, None)
-
-    async def put_blob(self, session_id: str, data: bytes) -> str:
-        session = self._find(session_id)
-        blob_id = blob_id_of(data)
-        self._blobs[blob_id] = bytes(data)
-        session.puts[blob_id] = session.puts.get(blob_id, 0) + 1
-        return blob_id
-
-    async def get_blob(self, blob_id: str) -> bytes:
-        check_id(blob_id, "blob id")
-        if blob_id not in self._blobs:
-            raise BlobNotFoundError(blob_id)
-        return self._blobs[blob_id]
-
-    async def release_blob(self, session_id: str, blob_id: str) -> None:
-        check_id(blob_id, "blob id")
-        session = self._find(session_id)
-        if blob_id not in session.puts:
-            return
-        session.puts[blob_id] -= 1
-        if not session.puts[blob_id]:
-            del session.puts[blob_id]
-            self._drop_unkept([blob_id])
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -350,7 +302,7 @@ class MemoryStore(Store):
         session = self._find(session_id)
         del self._sessions[session_id]
         self._deleted[session_id] = at
-        self._drop_unkept([*session.puts, *session.refs])
+        self._drop_unkept([*session.refs])
         self._watches.notify(session_id)
 
     def watch(self, session_id: str | None = None) -> Watch:

@@ -391,10 +391,10 @@ class _Work:
         for _ in range(self.chance.choice([0, 1, 2])):
             await self._send(session_id)
         epoch: int | None = None
-        if self.chance.random() < 0.7:
-            epoch = (await self.store.claim(session_id, self.name, LEASE_MS)).epoch
-            report("held", session_id, epoch)
         session = await self.store.load(session_id)
+        if self.chance.random() < 0.7:
+            epoch = (await self.store.append(self._commit(session, None, []))).epoch
+            report("held", session_id, epoch)
         for _ in range(self.chance.randint(1, 40)):
             if self.chance.random() < 0.03:
                 await asyncio.sleep(STALL_MS / 1000)

@@ -37,12 +37,9 @@ _WRITES = (
     "fork",
     "send",
     "delete",
-    "claim",
-    "renew",
     "release",
     "put_state",
     "delete_state",
-    "put_blob",
     "repair",
 )
 """What a store does that outlives the process."""

@@ -142,6 +142,21 @@ async def begin(
     return scenario
 
 
+async def claim(store: Store, session_id: str, owner: str, hold_ms: int = 600_000) -> Lease:
+    """Become the owner of a session by a commit that writes nothing else."""
+    row = await store.session(session_id)
+    commit = Commit(
+        session_id=session_id,
+        expected=row.position,
+        entries=[],
+        summary=row.summary,
+        owner=owner,
+        hold_ms=hold_ms,
+    )
+    receipt = await store.append(commit)
+    return Lease(session_id, owner, receipt.epoch, (await store.session(session_id)).lease_until or 0)
+
+
 def line(text: str = "a line") -> LoggedRecord:
     """The smallest record that is legal in any living session."""
     return LoggedRecord(message=text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -17,7 +17,7 @@ from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TI
 from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
 from holdfast.store.postgres.live import TunedEars
 from holdfast.store.postgres.notify import Announcer, Listener, WatchedSessions
-from holdfast.store.postgres.schema import MIGRATIONS, migrate
+from holdfast.store.postgres.schema import create_or_migrate
 from holdfast.store.watch import Ear, Watch, sent
 
 POOL_CONNECTIONS = 16
@@ -31,10 +31,9 @@ async def _no_reset(_connection: Any) -> None:
 class PostgresLink(Store):
     """Everything of the store but what it says to the server."""
 
-    def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+    def __init__(self, url: str) -> None:
         self.url = url
         self._shown = redact(url)
-        self._migrations = migrations
         self._pool: Any = None
         self._ending: Any = None
         """The pool while the store is being closed."""
@@ -57,7 +56,7 @@ class PostgresLink(Store):
         try:
             connection = await self._connect()
             try:
-                await migrate(connection, self._shown, self._migrations)
+                await create_or_migrate(connection, self._shown)
             finally:
                 await connection.close(timeout=CONNECT_TIMEOUT_S)
             self._pool = await asyncpg.create_pool(

@@ -6,7 +6,6 @@ TEXT that holds JSON: `jsonb` would lose the order of keys and refuses the chara
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
@@ -14,7 +13,12 @@ from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
 MIGRATION_LOCK = 0x486F6C64
 """Advisory lock (`Hold` in ASCII) that lets one process at a time create or migrate the schema."""
 
-_VERSION_1 = """
+UNRELEASED = (
+    "its schema 'holdfast' was written by a Holdfast from before the first release (0.2.0), and its layout is not read"
+    " any more; drop that schema, or use another database"
+)
+
+SCHEMA = """
 create schema if not exists holdfast;
 
 create table holdfast.meta (
@@ -37,7 +41,8 @@ create table holdfast.sessions (
     program      text not null,
     parent       text,
     created_at   bigint not null,
-    updated_at   bigint not null
+    updated_at   bigint not null,
+    lease_lock   bigint       -- held while the holder lives; null where none is
 ) with (fillfactor = 70);  -- room for the next version of a row on its own page: every commit changes one
 create index sessions_by_parent on holdfast.sessions (parent) where parent is not null;
 create index sessions_due on holdfast.sessions (due_at) where due_at is not null;
@@ -77,10 +82,8 @@ create table holdfast.blobs (
 alter table holdfast.blobs alter column data set storage external;  -- packed already
 
 create table holdfast.blob_refs (
-    blob     text collate "C" not null,
-    session  bigint not null,
-    puts     bigint not null,            -- how often put_blob put it and release_blob did not undo that
-    recorded boolean not null,           -- the session's journal needs it
+    blob    text collate "C" not null,
+    session bigint not null,
     primary key (blob, session)
 );
 create index blob_refs_by_session on holdfast.blob_refs (session);
@@ -105,27 +108,13 @@ end $$;
 create trigger refuse_deleted_id after insert on holdfast.sessions
     for each row execute function holdfast.refuse_deleted_id();
 
-create view holdfast.journal_lines as
-select s.id as session_id,
-       j.position,
-       to_timestamp(j.at / 1000.0) as time,
-       substring(j.body from '^\\{"type":"([^"]*)"') as type,
-       regexp_replace(j.body, '^\\{"type":"[^"]*",?', '{') as body
-  from holdfast.journal j join holdfast.sessions s on s.num = j.session
- order by s.num, j.position;
-"""
-
-_VERSION_2 = """
 create table holdfast.snapshots (
     session  bigint primary key,
     position bigint not null,
     data     bytea not null
 );
 alter table holdfast.snapshots alter column data set storage external;  -- packed already
-"""
 
-_VERSION_3 = """
-alter table holdfast.sessions add column lease_lock bigint;  -- held while the holder lives; null where none is
 create table holdfast.holders (
     lock bigint primary key
 );
@@ -140,7 +129,7 @@ create table holdfast.shares (
 );
 create index shares_by_source on holdfast.shares (source);
 
-create or replace view holdfast.journal_lines as
+create view holdfast.journal_lines as
 select s.id as session_id,
        j.position,
        to_timestamp(j.at / 1000.0) as time,
@@ -153,32 +142,41 @@ select s.id as session_id,
  order by s.num, j.position;
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2, _VERSION_3)
-"""The script at index n brings a schema from version n to n + 1. Released scripts are never changed."""
+MIGRATIONS: tuple[str, ...] = ()
+"""`SCHEMA` is version 1; the script at index n brings a schema from version n + 1 to n + 2. Once released, neither the
+schema nor a script is changed: a new version is a new script."""
 
 
-async def migrate(connection: Any, where: str, migrations: Sequence[str] = MIGRATIONS) -> None:
+def current_version() -> int:
+    """The version of the schemas that this Holdfast writes."""
+    return 1 + len(MIGRATIONS)
+
+
+async def create_or_migrate(connection: Any, where: str) -> None:
     """Create or migrate the schema, all of it or nothing; concurrent openers wait for each other."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-        found = await _version(connection, where)
-        if found > len(migrations):
-            raise SchemaVersionError(where, found, len(migrations))
-        for script in migrations[found:]:
+        found = await _find_version(connection, where)
+        for script in (SCHEMA, *MIGRATIONS)[found:]:
             await connection.execute(script)
-        if found < len(migrations):
+        if found < current_version():
             await connection.execute(
-                "insert into holdfast.meta (key, value) values ('schema_version', $1)"
+                "insert into holdfast.meta (key, value) values ('version', $1)"
                 " on conflict (key) do update set value = excluded.value",
-                str(len(migrations)),
+                str(current_version()),
             )
 
 
-async def _version(connection: Any, where: str) -> int:
-    """The version of the schema that is there; 0 for none."""
+async def _find_version(connection: Any, where: str) -> int:
+    """The version of the schema that is there, 0 for none; raises for one that this Holdfast must not touch."""
     if await connection.fetchval("select to_regclass('holdfast.meta')") is None:
         return 0
-    found = await connection.fetchval("select value from holdfast.meta where key = 'schema_version'")
-    if found is None or not found.isdecimal():
+    meta = {row["key"]: row["value"] for row in await connection.fetch("select key, value from holdfast.meta")}
+    found = meta.get("version", "")
+    if not found and "schema_version" in meta:
+        raise StoreUnavailableError(where, UNRELEASED)
+    if not found.isdecimal():
         raise StoreUnavailableError(where, f"its schema 'holdfast' has no version that can be read: {found!r}")
+    if not 1 <= int(found) <= current_version():
+        raise SchemaVersionError(where, int(found), current_version())
     return int(found)

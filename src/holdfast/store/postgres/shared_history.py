@@ -94,7 +94,6 @@ async def _drop_unshared(connection: Any, num: int) -> list[str]:
     left = await connection.fetch(
         "select body from holdfast.journal where session = $1 and strpos(body, '\"$') > 0", num
     )
-    await connection.execute("update holdfast.blob_refs set puts = 0 where session = $1 and puts > 0", num)
     rows = await connection.fetch(
         "delete from holdfast.blob_refs where session = $1 and blob <> all($2::text[]) returning blob",
         *(num, list(kept_references(body for (body,) in left))),

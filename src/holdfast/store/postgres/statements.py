@@ -43,17 +43,6 @@ select id, owner, epoch, lease_until from holdfast.sessions
  where lease_lock = any($1::bigint[]) and lease_until > {NOW} and {_GONE} order by num limit $2
 """
 
-CLAIM = f"""
-update holdfast.sessions
-   set epoch = epoch + 1,
-       owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end, lease_lock = $4
- where id = $1 and {_FREE} returning epoch, coalesce(lease_until, {NOW}) as until
-"""
-RENEW = f"""
-update holdfast.sessions
-   set owner = case when $3 > 0 then $2 end, lease_until = case when $3 > 0 then {NOW} + $3::bigint end, lease_lock = $4
- where id = $1 and epoch = $5 returning coalesce(lease_until, {NOW}) as until
-"""
 REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
  where id = $1 returning num
@@ -80,7 +69,7 @@ select m.* from holdfast.sessions s left join lateral (
 """
 
 
-def _keep_blobs(first: int, ref: str, again: str) -> str:
+def _keep_blobs(first: int) -> str:
     """CTEs that store blobs (ids, packings, sizes, contents: parameters `first` and on) for the session in `s`.
 
     Each blob is locked until the commit: what exists is shared with others who keep it, the rest is inserted, or
@@ -95,16 +84,8 @@ b as (insert into holdfast.blobs (id, packing, size, data)
       select u.* from unnest({ids}::text[], {packings}::text[], {sizes}::bigint[], {contents}::bytea[]) as u (id)
        where exists (select from s) and u.id not in (select id from there)
       on conflict (id) do update set size = excluded.size where false),
-r as (insert into holdfast.blob_refs as r (blob, session, puts, recorded)
-      select u.id, s.num, {ref} from s, unnest({ids}::text[]) as u (id)
-      on conflict (blob, session) do update set {again})"""
-
-
-PUT_BLOB = f"""
-with s as (select num from holdfast.sessions where id = $1 for key share)
-{_keep_blobs(2, "1, false", "puts = r.puts + 1")}
-select num from s
-"""
+r as (insert into holdfast.blob_refs (blob, session)
+      select u.id, s.num from s, unnest({ids}::text[]) as u (id) on conflict do nothing)"""
 
 
 Change = Literal["keep", "put", "drop"]
@@ -173,7 +154,7 @@ def append_statement(new: bool, takes: bool, blobs: bool, snapshot: Change) -> s
         parts.append(PUT_SNAPSHOTS.format(row=f"num, ${after}::bigint, ${after + 1}::bytea", rows="s"))
     elif snapshot == "drop":
         parts.append("p as (delete from holdfast.snapshots where session = (select num from s))")
-    kept = _keep_blobs(messages + takes, "0, true", "recorded = true") if blobs else ""
+    kept = _keep_blobs(messages + takes) if blobs else ""
     return f"with {', '.join(parts)}{kept} select epoch from s"
 
 
@@ -261,14 +242,6 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
 
 
 # --- deleting and blobs ----------------------------------------------------------------------------
-
-
-async def release_blob(connection: Any, num: int, blob_id: str) -> None:
-    """Undo one put of a blob by a locked session."""
-    here = "blob = $1 and session = $2"
-    await connection.execute(f"update holdfast.blob_refs set puts = puts - 1 where {here} and puts > 0", blob_id, num)
-    await connection.execute(f"delete from holdfast.blob_refs where {here} and puts = 0 and not recorded", blob_id, num)
-    await drop_unkept(connection, [blob_id])
 
 
 async def drop_unkept(connection: Any, blob_ids: list[str]) -> None:

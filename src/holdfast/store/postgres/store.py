@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
@@ -22,7 +21,6 @@ from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
-    blob_id_of,
     check_page,
     decode_entry,
     decode_message,
@@ -47,9 +45,7 @@ from holdfast.store.contract import (
     StateWrite,
 )
 from holdfast.store.errors import (
-    BlobNotFoundError,
     CorruptSessionError,
-    LeaseLostError,
     MessageConflictError,
     MessageTakenError,
 )
@@ -57,26 +53,18 @@ from holdfast.store.filters import check_filter, cursor_of, parse_cursor
 from holdfast.store.leases import (
     NEW,
     Head,
-    check_hold,
     check_summary,
-    claim_epoch,
     commit_epoch,
     encode_commit,
     in_range,
 )
-from holdfast.store.limits import (
-    CLOSE_TIMEOUT_S,
-    DEFAULT_LEASE_MS,
-    GROUP_SNAPSHOT_BYTES,
-    READ_LIMIT,
-)
+from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES, READ_LIMIT
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.errors import redact
 from holdfast.store.postgres.group_commit import Groups, Plain, group_call
 from holdfast.store.postgres.link import PostgresLink
 from holdfast.store.postgres.presence import BURY, DEAD
-from holdfast.store.postgres.schema import MIGRATIONS
 from holdfast.store.shared_history import encode_fork
 
 __all__ = ["PostgresStore", "redact"]
@@ -85,8 +73,8 @@ __all__ = ["PostgresStore", "redact"]
 class PostgresStore(PostgresLink):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
 
-    def __init__(self, url: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
-        super().__init__(url, migrations=migrations)
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._groups = Groups(self._send_group)
 
     async def close(self) -> None:
@@ -268,26 +256,6 @@ class PostgresStore(PostgresLink):
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_id(session_id, "session id")
-        check_id(owner, "owner")
-        check_hold(hold_ms)
-        arguments = (session_id, owner, hold_ms, await self._lock(hold_ms))
-        while (row := await self._write(sql.CLAIM, *arguments)) is None:
-            _, head, now = await self._find(session_id)
-            claim_epoch(session_id, head, owner, now)  # raises, unless the holder has let go since
-        return Lease(session_id, owner, row["epoch"], row["until"])
-
-    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_id(lease.session_id, "session id")
-        check_hold(hold_ms)
-        lock = await self._lock(hold_ms)
-        row = await self._write(sql.RENEW, lease.session_id, lease.owner, hold_ms, lock, lease.epoch)
-        if row is None:
-            _, head, _ = await self._find(lease.session_id)
-            raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
-        return msgspec.structs.replace(lease, until=row["until"])
-
     async def release(self, lease: Lease) -> None:
         check_id(lease.session_id, "session id")
         await self._write(
@@ -349,32 +317,6 @@ class PostgresStore(PostgresLink):
         return [
             (session_id, due_at) for session_id, due_at in await self._read(statement, in_range(now), in_range(limit))
         ]
-
-    # --- blobs -----------------------------------------------------------------------------------
-
-    async def put_blob(self, session_id: str, data: bytes) -> str:
-        check_id(session_id, "session id")
-        blob_id = blob_id_of(data)
-        if await self._write(sql.PUT_BLOB, session_id, *sql.blob_columns({blob_id: data})) is None:
-            raise await self._missing(session_id)
-        return blob_id
-
-    async def get_blob(self, blob_id: str) -> bytes:
-        check_id(blob_id, "blob id")
-        for row in await self._read("select * from holdfast.blobs where id = $1", blob_id):
-            data = unpack_blob(*row)
-            if data is not None:
-                return data
-        raise BlobNotFoundError(blob_id)
-
-    async def release_blob(self, session_id: str, blob_id: str) -> None:
-        check_id(session_id, "session id")
-        check_id(blob_id, "blob id")
-        locked = "select num from holdfast.sessions where id = $1 for key share"
-        async with self._transaction() as connection:
-            num = await connection.fetchval(locked, session_id)
-            if num is not None:
-                await sql.release_blob(connection, num, blob_id)
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
 
 from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
 from holdfast.store.limits import BUSY_TIMEOUT_MS
 
-APPLICATION_ID = 0x486F6C64
-"""`Hold` in ASCII: tells our files from those of other programs."""
+APPLICATION_ID = 0x48667374
+"""`Hfst` in ASCII: tells our files from those of other programs."""
+
+UNRELEASED_ID = 0x486F6C64
+"""What files have that were written before the first release."""
+
+UNRELEASED = (
+    "this file was written by a Holdfast from before the first release (0.2.0), and its layout is not read any more;"
+    " move it away, or choose another path"
+)
 
 PAGE_BYTES = 1024
 """Small pages: a commit of one pause rewrites a few kilobytes instead of twenty, and 2 KB records fill them well.
@@ -26,7 +33,7 @@ RETRY_MS = 20
 CACHE_KIB = 16 * 1024
 """KiB of page cache for each connection."""
 
-_VERSION_1 = """
+SCHEMA = """
 CREATE TABLE sessions (
     num          INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
@@ -42,11 +49,13 @@ CREATE TABLE sessions (
     updated_at   INTEGER NOT NULL,
     program_kind TEXT NOT NULL,
     program      TEXT NOT NULL,
-    parent       TEXT
+    parent       TEXT,
+    lease_lock   INTEGER  -- held while the holder lives; NULL where none is
 );
 CREATE INDEX sessions_by_state ON sessions (state, num);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
 
 CREATE TABLE journal (
     id       INTEGER PRIMARY KEY,
@@ -83,8 +92,6 @@ CREATE TABLE blobs (
 CREATE TABLE blob_refs (
     session INTEGER NOT NULL,
     blob    TEXT NOT NULL,
-    puts    INTEGER NOT NULL,
-    records INTEGER NOT NULL,
     PRIMARY KEY (session, blob)
 ) WITHOUT ROWID;
 CREATE INDEX blob_refs_by_blob ON blob_refs (blob);
@@ -97,27 +104,11 @@ CREATE TABLE state (
     PRIMARY KEY (namespace, key)
 );
 
-CREATE VIEW journal_lines AS
-SELECT sessions.id AS session_id,
-       journal.position,
-       strftime('%Y-%m-%d %H:%M:%f', journal.at / 1000.0, 'unixepoch') AS time,
-       json_extract(journal.body, '$.type') AS type,
-       json_remove(journal.body, '$.type') AS body
-  FROM journal JOIN sessions ON sessions.num = journal.session
- ORDER BY sessions.num, journal.position;
-"""
-
-_VERSION_2 = """
 CREATE TABLE snapshots (
     session  INTEGER PRIMARY KEY,
     position INTEGER NOT NULL,
     data     BLOB NOT NULL
 );
-"""
-
-_VERSION_3 = """
-ALTER TABLE sessions ADD COLUMN lease_lock INTEGER;  -- held while the holder lives; NULL where none is
-CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
 
 CREATE TABLE shares (
     session   INTEGER NOT NULL,
@@ -129,7 +120,6 @@ CREATE TABLE shares (
 ) WITHOUT ROWID;
 CREATE INDEX shares_by_source ON shares (source);
 
-DROP VIEW journal_lines;
 CREATE VIEW journal_lines AS
 SELECT sessions.id AS session_id,
        journal.position,
@@ -143,8 +133,14 @@ SELECT sessions.id AS session_id,
  ORDER BY sessions.num, journal.position;
 """
 
-MIGRATIONS: Sequence[str] = (_VERSION_1, _VERSION_2, _VERSION_3)
-"""The script at index n brings a file from version n to n + 1. Released scripts are never changed."""
+MIGRATIONS: tuple[str, ...] = ()
+"""`SCHEMA` is version 1; the script at index n brings a file from version n + 1 to n + 2. Once released, neither the
+schema nor a script is changed: a new version is a new script."""
+
+
+def current_version() -> int:
+    """The version of the files that this Holdfast writes."""
+    return 1 + len(MIGRATIONS)
 
 
 def connect(path: str, url: str, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
@@ -167,12 +163,12 @@ def configure(connection: sqlite3.Connection, url: str) -> None:
         raise StoreUnavailableError(url, str(error)) from None
 
 
-def prepare(connection: sqlite3.Connection, url: str, migrations: Sequence[str] = MIGRATIONS) -> None:
+def prepare(connection: sqlite3.Connection, url: str) -> None:
     """Check whose file this is and of which version, then create or migrate it; concurrent openers wait."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
-            _prepare(connection, url, migrations)
+            _create_or_migrate(connection, url)
             return configure(connection, url)
         except sqlite3.OperationalError as error:
             # The change to WAL does not wait for others by itself.
@@ -183,40 +179,43 @@ def prepare(connection: sqlite3.Connection, url: str, migrations: Sequence[str] 
             raise StoreUnavailableError(url, str(error)) from None
 
 
-def _prepare(connection: sqlite3.Connection, url: str, migrations: Sequence[str]) -> None:
-    found = _check_version(connection, url, len(migrations))
-    if found == len(migrations):
+def _create_or_migrate(connection: sqlite3.Connection, url: str) -> None:
+    found = _find_version(connection, url)
+    if found == current_version():
         return
     if found == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for version in range(_check_version(connection, url, len(migrations)), len(migrations)):
-            for statement in _statements(migrations[version]):
+        for script in (SCHEMA, *MIGRATIONS)[_find_version(connection, url) :]:
+            for statement in _statements(script):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute(f"PRAGMA user_version = {current_version()}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
 
 
-def _check_version(connection: sqlite3.Connection, url: str, supported: int) -> int:
+def _find_version(connection: sqlite3.Connection, url: str) -> int:
+    """The version of a file, 0 for an empty one; raises for a file that this Holdfast must not touch."""
     alone = not connection.in_transaction
     if alone:
         connection.execute("BEGIN")
     try:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         application = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        if application == APPLICATION_ID and version > supported:
-            raise SchemaVersionError(url, version, supported)
-        if application != APPLICATION_ID:
-            if version or application or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                raise StoreUnavailableError(url, "this SQLite file belongs to another program; choose another path")
-            return 0
-        return version
+        if application == APPLICATION_ID:
+            if not 1 <= version <= current_version():
+                raise SchemaVersionError(url, version, current_version())
+            return version
+        if application == UNRELEASED_ID:
+            raise StoreUnavailableError(url, UNRELEASED)
+        if version or application or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise StoreUnavailableError(url, "this SQLite file belongs to another program; choose another path")
+        return 0
     finally:
         if alone:
             connection.execute("ROLLBACK")

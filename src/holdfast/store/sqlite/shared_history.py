@@ -70,5 +70,4 @@ def _drop_unshared(connection: sqlite3.Connection, num: int) -> set[str]:
         )
         blobs -= kept_references(body.decode("utf-8", "replace") for (body,) in left)
     connection.executemany("DELETE FROM blob_refs WHERE session = ? AND blob = ?", [(num, blob) for blob in blobs])
-    connection.execute("UPDATE blob_refs SET puts = 0 WHERE session = ? AND puts > 0", (num,))
     return blobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -14,8 +14,8 @@ from holdfast.core.errors import SessionDeletedError, SessionExistsError, Sessio
 from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
 from holdfast.store.contract import Commit, CommitReceipt, Lease, SessionFilter, SessionRow, Snapshot, StateWrite
-from holdfast.store.errors import CorruptSessionError, LeaseLostError, MessageTakenError
-from holdfast.store.leases import NEW, Head, claim_epoch, commit_epoch, lease_columns, write_versions
+from holdfast.store.errors import CorruptSessionError, MessageTakenError
+from holdfast.store.leases import NEW, Head, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
@@ -69,9 +69,7 @@ def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEn
         connection.execute("UPDATE mailbox SET body = NULL WHERE number = ?", (number,))
     for write, version in zip(commit.writes, versions, strict=True):
         write_state(connection, write, version)
-    if packed:
-        for entry in stored:
-            keep_blobs(connection, num, {blob_id: packed[blob_id] for blob_id in entry.blobs}, records=1)
+    keep_blobs(connection, num, packed)
     if summary.state.is_terminal:
         connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
     elif commit.snapshot is not None:
@@ -107,31 +105,6 @@ def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) ->
         "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, created_at = ?,"
         " updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
         (*msgspec.structs.astuple(summary), num),
-    )
-
-
-def claim(connection: sqlite3.Connection, session_id: str, owner: str, hold_ms: int) -> Lease:
-    num, head = find(connection, session_id)
-    now = now_ms()
-    lease = Lease(session_id, owner, claim_epoch(session_id, head, owner, now), now + hold_ms)
-    _set_lease(connection, num, lease, hold_ms)
-    return lease
-
-
-def renew(connection: sqlite3.Connection, lease: Lease, hold_ms: int) -> Lease:
-    num, head = find(connection, lease.session_id)
-    if head.epoch != lease.epoch:
-        raise LeaseLostError(lease.session_id, lease.epoch, head.epoch)
-    lease = msgspec.structs.replace(lease, until=now_ms() + hold_ms)
-    _set_lease(connection, num, lease, hold_ms)
-    return lease
-
-
-def _set_lease(connection: sqlite3.Connection, num: int, lease: Lease, hold_ms: int) -> None:
-    held = (lease.owner, lease.until) if hold_ms else (None, None)
-    connection.execute(
-        f"UPDATE sessions SET epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK} WHERE num = ?",
-        (lease.epoch, *held, hold_ms, num),
     )
 
 
@@ -212,48 +185,28 @@ def write_state(connection: sqlite3.Connection, write: StateWrite, version: int)
     )
 
 
-def keep_blobs(
-    connection: sqlite3.Connection,
-    num: int,
-    packed: Packed,
-    *,
-    puts: int = 0,
-    records: int = 0,
-) -> None:
+def keep_blobs(connection: sqlite3.Connection, num: int, packed: Packed) -> None:
     for blob_id, (size, packing, data) in packed.items():
         connection.execute(
             "INSERT INTO blobs (id, packing, size, data) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (blob_id, packing, size, data),
         )
-        connection.execute(
-            "INSERT INTO blob_refs (session, blob, puts, records) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (session, blob) DO UPDATE"
-            " SET puts = puts + excluded.puts, records = records + excluded.records",
-            (num, blob_id, puts, records),
-        )
+        connection.execute("INSERT INTO blob_refs (session, blob) VALUES (?, ?) ON CONFLICT DO NOTHING", (num, blob_id))
 
 
-def packed(blobs: Mapping[str, bytes]) -> Packed:
-    """Blobs as they are stored."""
-    return {blob_id: (len(data), *pack_blob(data)) for blob_id, data in blobs.items()}
-
-
-def packed_of(stored: Iterable[StoredEntry]) -> Packed:
+def pack_blobs(stored: Iterable[StoredEntry]) -> Packed:
     """What entries are too large to hold, as it is stored."""
-    return packed({blob_id: data for entry in stored if entry.blobs for blob_id, data in entry.blobs.items()})
+    return {
+        blob_id: (len(data), *pack_blob(data))
+        for entry in stored
+        if entry.blobs
+        for blob_id, data in entry.blobs.items()
+    }
 
 
 def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
     row = connection.execute("SELECT packing, size, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
     return unpack_blob(blob_id, *row) if row else None
-
-
-def release_blob(connection: sqlite3.Connection, num: int, blob_id: str) -> None:
-    """Undo one put of a blob by a session."""
-    here = "session = ? AND blob = ?"
-    connection.execute(f"UPDATE blob_refs SET puts = puts - 1 WHERE {here} AND puts > 0", (num, blob_id))
-    connection.execute(f"DELETE FROM blob_refs WHERE {here} AND puts = 0 AND records = 0", (num, blob_id))
-    drop_unkept(connection, [blob_id])
 
 
 def drop_unkept(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
-    blob_id_of,
     check_page,
     decode_entry,
     decode_message,
@@ -45,27 +44,16 @@ from holdfast.store.contract import (
     StateWrite,
     Store,
 )
-from holdfast.store.errors import (
-    BlobNotFoundError,
-    CorruptSessionError,
-    MessageConflictError,
-    StoreUnavailableError,
-)
+from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import check_filter, cursor_of, parse_cursor
-from holdfast.store.leases import (
-    check_hold,
-    check_summary,
-    encode_commit,
-    in_range,
-    next_version,
-)
-from holdfast.store.limits import DEFAULT_LEASE_MS, IN_PLACE_MAX_MS, IN_PLACE_REST, READ_LIMIT
+from holdfast.store.leases import check_summary, encode_commit, in_range, next_version
+from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST, READ_LIMIT
 from holdfast.store.shared_history import encode_fork
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.notify import pass_on
 from holdfast.store.sqlite.presence import Presence
-from holdfast.store.sqlite.schema import MIGRATIONS, configure, connect, prepare
+from holdfast.store.sqlite.schema import configure, connect, prepare
 from holdfast.store.sqlite.writer import Writer
 from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
 
@@ -81,10 +69,9 @@ _READERS = 2
 class SqliteStore(Store):
     """Sessions in one SQLite file."""
 
-    def __init__(self, path: str, *, migrations: Sequence[str] = MIGRATIONS) -> None:
+    def __init__(self, path: str) -> None:
         self.url = f"sqlite:///{path}"
         self._path = os.path.abspath(path)  # the working directory may change
-        self._migrations = migrations
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
@@ -113,7 +100,7 @@ class SqliteStore(Store):
             raise StoreUnavailableError(self.url, str(error)) from None
         connection = connect(self._path, self.url)
         try:
-            prepare(connection, self.url, self._migrations)
+            prepare(connection, self.url)
         except BaseException:
             connection.close()
             raise
@@ -199,7 +186,7 @@ class SqliteStore(Store):
 
     async def append(self, commit: Commit) -> CommitReceipt:
         stored = encode_commit(commit)
-        work = partial(sql.append, commit=commit, stored=stored, packed=sql.packed_of(stored))
+        work = partial(sql.append, commit=commit, stored=stored, packed=sql.pack_blobs(stored))
         receipt = await self._write(commit.session_id, work)
         self._watches.notify(commit.session_id)
         return receipt
@@ -207,7 +194,7 @@ class SqliteStore(Store):
     async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         check_id(source, "session id")
         stored = encode_fork(source, at, commit)
-        new = sharing.NewFork(source, at, commit, stored, sql.packed_of(stored))
+        new = sharing.NewFork(source, at, commit, stored, sql.pack_blobs(stored))
         receipt = await self._write(commit.session_id, new.make)
         self._watches.notify(commit.session_id)
         return receipt
@@ -295,17 +282,6 @@ class SqliteStore(Store):
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def claim(self, session_id: str, owner: str, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_id(session_id, "session id")
-        check_id(owner, "owner")
-        check_hold(hold_ms)
-        return await self._write(session_id, lambda connection: sql.claim(connection, session_id, owner, hold_ms))
-
-    async def renew(self, lease: Lease, hold_ms: int = DEFAULT_LEASE_MS) -> Lease:
-        check_id(lease.session_id, "session id")
-        check_hold(hold_ms)
-        return await self._write(lease.session_id, lambda connection: sql.renew(connection, lease, hold_ms))
-
     async def release(self, lease: Lease) -> None:
         check_id(lease.session_id, "session id")
         await self._write(lease.session_id, lambda connection: sql.release(connection, lease))
@@ -367,37 +343,6 @@ class SqliteStore(Store):
             ).fetchall()
 
         return await self._read("", work)
-
-    # --- blobs -----------------------------------------------------------------------------------
-
-    async def put_blob(self, session_id: str, data: bytes) -> str:
-        check_id(session_id, "session id")
-        blob_id = blob_id_of(data)
-        packed = sql.packed({blob_id: data})
-
-        def work(connection: sqlite3.Connection) -> None:
-            num, _ = sql.find(connection, session_id)
-            sql.keep_blobs(connection, num, packed, puts=1)
-
-        await self._write(session_id, work)
-        return blob_id
-
-    async def get_blob(self, blob_id: str) -> bytes:
-        check_id(blob_id, "blob id")
-        data = await self._read("", lambda connection: sql.read_blob(connection, blob_id))
-        if data is None:
-            raise BlobNotFoundError(blob_id)
-        return data
-
-    async def release_blob(self, session_id: str, blob_id: str) -> None:
-        check_id(session_id, "session id")
-        check_id(blob_id, "blob id")
-
-        def work(connection: sqlite3.Connection) -> None:
-            num, _ = sql.find(connection, session_id)
-            sql.release_blob(connection, num, blob_id)
-
-        await self._write(session_id, work)
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class Laws:
         """Change the stored record at a position, behind the store's back. Without it, laws of damage are skipped."""
         raise SkipTest("no `damage` was given to the kit")
 
+    async def blob_ids(self, store: Store) -> set[str]:
+        """Ids of all large values that a store keeps beside its records. Without it, such laws are skipped."""
+        raise SkipTest("no `blob_ids` was given to the kit")
+
     async def lose(self, url: str, session_id: str, position: int) -> None:
         """Remove the stored record at a position, behind the store's back. Without it, such laws are skipped."""
         raise SkipTest("no `lose` was given to the kit")

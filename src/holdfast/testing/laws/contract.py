@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.contract import Store
-from holdfast.testing.laws.blobs import BlobLaws, LargeValueLaws
+from holdfast.testing.laws.blobs import LargeValueLaws
 from holdfast.testing.laws.ends import DeletionLaws, PruningLaws
 from holdfast.testing.laws.forks import ForkLaws, SharedEndLaws
 from holdfast.testing.laws.hostile import HostileLaws
@@ -48,7 +48,6 @@ class StoreContract(
     ListingLaws,
     DueLaws,
     RepairLaws,
-    BlobLaws,
     LargeValueLaws,
     SnapshotLaws,
     StateLaws,

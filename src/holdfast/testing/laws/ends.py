@@ -9,7 +9,7 @@ from holdfast.core.queries import HumanQuery
 from holdfast.core.state import State
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.laws.blobs import LARGE, is_kept
+from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import START, TICK, begin, entries_of, feed, ids_of, picture, timer
 
 
@@ -31,13 +31,16 @@ class DeletionLaws(Laws):
         task = await begin(store, parent="s-parent", ctx=LARGE)
         await task.ask(HumanQuery(prompt="?"), timer(10))
         await store.send(task.id, "key", feed(), 1)
-        blob_id = await store.put_blob(task.id, b"data")
         await store.delete(task.id, 1)
         assert await ids_of(store) == []
         assert await ids_of(store, SessionFilter(id_prefix=task.id)) == []
         assert await ids_of(store, SessionFilter(waiting_for="human", parent="s-parent")) == []
         assert await store.due(2**62) == []
-        assert not await is_kept(store, blob_id)
+
+    async def test_the_large_values_of_a_deleted_session_are_gone(self, store: Store) -> None:
+        task = await begin(store, ctx=LARGE)
+        await store.delete(task.id, 1)
+        assert await self.blob_ids(store) == set()
 
     async def test_the_owner_of_a_deleted_session_is_told_at_its_next_commit(self, store: Store) -> None:
         task = await begin(store)

@@ -125,28 +125,35 @@ class HostileLaws(Laws):
         task = await self._some_store(store)
         before = await picture(store)
 
+        started = StartedRecord(program=Program("native", "x"))
+
         async def watch(session_id: Any) -> None:
             store.watch(session_id)
 
+        async def publish(session_id: Any) -> None:
+            store.publish(session_id, b"x")
+
+        async def listen(session_id: Any) -> None:
+            store.listen(session_id)
+
         def calls(bad: Any) -> dict[str, Call]:
-            lease = Lease(bad, "alice", 1, 0)
             return {
                 "append": lambda: store.append(task.commit(line(), session_id=bad)),
-                "create": lambda: store.append(_creation(StartedRecord(program=Program("native", "x")), bad)),
+                "create": lambda: store.append(_creation(started, bad)),
                 "read": lambda: store.read(bad),
                 "position": lambda: store.position(bad),
                 "session": lambda: store.session(bad),
                 "snapshot": lambda: store.snapshot(bad),
                 "load": lambda: store.load(bad),
                 "repair": lambda: store.repair(bad, task.summary),
-                "claim": lambda: store.claim(bad, "bob"),
-                "renew": lambda: store.renew(lease),
-                "release": lambda: store.release(lease),
+                "release": lambda: store.release(Lease(bad, "alice", 1, 0)),
                 "send": lambda: store.send(bad, "key", feed(), 1),
                 "mailbox": lambda: store.mailbox(bad),
-                "put_blob": lambda: store.put_blob(bad, b"data"),
-                "release_blob": lambda: store.release_blob(bad, "0" * 64),
                 "delete": lambda: store.delete(bad, 1),
+                "fork": lambda: store.fork(task.id, 1, _creation(started, bad)),
+                "fork, source": lambda: store.fork(bad, 1, _creation(started, "s-fork")),
+                "publish": lambda: publish(bad),
+                "listen": lambda: listen(bad),
                 **({} if bad is None else {"watch": lambda: watch(bad)}),
             }
 
@@ -165,7 +172,6 @@ class HostileLaws(Laws):
             return {
                 "send, key": lambda: store.send(task.id, bad, feed(), 1),
                 "append, owner": lambda: store.append(task.commit(line(), owner=bad)),
-                "claim, owner": lambda: store.claim(task.id, bad),
                 "get_state, namespace": lambda: store.get_state(bad, "key"),
                 "get_state, key": lambda: store.get_state("notes", bad),
                 "put_state, namespace": lambda: store.put_state(bad, "key", 1),
@@ -183,11 +189,6 @@ class HostileLaws(Laws):
             {f"{call} ({name})": go for name, bad in BAD_IDS.items() for call, go in calls(bad).items()},
         )
         assert await picture(store) == before
-
-    async def test_a_bad_blob_id_is_refused(self, store: Store) -> None:
-        task = await self._some_store(store)
-        await all_refused(InvalidIdError, {name: _get_blob(store, bad) for name, bad in BAD_IDS.items()})
-        await all_refused(InvalidIdError, {name: _release(store, task.id, bad) for name, bad in BAD_IDS.items()})
 
     async def test_the_longest_ids_and_all_their_characters_are_kept_exactly(self, store: Store) -> None:
         for session_id in ("s" * MAX_ID_CHARS, "0", "A.b_c:d@e+f=g-h", "s..", "NUL", "null", "CON.txt"):
@@ -292,8 +293,6 @@ class HostileLaws(Laws):
                 "epoch": lambda: store.append(task.commit(epoch=huge)),
                 "takes": lambda: store.append(task.commit(takes=[huge])),
                 "hold_ms of a commit": lambda: store.append(task.commit(hold_ms=huge)),
-                "hold_ms of a claim": lambda: store.claim(task.id, task.owner, huge),
-                "hold_ms of a renewal": lambda: store.renew(task.lease(), huge),
                 "time of a message": lambda: store.send(task.id, "new", feed(), huge),
                 "repair": lambda: store.repair(task.id, due),
                 "version": lambda: store.put_state("notes", "key", 1, expected=huge),
@@ -394,14 +393,6 @@ def _append_next(task: Scenario, record: Record) -> Call:
 
 def _send(store: Store, session_id: str, name: str, message: Message) -> Call:
     return lambda: store.send(session_id, name.replace(" ", "-").replace(",", ""), message, 1)
-
-
-def _get_blob(store: Store, blob_id: Any) -> Call:
-    return lambda: store.get_blob(blob_id)
-
-
-def _release(store: Store, session_id: str, blob_id: Any) -> Call:
-    return lambda: store.release_blob(session_id, blob_id)
 
 
 def _put(store: Store, key: str, value: Any) -> Call:

@@ -6,11 +6,13 @@ import asyncio
 from contextlib import suppress
 from unittest import SkipTest
 
+import msgspec
+
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.contract import Lease, Store
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, PositionConflictError
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.sessions import Scenario, begin, entries_of, line, picture
+from holdfast.testing.sessions import Scenario, begin, claim, entries_of, line, picture
 
 LONG_MS = 600_000
 SHORT_MS = 20
@@ -41,7 +43,7 @@ class FencingLaws(Laws):
 
     async def test_an_append_with_a_stale_epoch_is_refused_and_writes_nothing(self, store: Store) -> None:
         task = await begin(store, hold_ms=0)
-        taken = await store.claim(task.id, "bob")
+        taken = await claim(store, task.id, "bob")
         before = await picture(store)
         with refused(LeaseLostError) as refusal:
             await task.log("too late")
@@ -63,7 +65,7 @@ class FencingLaws(Laws):
     async def test_a_stale_epoch_is_told_before_a_wrong_position(self, store: Store) -> None:
         task = await begin(store)
         stale = task.commit(line())
-        await store.claim(task.id, task.owner)
+        await claim(store, task.id, task.owner)
         task.epoch = None
         await task.log("moved on", epoch=None)
         with refused(LeaseLostError):
@@ -71,7 +73,7 @@ class FencingLaws(Laws):
 
     async def test_a_stale_owner_cannot_write_an_empty_commit_either(self, store: Store) -> None:
         task = await begin(store, hold_ms=0)
-        await store.claim(task.id, "bob")
+        await claim(store, task.id, "bob")
         with refused(LeaseLostError):
             await task.append(hold_ms=0)
         assert (await store.session(task.id)).owner == "bob"
@@ -143,14 +145,14 @@ class FencingLaws(Laws):
         task = await begin(store)
         await task.log("and good-bye", hold_ms=0)
         assert (await store.session(task.id)).owner is None
-        assert (await store.claim(task.id, "bob")).owner == "bob"
+        assert (await claim(store, task.id, "bob")).owner == "bob"
 
     async def test_a_commit_holds_the_session_from_now_on(self, store: Store) -> None:
         task = await begin(store, hold_ms=SHORT_MS)
         await task.log("go on", hold_ms=LONG_MS)
         await run_out()
         with refused(LeaseHeldError):
-            await store.claim(task.id, "bob")
+            await claim(store, task.id, "bob")
 
     async def test_of_many_who_claim_by_appending_at_once_exactly_one_writes(self, store: Store) -> None:
         task = await begin(store, hold_ms=0)
@@ -172,11 +174,11 @@ class FencingLaws(Laws):
 
 
 class LeaseLaws(Laws):
-    """Claiming, renewing and releasing without writing to the journal."""
+    """Claiming, holding on to and releasing a session by commits that write nothing else."""
 
     async def test_claiming_a_free_session_raises_its_epoch_by_one(self, store: Store) -> None:
         task = await begin(store, hold_ms=0)
-        lease = await store.claim(task.id, "bob", LONG_MS)
+        lease = await claim(store, task.id, "bob", LONG_MS)
         assert (lease.session_id, lease.owner, lease.epoch) == (task.id, "bob", (task.epoch or 0) + 1)
         row = await store.session(task.id)
         assert (row.owner, row.epoch, row.lease_until) == ("bob", lease.epoch, lease.until)
@@ -188,14 +190,14 @@ class LeaseLaws(Laws):
         task = await begin(store)
         before = await picture(store)
         with refused(LeaseHeldError) as refusal:
-            await store.claim(task.id, "bob")
+            await claim(store, task.id, "bob")
         assert (refusal.error.session_id, refusal.error.owner) == (task.id, "alice")
         assert refusal.error.until == (await store.session(task.id)).lease_until
         assert await picture(store) == before
 
     async def test_claiming_ones_own_session_gives_a_new_epoch(self, store: Store) -> None:
         task = await begin(store)
-        lease = await store.claim(task.id, "alice")
+        lease = await claim(store, task.id, "alice")
         assert lease.epoch == (task.epoch or 0) + 1
         with refused(LeaseLostError):
             await task.log("with the old epoch")
@@ -203,14 +205,14 @@ class LeaseLaws(Laws):
     async def test_a_lease_that_ran_out_can_be_claimed_by_another(self, store: Store) -> None:
         task = await begin(store, hold_ms=SHORT_MS)
         await run_out()
-        lease = await store.claim(task.id, "bob")
+        lease = await claim(store, task.id, "bob")
         assert (lease.owner, lease.epoch) == ("bob", (task.epoch or 0) + 1)
         with refused(LeaseLostError):
             await task.log("overtaken")
 
     async def test_of_many_who_claim_at_once_exactly_one_gets_it(self, store: Store) -> None:
         task = await begin(store, hold_ms=0)
-        claims = [store.claim(task.id, f"owner-{n}", LONG_MS) for n in range(20)]
+        claims = [claim(store, task.id, f"owner-{n}", LONG_MS) for n in range(20)]
         results = await asyncio.gather(*claims, return_exceptions=True)
         [winner] = [result for result in results if isinstance(result, Lease)]
         assert [type(result) for result in results].count(LeaseHeldError) == 19
@@ -219,48 +221,41 @@ class LeaseLaws(Laws):
 
     async def test_claiming_an_unknown_or_deleted_session_says_so(self, store: Store) -> None:
         task = await begin(store)
+        claiming = task.commit(owner="bob", epoch=None)
         await store.delete(task.id, 1)
         with refused(SessionDeletedError):
-            await store.claim(task.id, "bob")
+            await store.append(claiming)
         with refused(SessionNotFoundError):
-            await store.claim("s-none", "bob")
+            await store.append(msgspec.structs.replace(claiming, session_id="s-none"))
 
-    async def test_renewing_holds_the_session_longer_under_the_same_epoch(self, store: Store) -> None:
-        task = await begin(store, hold_ms=0)
-        lease = await store.claim(task.id, "bob", 10_000)
-        renewed = await store.renew(lease, 60_000)
-        assert (renewed.session_id, renewed.owner, renewed.epoch) == (task.id, "bob", lease.epoch)
-        assert renewed.until >= lease.until + 50_000
+    async def test_an_empty_commit_holds_the_session_longer_under_the_same_epoch(self, store: Store) -> None:
+        task = await begin(store, hold_ms=10_000)
+        before = await store.session(task.id)
+        receipt = await task.append(hold_ms=60_000)
+        assert (receipt.position, receipt.epoch) == (before.position, before.epoch)
         row = await store.session(task.id)
-        assert (row.owner, row.epoch, row.lease_until) == ("bob", lease.epoch, renewed.until)
+        assert (row.owner, row.epoch, row.position) == ("alice", before.epoch, before.position)
+        assert (row.lease_until or 0) >= (before.lease_until or 0) + 49_000
 
-    async def test_a_lease_and_the_sessions_row_say_the_same_end(self, store: Store) -> None:
+    async def test_holding_on_counts_from_now_also_when_that_is_shorter(self, store: Store) -> None:
         task = await begin(store)
-        lease = task.lease()
-        for n in range(150):
-            lease = await store.renew(lease) if n % 2 else await store.claim(task.id, "alice")
-            assert (await store.session(task.id)).lease_until == lease.until
-
-    async def test_renewing_counts_from_now_also_when_that_is_shorter(self, store: Store) -> None:
-        task = await begin(store)
-        await store.renew(task.lease(), SHORT_MS)
+        await task.append(hold_ms=SHORT_MS)
         await run_out()
         assert (await store.session(task.id)).owner is None
 
-    async def test_a_lease_that_ran_out_can_be_renewed_while_nobody_took_it(self, store: Store) -> None:
+    async def test_a_lease_that_ran_out_can_be_held_again_while_nobody_took_it(self, store: Store) -> None:
         task = await begin(store, hold_ms=SHORT_MS)
         await run_out()
-        renewed = await store.renew(task.lease(), LONG_MS)
-        assert renewed.epoch == task.epoch
+        assert (await task.append(hold_ms=LONG_MS)).epoch == task.epoch
         with refused(LeaseHeldError):
-            await store.claim(task.id, "bob")
+            await claim(store, task.id, "bob")
 
-    async def test_renewing_a_lost_lease_is_refused_and_changes_nothing(self, store: Store) -> None:
+    async def test_holding_on_to_a_lost_lease_is_refused_and_changes_nothing(self, store: Store) -> None:
         task = await begin(store)
-        await store.claim(task.id, "alice")
+        await claim(store, task.id, "alice")
         before = await picture(store)
         with refused(LeaseLostError) as refusal:
-            await store.renew(task.lease())
+            await task.append()
         assert (refusal.error.held, refusal.error.current) == (task.epoch, (task.epoch or 0) + 1)
         assert await picture(store) == before
 
@@ -268,11 +263,11 @@ class LeaseLaws(Laws):
         task = await begin(store)
         await store.release(task.lease())
         assert (await store.session(task.id)).owner is None
-        assert (await store.claim(task.id, "bob")).epoch == (task.epoch or 0) + 1
+        assert (await claim(store, task.id, "bob")).epoch == (task.epoch or 0) + 1
 
     async def test_releasing_a_lost_lease_does_nothing(self, store: Store) -> None:
         task = await begin(store)
-        await store.claim(task.id, "alice")
+        await claim(store, task.id, "alice")
         before = await picture(store)
         await store.release(task.lease())
         assert await picture(store) == before
@@ -281,12 +276,12 @@ class LeaseLaws(Laws):
         task = await begin(store)
         await store.release(task.lease())
         await store.release(task.lease())
-        assert (await store.claim(task.id, "bob")).epoch == (task.epoch or 0) + 1
+        assert (await claim(store, task.id, "bob")).epoch == (task.epoch or 0) + 1
 
     async def test_leases_of_one_owner_on_several_sessions_are_independent(self, store: Store) -> None:
         one, two = await begin(store, "s-1"), await begin(store, "s-2")
         await store.release(one.lease())
-        await store.claim(one.id, "bob")
+        await claim(store, one.id, "bob")
         assert (await store.session(two.id)).owner == "alice"
         await two.log("still mine")
 
@@ -299,7 +294,7 @@ class HolderLaws(Laws):
         assert await store.lost() == []
         async with self.share(store_url) as other:
             await begin(other, "s-2")
-            await other.claim((await begin(other, "s-3", hold_ms=0)).id, "bob")
+            await claim(other, (await begin(other, "s-3", hold_ms=0)).id, "bob")
             for side in (store, other):
                 assert await side.lost() == []
                 assert [(await side.session(f"s-{n}")).owner for n in (1, 2, 3)] == ["alice", "alice", "bob"]
@@ -328,7 +323,7 @@ class HolderLaws(Laws):
             claimed, written = await begin(other, "s-1"), await begin(other, "s-2")
         if not await store.lost():
             raise SkipTest("this store cannot tell that a holder is gone")
-        lease = await store.claim(claimed.id, "bob")
+        lease = await claim(store, claimed.id, "bob")
         assert (lease.owner, lease.epoch) == ("bob", (claimed.epoch or 0) + 1)
         taken = written.commit(line("taken over"), owner="bob", epoch=None)
         assert (await store.append(taken)).epoch == (written.epoch or 0) + 1
@@ -341,8 +336,8 @@ class HolderLaws(Laws):
     async def test_a_lost_lease_that_was_taken_by_nobody_still_counts(self, store: Store, store_url: str) -> None:
         async with self.share(store_url) as other:
             renewed, written = await begin(other, "s-1"), await begin(other, "s-2")
-        await store.renew(renewed.lease())
-        written.store = store
+        renewed.store = written.store = store
+        await renewed.append(hold_ms=LONG_MS)
         await written.log("still mine", hold_ms=LONG_MS)
         assert await store.lost() == []
         assert [(await store.session(task.id)).owner for task in (renewed, written)] == ["alice", "alice"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -27,10 +26,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
-from holdfast.store.codec import blob_id_of
 from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, Snapshot, StateItem, Store
 from holdfast.store.errors import (
-    BlobNotFoundError,
     ForkPositionError,
     LeaseHeldError,
     LeaseLostError,
@@ -39,6 +36,7 @@ from holdfast.store.errors import (
     PositionConflictError,
     StateConflictError,
 )
+from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import all_rows, feed
 
 SETTINGS = settings(
@@ -55,8 +53,7 @@ _NAMES = st.sampled_from(["a", "a", "a", "a", "b", "gone"])  # mostly one sessio
 _OWNERS = st.sampled_from(["alice", "bob"])
 _KEYS = st.sampled_from(["k_1", "k_1", "K_1"])
 _HOLDS = st.sampled_from(["long", "long", "moment"])
-_ACTS = st.sampled_from(["log", "log", "ask", "wait", "answer", "complete"])
-_CONTENTS = st.sampled_from(["one", "one", "one", "two"])
+_ACTS = st.sampled_from(["nothing", "log", "log", "say much", "ask", "wait", "answer", "complete"])
 _LONG_MS, _MOMENT_MS = 3_600_000, 1
 
 
@@ -93,7 +90,6 @@ class Kept:
         self.held = False
         self.waiting: dict[int, MailboxItem] = {}
         self.sent: dict[str, MailboxItem] = {}
-        self.blobs: Counter[str] = Counter()
         self.snapshot: Snapshot | None = None
 
     @property
@@ -120,6 +116,10 @@ def act(kept: Kept, what: str, now: int) -> list[Record]:
     """One thing that may happen to the session next, or a line in its log, or nothing once it has ended."""
     session = kept.session
     match what:
+        case "nothing":
+            return []
+        case "say much":
+            return [] if session.is_terminal else [LoggedRecord(message=LARGE)]
         case "ask" if session.state is State.RUNNING:
             return [decide_pause(session, [HumanQuery(prompt="?")], now), LoggedRecord(message="asked")]
         case "wait" if session.state is State.RUNNING:
@@ -307,33 +307,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert error is not None
         self.refuses(self.store.append(commit), error)
 
-    @rule(name=_NAMES, owner=_OWNERS, hold=_HOLDS)
-    def claim(self, name: str, owner: str, hold: str) -> None:
-        call = self.store.claim(self.id(name), owner, _MOMENT_MS if hold == "moment" else _LONG_MS)
-        if error := self.missing(self.id(name)):
-            return self.refuses(call, error)
-        kept = self.sessions[self.id(name)]
-        if kept.is_held_from(owner):
-            return self.refuses(call, LeaseHeldError)
-        lease = self.do(call)
-        kept.claim(owner)
-        self.hold(kept, hold)
-        assert (lease.session_id, lease.owner, lease.epoch) == (kept.id, owner, kept.epoch)
-        return None
-
-    @rule(name=_NAMES, hold=_HOLDS, stale=st.booleans())
-    def renew(self, name: str, hold: str, stale: bool) -> None:
-        kept = self.sessions.get(self.id(name))
-        if kept is None:
-            return
-        lease = Lease(kept.id, kept.last_owner, kept.epoch - stale, 0)
-        call = self.store.renew(lease, _MOMENT_MS if hold == "moment" else _LONG_MS)
-        if stale:
-            self.refuses(call, LeaseLostError)
-        else:
-            assert self.do(call).epoch == kept.epoch
-            self.hold(kept, hold)
-
     @rule(name=_NAMES, stale=st.booleans())
     def release(self, name: str, stale: bool) -> None:
         kept = self.sessions.get(self.id(name))
@@ -362,25 +335,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert receipt.number == before.number
         return None
 
-    # --- blobs, state, ends --------------------------------------------------------------------------
-
-    @rule(name=_NAMES, content=_CONTENTS)
-    def put_blob(self, name: str, content: str) -> None:
-        call = self.store.put_blob(self.id(name), self.bytes(content))
-        if error := self.missing(self.id(name)):
-            return self.refuses(call, error)
-        assert self.do(call) == blob_id_of(self.bytes(content))
-        self.sessions[self.id(name)].blobs[content] += 1
-        return None
-
-    @rule(name=_NAMES, content=_CONTENTS)
-    def release_blob(self, name: str, content: str) -> None:
-        if kept := self.sessions.get(self.id(name)):
-            self.do(self.store.release_blob(kept.id, blob_id_of(self.bytes(content))))
-            kept.blobs -= Counter([content])
-
-    def bytes(self, content: str) -> bytes:
-        return f"{content} of run {self.run}".encode()
+    # --- state, ends ---------------------------------------------------------------------------------
 
     @rule(
         key=_KEYS,
@@ -466,14 +421,6 @@ class StoreMachine(RuleBasedStateMachine):
         assert await store.list_state(f"{self.prefix}notes") == sorted(self.state)
         for key, item in self.state.items():
             assert await store.get_state(f"{self.prefix}notes", key) == item
-        for content in ("one", "two"):
-            kept_by = sum(kept.blobs[content] for kept in self.sessions.values())
-            try:
-                assert await store.get_blob(blob_id_of(self.bytes(content))) == self.bytes(content)
-            except BlobNotFoundError:
-                assert not kept_by
-            else:
-                assert kept_by
 
 
 def machine_for(open_store: Callable[[], Store]) -> type[StoreMachine]:

@@ -24,7 +24,7 @@ from holdfast.store.errors import (
 )
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE
-from holdfast.testing.sessions import Scenario, begin, line, picture
+from holdfast.testing.sessions import Scenario, begin, claim, line, picture
 
 DATA = bytes(range(256)) * 12
 """As large as the state of a small program: 3 KB."""
@@ -90,7 +90,7 @@ class SnapshotLaws(Laws):
         kept = await pause(task)
         await task.log("a line")
         await task.append(hold_ms=0)
-        await store.claim(task.id, "bob")
+        await claim(store, task.id, "bob")
         assert await store.snapshot(task.id) == kept
 
     async def test_a_refused_commit_leaves_the_snapshot_before(self, store: Store) -> None:

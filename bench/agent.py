@@ -15,7 +15,6 @@ from bench import Figure, Plan, Round, Target, texts
 from bench.engine import _child
 from bench.floor import SqliteFloor, warm_up
 from holdfast.agent import live_events as live
-from holdfast.agent.builder import AgentState
 from holdfast.agent.machine.approval import Rule
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
@@ -24,6 +23,7 @@ from holdfast.agent.machine.window import KEEP_TOKENS
 from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState
 from holdfast.agent.summary_prompt import summary_task
 from holdfast.agent.tools import RemoteTool, Tool, ToolContext
 from holdfast.core.queries import Usage
@@ -136,7 +136,7 @@ async def agent_sqlite(plan: Plan) -> list[Figure]:
         async with Runtime(f"sqlite:///{path}", provider=_provider(2_000), tools=[echo]) as runtime:
             session = await runtime.session("chat").open_with_state(_seed("chat", SEEDED))
             commits: list[str] = []
-            runtime.place.holdfast.on_commit(lambda session_id, entries: commits.append(session_id))
+            runtime.mount.holdfast.on_commit(lambda session_id, entries: commits.append(session_id))
             for number in range(200):
                 await _turn(session, number)
             rounds, per_turn = [], []
@@ -216,7 +216,7 @@ async def catalog(plan: Plan) -> list[Figure]:
     provider = ScriptedProvider([_plain(0)], loop=True)
     async with Runtime("memory:", provider=provider, tools=_many_tools()) as runtime:
         session = await runtime.session("chat").open()
-        resident = await session.resident()
+        resident = await session.loaded()
         took = []
         for number in range(UNCHANGED):
             await _turn(session, number)
@@ -249,7 +249,7 @@ async def prompt(plan: Plan) -> list[Figure]:
     core = layer_of(Contribution("intro", texts(400)[0]), *(Contribution("project", text) for text in texts(300)[:20]))
     async with Runtime("memory:", provider=ScriptedProvider([_plain(0)], loop=True), prompt=[core]) as runtime:
         session = await runtime.session("chat").open()
-        resident = await session.resident()
+        resident = await session.loaded()
         for number in range(UNCHANGED):
             await _turn(session, number)
         cache = resident.prompts
@@ -314,10 +314,10 @@ async def _approved(session: AgentSession, number: int) -> tuple[float, float]:
 
     async def approve(event: live.LiveEvent) -> None:
         nonlocal answered, ran
-        if isinstance(event, live.Waiting):
+        if isinstance(event, live.WaitingEvent):
             answered = time.perf_counter()
             await session.answer(event.queries[0].id, "approve")
-        elif isinstance(event, live.ToolStarted):
+        elif isinstance(event, live.ToolStartedEvent):
             ran = time.perf_counter()
 
     result = await session.turn(f"Question {number}: what is it?").stream_to(approve)
@@ -366,7 +366,7 @@ async def compaction(plan: Plan) -> list[Figure]:
 
 
 async def _parts_of_compaction(session: AgentSession) -> list[Figure]:
-    store = session.place.store
+    store = session.mount.store
     folds, tails, tasks, frames = [], [], [], []
     for _ in range(RUNS):
         clock = [time.perf_counter()]

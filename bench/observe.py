@@ -14,8 +14,8 @@ from typing import Any
 
 from bench import Figure, Plan, Round, Target, UnavailableError, latencies
 from bench.engine import _child, _resident
-from holdfast.agent.observation import Observer, Observers
 from holdfast.agent.observed_events import TurnEndedEvent
+from holdfast.agent.observer import Observer, Observers
 from holdfast.agent.runtime import Runtime
 from holdfast.store import open_store
 from holdfast.testing.provider import Reply, ScriptedProvider, Stream
@@ -62,7 +62,7 @@ async def _owned(url: str, watched: Callable[[Runtime, str], Any]) -> list[float
 
     async with Runtime(url, provider=_provider(), model="m") as runtime:
         session = await runtime.session("chat").open()
-        runtime.place.holdfast.on_commit(note)
+        runtime.mount.holdfast.on_commit(note)
         async with watched(runtime, f"t-{TURNS - 1}") as seen:
             for number in range(TURNS):
                 await session.turn(f"Question {number}").id(f"t-{number}").run()
@@ -82,7 +82,7 @@ async def _watched_here(runtime: Runtime, last: str) -> AsyncIterator[Any]:
 @contextlib.asynccontextmanager
 async def _watched_elsewhere(runtime: Runtime, last: str) -> AsyncIterator[Any]:
     """The clock of `perf_counter` is the machine's, on Linux: processes can be compared by it."""
-    program = f"from bench import observe; observe.watch_alone({runtime.place.store.url!r}, {last!r})"
+    program = f"from bench import observe; observe.watch_alone({runtime.mount.store.url!r}, {last!r})"
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=pipe)
     assert child.stdout is not None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.agent.plugins.plugin import PluginCall as PluginCall
     from holdfast.agent.plugins.plugin import Replace as Replace
     from holdfast.agent.runtime import Runtime as Runtime
+    from holdfast.agent.runtime_options import ModelOptions as ModelOptions
+    from holdfast.agent.runtime_options import RuntimeOptions as RuntimeOptions
     from holdfast.agent.session import AgentSession as AgentSession
     from holdfast.agent.sync import SyncRuntime as SyncRuntime
     from holdfast.agent.tools.context import ToolContext as ToolContext
@@ -70,6 +72,7 @@ _HOMES = {
     "LuaKind": "holdfast.alc.lua.kind",
     "McpClient": "holdfast.agent.mcp.client",
     "Minder": "holdfast.engine.minder",
+    "ModelOptions": "holdfast.agent.runtime_options",
     "NotDone": "holdfast.engine.drivers",
     "OutputBudget": "holdfast.agent.plugins.output_budget",
     "Plugin": "holdfast.agent.plugins.plugin",
@@ -80,6 +83,7 @@ _HOMES = {
     "Reply": "holdfast.engine.drivers",
     "Rule": "holdfast.agent.machine.approval",
     "Runtime": "holdfast.agent.runtime",
+    "RuntimeOptions": "holdfast.agent.runtime_options",
     "SessionFilter": "holdfast.store.contract",
     "Spec": "holdfast.agent.machine.policy",
     "Store": "holdfast.store",

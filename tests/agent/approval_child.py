@@ -70,7 +70,7 @@ async def main(url: str, ledger: str, what: str, recovery: str, seam: str = "", 
 
 async def asked(session: AgentSession) -> str:
     """The approval that the session waits for, once it does."""
-    with session.place.store.watch(session.session_id) as changes:
+    with session.mount.store.watch(session.session_id) as changes:
         while not (waiting := (await session.read_view()).approvals):
             await changes.changed()
     return waiting[0].id

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import Approve, Rule
-from holdfast.agent.results import ToolCall, TurnResult
+from holdfast.agent.results import ToolCallResult, TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery
@@ -74,6 +74,6 @@ async def worked(session: AgentSession, answer: Any) -> TurnResult:
         return await soon(work)
 
 
-def only_call(result: TurnResult) -> ToolCall:
+def only_call(result: TurnResult) -> ToolCallResult:
     [call] = result.tool_calls
     return call

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from holdfast.agent.machine.policy import Spec
 from holdfast.agent.providers.provider import Provider
-from holdfast.agent.providers.retry import Retry
+from holdfast.agent.providers.retry import RetryPolicy
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.runtime_options import ModelOptions, RuntimeOptions
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import Usage
 from holdfast.core.records import Entry
@@ -20,7 +23,7 @@ T = TypeVar("T")
 PATIENCE = 10.0
 """Seconds after which a wait that should be short is a failure."""
 
-AT_ONCE = Retry(base_delay_s=0.0)
+AT_ONCE = RetryPolicy(base_delay_s=0.0)
 """Tries again without a wait."""
 
 USED = Usage(prompt_tokens=10, completion_tokens=5)
@@ -58,12 +61,29 @@ class Home:
         """A runtime whose model follows a script."""
         options.setdefault("retry", AT_ONCE)
         options.setdefault("model", "m-1")
-        return Runtime(self.store(), provider=provider or ScriptedProvider(script), **options)
+        return Runtime(self.store(), provider=provider or ScriptedProvider(script), **grouped(options))
+
+
+def grouped(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a runtime, those of a spec, of models and of the runtime itself each in their group."""
+    groups = {"spec": Spec.__struct_fields__, "models": _fields(ModelOptions), "options": _fields(RuntimeOptions)}
+    own = ("model", "provider", "instructions", "tools")
+    of_group = {name: group for group, names in groups.items() for name in names if name not in own}
+    made = {name: value for name, value in options.items() if name not in of_group}
+    for group, kind in (("spec", Spec), ("models", ModelOptions), ("options", RuntimeOptions)):
+        given = {name: value for name, value in options.items() if of_group.get(name) == group}
+        if given:
+            made[group] = kind(**given)
+    return made
+
+
+def _fields(kind: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
 
 
 async def journal(session: AgentSession) -> list[Entry]:
     """All that is stored of a session."""
-    return [entry async for entry in session.place.store.journal(session.session_id)]
+    return [entry async for entry in session.mount.store.journal(session.session_id)]
 
 
 async def said(session: AgentSession) -> list[tuple[str, str]]:

@@ -10,9 +10,9 @@ import pytest
 
 from holdfast import Approval, Approve, Rule
 from holdfast.agent import live_events as live
-from holdfast.agent.builder import AgentState, SessionBuilder
 from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
 from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.session_builder import AgentState, SessionBuilder
 from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, StaleQueryError
 from holdfast.core.queries import Failure, HumanQuery
 from holdfast.store import open_store
@@ -55,18 +55,18 @@ async def test_a_stream_tells_of_the_approval_and_goes_on_after_it(home: Home, d
         async with asyncio.timeout(10):
             async for event in session.turn("Go").stream():
                 seen.append(type(event).__name__)
-                if isinstance(event, live.Waiting):
+                if isinstance(event, live.WaitingEvent):
                     [query] = event.queries
                     assert isinstance(query, HumanQuery)
                     await session.answer(query.id, True)
         assert seen == [
-            "ModelStarted",
-            "Waiting",
-            "ToolStarted",
-            "ToolFinished",
-            "ModelStarted",
-            "TextDelta",
-            "TurnFinished",
+            "ModelStartedEvent",
+            "WaitingEvent",
+            "ToolStartedEvent",
+            "ToolFinishedEvent",
+            "ModelStartedEvent",
+            "TextDeltaEvent",
+            "TurnFinishedEvent",
         ]
 
 
@@ -140,7 +140,7 @@ async def test_an_answer_that_decides_nothing_is_refused_when_it_is_given(home: 
                 with pytest.raises(InvalidDecisionError, match="answer 'approve', 'deny' or 'always'"):
                     await soon(session.answer(asked.id, nonsense))
                 with pytest.raises(InvalidDecisionError):
-                    await soon(runtime.place.holdfast.feed("s", {asked.id: nonsense}))
+                    await soon(runtime.mount.holdfast.feed("s", {asked.id: nonsense}))
             assert await journal(session) == before
             await soon(session.answer(asked.id, "deny"))
             await soon(work)
@@ -190,7 +190,7 @@ async def test_a_fork_of_a_session_that_waits_is_approved_on_its_own(home: Home,
         session = await runtime.session("s").open()
         async with working(session) as work:
             [asked] = await waiting(session)
-            await soon(runtime.place.holdfast.fork("s", id="fork", wait=0))
+            await soon(runtime.mount.holdfast.fork("s", id="fork", wait=0))
             fork = await runtime.session("fork").open()
             [also] = (await fork.read_view()).approvals
             await soon(fork.answer(also.id, {"decision": "approve", "arguments": {"path": "/y"}}))

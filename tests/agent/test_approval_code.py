@@ -139,7 +139,7 @@ async def test_who_watches_is_told_that_code_failed(disk: Disk) -> None:
             seen.append(event)
 
         await soon(session.turn("Go").stream_to(look))
-        [failed] = [event for event in seen if isinstance(event, live.PluginFailed)]
+        [failed] = [event for event in seen if isinstance(event, live.PluginFailedEvent)]
         assert (failed.hook, failed.error) == ("authorize", "LookupError: no such rule")
         assert failed.plugin.endswith("test_approval_code.decides")
 

@@ -182,11 +182,11 @@ async def _all_asked(sessions: list[AgentSession]) -> bool:
 
 
 async def _exists(runtime: Any) -> bool:
-    return any(row.session_id == "s" for row in (await runtime.place.store.sessions()).rows)
+    return any(row.session_id == "s" for row in (await runtime.mount.store.sessions()).rows)
 
 
 async def _is_free(runtime: Any) -> bool:
-    return (await runtime.place.store.session("s")).owner is None
+    return (await runtime.mount.store.session("s")).owner is None
 
 
 async def test_a_cancel_reaches_the_items_of_a_worker_in_another_process(shared_home: Home) -> None:

@@ -27,7 +27,7 @@ class Commits:
 
     def __init__(self, runtime: Runtime) -> None:
         self.all: list[list[str]] = []
-        runtime.place.holdfast.on_commit(self._take)
+        runtime.mount.holdfast.on_commit(self._take)
 
     def _take(self, session_id: str, entries: Any) -> None:
         self.all.append([type_of(entry.record) for entry in entries])
@@ -83,7 +83,7 @@ async def test_a_turn_is_not_to_be_seen_in_part(home: Home) -> None:
             seen.append((view.running is None, [message.text for message in view.messages]))
 
         looking: list[asyncio.Task[None]] = []
-        runtime.place.holdfast.on_commit(look)
+        runtime.mount.holdfast.on_commit(look)
         await soon(session.turn("Hi").run())
         await asyncio.gather(*looking)
     assert set(map(str, seen)) <= {str((False, ["Hi"])), str((True, ["Hi", "Hello"]))}
@@ -185,7 +185,7 @@ async def test_of_turns_given_at_once_by_several_processes_one_at_a_time_is_take
         assert pairs == [(f"from {n}", f"answer of {n}") for n in range(3)]
         entries = await journal(handles[0])
         folded = Session.fold("s", entries)
-        assert (await handles[0].place.store.session("s")).summary == summarize(folded)
+        assert (await handles[0].mount.store.session("s")).summary == summarize(folded)
     finally:
         for runtime in runtimes:
             await runtime.__aexit__()
@@ -194,7 +194,7 @@ async def test_of_turns_given_at_once_by_several_processes_one_at_a_time_is_take
 async def test_a_stale_head_changes_nothing(home: Home) -> None:
     async with home.runtime("Hello", "again") as runtime:
         session = await runtime.session("s").open()
-        store = session.place.store
+        store = session.mount.store
         stale = await journal(session)
         await soon(session.turn("Hi").run())
         before = await journal(session)
@@ -213,7 +213,7 @@ async def test_a_stale_head_changes_nothing(home: Home) -> None:
             await store.append(commit)
         assert await journal(session) == before
         with pytest.raises(AnswerConflictError):
-            await runtime.place.holdfast.feed("s", {"q-0": Value(value=given)}, wait=0)
+            await runtime.mount.holdfast.feed("s", {"q-0": Value(value=given)}, wait=0)
         assert await journal(session) == before
         assert (await soon(session.turn("Hi").run())).text == "again"
 
@@ -246,7 +246,7 @@ async def test_node_ids_are_the_same_when_a_commit_is_tried_again(home: Home) ->
     tried: set[int] = set()
 
     async with home.runtime(*["Hello"] * 4) as runtime:
-        store = runtime.place.store
+        store = runtime.mount.store
         append = store.append
 
         async def fail_once(commit: Commit) -> Any:
@@ -278,7 +278,7 @@ async def test_the_usage_of_an_answer_that_is_given_twice_is_counted_once(home: 
         report = await session.usage_report()
         (answered,) = [e.record for e in entries if isinstance(e.record, AnsweredRecord) and e.record.by == "llm"]
         again = {answered.query_id: answered.answer}
-        event = await runtime.place.holdfast.feed("s", again, usage=USED, wait=0)
+        event = await runtime.mount.holdfast.feed("s", again, usage=USED, wait=0)
         assert event.replayed
         assert await journal(session) == entries
         assert await session.usage_report() == report
@@ -291,7 +291,7 @@ async def test_an_attempt_is_in_the_journal_before_the_model_is_asked(home: Home
     async with home.runtime(provider=ScriptedProvider([])) as other:
 
         async def look(request: Any) -> str:
-            entries = [e.record async for e in other.place.store.journal("s")]
+            entries = [e.record async for e in other.mount.store.journal("s")]
             seen.append([e.driver for e in entries if isinstance(e, AttemptedRecord)])
             return "Hello"
 

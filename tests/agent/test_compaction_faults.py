@@ -158,17 +158,17 @@ async def test_whoever_follows_the_turn_is_told_and_does_not_take_the_summary_fo
             events.append(event)
 
         await soon(session.turn(LONG).stream_to(sink))
-        kinds = [type(event) for event in events if not isinstance(event, live.Waiting)]
+        kinds = [type(event) for event in events if not isinstance(event, live.WaitingEvent)]
         assert kinds == [
-            live.SummingUp,
-            live.Retrying,
-            live.SummedUp,
-            live.ModelStarted,
-            live.TextDelta,
-            live.TurnFinished,
+            live.CompactionStartedEvent,
+            live.RetryEvent,
+            live.CompactionFinishedEvent,
+            live.ModelStartedEvent,
+            live.TextDeltaEvent,
+            live.TurnFinishedEvent,
         ]
-        assert [event.summary for event in events if isinstance(event, live.SummedUp)] == [NOTES]
-        assert [event.text for event in events if isinstance(event, live.TextDelta)] == ["Three."]
+        assert [event.summary for event in events if isinstance(event, live.CompactionFinishedEvent)] == [NOTES]
+        assert [event.text for event in events if isinstance(event, live.TextDeltaEvent)] == ["Three."]
 
 
 async def test_whoever_follows_the_turn_is_told_why_it_was_not_done(home: Home) -> None:
@@ -176,7 +176,9 @@ async def test_whoever_follows_the_turn_is_told_why_it_was_not_done(home: Home) 
         session = await runtime.session("s").open()
         await talked(session, 2)
         events = [event async for event in session.turn(LONG).stream()]
-        assert [(event.summary, event.error) for event in events if isinstance(event, live.SummedUp)] == [("", "no")]
+        assert [
+            (event.summary, event.error) for event in events if isinstance(event, live.CompactionFinishedEvent)
+        ] == [("", "no")]
 
 
 async def test_what_it_takes_is_counted_and_limited(home: Home) -> None:

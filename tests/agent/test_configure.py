@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.builder import AgentState
 from holdfast.agent.errors import ProviderMismatchError, ProviderUnavailableError, ProviderUnconfiguredError
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.policy import Policy, Spec, limits_from, resolve
 from holdfast.agent.machine.turn import Limits
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.session_builder import AgentState
 from holdfast.core.errors import InvalidValueError
 from holdfast.testing.provider import ScriptedProvider, tool_call
 from tests.agent.helpers import Home, add, journal, said, soon, until
@@ -66,7 +66,7 @@ def test_limits_that_are_none_are_refused(limits: dict[str, Any], why: str) -> N
     with pytest.raises(InvalidValueError, match=why):
         limits_from(limits)
     with pytest.raises(InvalidValueError, match=why):
-        Runtime("memory:", provider=ScriptedProvider([]), limits=limits)
+        Runtime("memory:", provider=ScriptedProvider([]), spec=Spec(limits=limits))
 
 
 async def test_a_field_that_no_spec_has_is_refused_where_it_is_given(home: Home) -> None:

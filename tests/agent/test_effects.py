@@ -95,7 +95,7 @@ async def test_an_attempt_is_written_ahead_of_the_tool_and_its_key_names_the_cal
 
     async def work(ctx: ToolContext) -> None:
         """Work."""
-        records = [entry.record async for entry in runtime.place.store.journal("s")]
+        records = [entry.record async for entry in runtime.mount.store.journal("s")]
         attempts = [record.query_id for record in records if isinstance(record, AttemptedRecord)]
         seen.append((ctx.key, ctx.attempt, attempts))
 
@@ -136,7 +136,7 @@ async def test_a_journal_that_asks_something_else_than_the_turn_would_is_a_diver
 ) -> None:
     """The recorded query is the hash that a replay must meet."""
     async with home.runtime("never said") as runtime:
-        store = runtime.place.store
+        store = runtime.mount.store
         await written_by_another(store, "s", *INPUT, PausedRecord(queries=[ToolQuery(id="q-1", name="work")]))
         session = await runtime.session("s").open()
         before = await journal(session)
@@ -206,7 +206,7 @@ async def test_a_session_whose_owner_is_gone_is_taken_over_when_its_lease_has_ru
     async with shared_home.runtime("done", tools=[Tool.of(work, recovery="safe")]) as runtime:
         begun = time.monotonic()
         await written_by_another(
-            runtime.place.store,
+            runtime.mount.store,
             "s",
             *INPUT,
             PausedRecord(queries=[LlmQuery(id="q-1", prompt="", iteration=1)]),
@@ -255,7 +255,7 @@ async def test_a_declared_tool_waits_survives_a_restart_and_is_answered_then(hom
         session = await runtime.session("s").open()
         turn = asyncio.create_task(session.turn("May I?").id("t-1").run())
         asked = await waiting_tool(session)
-        with session.place.store.watch("s") as changes:
+        with session.mount.store.watch("s") as changes:
             while len((await session.conversation()).asked) > 1:  # the other call is to be done
                 await changes.changed()
         turn.cancel()
@@ -424,7 +424,7 @@ class Group:
 async def test_a_group_that_takes_all_waits_for_the_last(home: Home) -> None:
     group = Group()
     async with home.runtime(tools=group.tools()) as runtime:
-        hf = runtime.place.holdfast
+        hf = runtime.mount.holdfast
         await hf.start(takes_all, id="s", wait=0)
         await soon(group.quick_ran.wait())
         group.gate.set()
@@ -434,7 +434,7 @@ async def test_a_group_that_takes_all_waits_for_the_last(home: Home) -> None:
 async def test_a_group_that_takes_the_first_lets_the_losers_run_to_completion(home: Home) -> None:
     group = Group()
     async with home.runtime(tools=group.tools()) as runtime:
-        hf = runtime.place.holdfast
+        hf = runtime.mount.holdfast
         await hf.start(takes_first, id="s", ctx={"losers": "run"}, wait=0)
         await soon(group.quick_ran.wait())
         group.gate.set()
@@ -445,7 +445,7 @@ async def test_a_group_that_takes_the_first_lets_the_losers_run_to_completion(ho
 async def test_a_group_that_takes_the_first_can_cancel_the_losers(home: Home) -> None:
     group = Group()
     async with home.runtime(tools=group.tools()) as runtime:
-        hf = runtime.place.holdfast
+        hf = runtime.mount.holdfast
         await hf.start(takes_first, id="s", ctx={"losers": "cancel"}, wait=0)
         assert await soon(hf.result("s")) == [["quick"], "quick"]
         await until(lambda: group.ended)
@@ -456,6 +456,6 @@ async def test_a_group_that_takes_the_first_success_passes_over_failures(home: H
     group = Group()
     group.gate.set()
     async with home.runtime(tools=group.tools()) as runtime:
-        hf = runtime.place.holdfast
+        hf = runtime.mount.holdfast
         await hf.start(takes_first_success, id="s", wait=0)
         assert await soon(hf.result("s")) == "slow"

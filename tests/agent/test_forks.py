@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.agent.runtime_options import ModelOptions
 from holdfast.agent.session import AgentSession
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools.function import tool
@@ -32,7 +33,7 @@ async def test_a_turn_can_be_said_in_other_words(home: Home) -> None:
         await soon(fork.turn("what for?").run())
         assert (await said(fork))[2:] == [("user", "what for?"), ("assistant", "For that reason.")]
         assert (await said(session))[2:] == [("user", "why?"), ("assistant", "Because.")]
-        found = await session.place.holdfast.compare("s", "f")
+        found = await session.mount.holdfast.compare("s", "f")
         assert found.difference == "the input is another"
 
 
@@ -118,7 +119,7 @@ async def test_a_fork_can_be_opened_by_its_id_in_another_process(shared_home: Ho
         session = await runtime.session("s").open()
         await soon(session.turn("first").run())
         await session.fork(id="f")
-        await session.place.holdfast.delete("s")
+        await session.mount.holdfast.delete("s")
     async with shared_home.runtime("Two.") as runtime:
         fork = await runtime.session("f").open()
         await soon(fork.turn("second").run())
@@ -143,7 +144,7 @@ async def test_a_node_that_is_not_there_is_refused_with_those_near_it(home: Home
 
 def test_the_runtime_without_await_forks_too() -> None:
     script = ScriptedProvider(["One.", "Two."])
-    with SyncRuntime("memory:", provider=script, model="m-1", retry=AT_ONCE) as runtime:
+    with SyncRuntime("memory:", provider=script, model="m-1", models=ModelOptions(retry=AT_ONCE)) as runtime:
         session = runtime.session("s").open()
         session.turn("first").id("t").run()
         fork = session.fork(turn="t", id="f")

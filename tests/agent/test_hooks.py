@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.builder import AgentState
-from holdfast.agent.live_events import LiveEvent, PluginFailed
+from holdfast.agent.live_events import LiveEvent, PluginFailedEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, Stopped
 from holdfast.agent.plugins.plugin import AbortTurn, Deny, Instead, Plugin, PluginCall, Replace
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, ToolSpec
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.session_builder import AgentState
 from holdfast.agent.tools.context import Finish
-from holdfast.agent.tools.results import Failed, Result, Returned
+from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
-from tests.agent.helpers import soon
+from tests.agent.helpers import grouped, soon
 
 Hook = Callable[..., Any]
 
@@ -48,7 +48,7 @@ class Seen:
 
     def __init__(self, result: TurnResult, events: list[LiveEvent], provider: ScriptedProvider) -> None:
         self.result = result
-        self.failed = [event for event in events if isinstance(event, PluginFailed)]
+        self.failed = [event for event in events if isinstance(event, PluginFailedEvent)]
         self.requests = provider.requests
 
 
@@ -60,7 +60,7 @@ async def worked(*plugins: Plugin, script: Sequence[Step] = ("Hello.",), **optio
     async def keep(event: LiveEvent) -> None:
         events.append(event)
 
-    async with Runtime("memory:", provider=provider, model="m-1", tools=[add], **options) as runtime:
+    async with Runtime("memory:", provider=provider, model="m-1", tools=[add], **grouped(options)) as runtime:
         builder = runtime.session("s-1")
         for plugin in plugins:
             builder.plugin(plugin)
@@ -206,7 +206,7 @@ async def test_messages_that_a_host_brought_along_unpaired_are_not_the_plugins_f
         state = AgentState(session_id="s-1", messages=odd)
         session = await runtime.session("s-1").plugin(plugin).open_with_state(state)
         events = [event async for event in session.turn("Well?").stream()]
-    assert not [event for event in events if isinstance(event, PluginFailed)]
+    assert not [event for event in events if isinstance(event, PluginFailedEvent)]
     assert len(provider.requests[0].messages) == 3
 
 
@@ -402,18 +402,20 @@ async def test_changing_arguments_in_place_changes_no_call() -> None:
 
 @pytest.mark.parametrize("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
 async def test_plugins_change_a_result_in_order(as_is: Callable[[Hook], Hook]) -> None:
-    def after(call: PluginCall, result: Result) -> Result:
-        assert isinstance(result, Returned)
+    def after(call: PluginCall, result: ToolResult) -> ToolResult:
+        assert isinstance(result, ToolValue)
         assert isinstance(result.value, int)
-        return Returned(result.value * 10 + call.arguments["a"])
+        return ToolValue(result.value * 10 + call.arguments["a"])
 
     seen = await worked(made("one", after_tool=as_is(after)), made("two", after_tool=as_is(after)), script=SUM)
     assert [call.result for call in seen.result.tool_calls] == [4222]
 
 
 async def test_a_plugin_may_turn_a_result_into_a_failure_and_back() -> None:
-    fails = made("one", after_tool=lambda call, result: Failed(message="no good", code="bad"))
-    mends = made("two", after_tool=lambda call, result: Returned("mended") if isinstance(result, Failed) else None)
+    fails = made("one", after_tool=lambda call, result: ToolFailure(message="no good", code="bad"))
+    mends = made(
+        "two", after_tool=lambda call, result: ToolValue("mended") if isinstance(result, ToolFailure) else None
+    )
     assert (await worked(fails, script=SUM)).result.tool_calls[0].result == {"error": "no good", "code": "bad"}
     assert (await worked(fails, mends, script=SUM)).result.tool_calls[0].result == "mended"
 
@@ -424,8 +426,8 @@ async def test_a_plugin_may_turn_a_result_into_a_failure_and_back() -> None:
         raises(RuntimeError("broken")),
         raises(AbortTurn("too late")),
         returns(42),
-        returns(Returned({1, 2})),
-        returns(Failed(message=5)),  # type: ignore[arg-type]
+        returns(ToolValue({1, 2})),
+        returns(ToolFailure(message=5)),  # type: ignore[arg-type]
     ],
 )
 async def test_a_result_that_makes_no_sense_is_not_told(after: Hook) -> None:
@@ -435,7 +437,7 @@ async def test_a_result_that_makes_no_sense_is_not_told(after: Hook) -> None:
 
 
 async def test_a_plugin_may_end_the_turn_by_what_it_makes_of_a_result() -> None:
-    seen = await worked(made("one", after_tool=lambda call, result: Returned(Finish("enough"))), script=SUM)
+    seen = await worked(made("one", after_tool=lambda call, result: ToolValue(Finish("enough"))), script=SUM)
     assert seen.result.outcome == FinishedToolValue("add", "enough")
 
 

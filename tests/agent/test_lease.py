@@ -28,7 +28,7 @@ async def hangs(request: ModelRequest) -> Step:
 
 
 async def row(runtime: Runtime) -> SessionRow:
-    return await runtime.place.store.session("s")
+    return await runtime.mount.store.session("s")
 
 
 async def at_work(runtime: Runtime, session_id: str = "s") -> asyncio.Task[Any]:
@@ -45,7 +45,7 @@ async def test_a_lease_that_was_not_renewed_expires_and_another_process_goes_on(
     idle = Minder(on=False)
     async with any_home.runtime(hangs, lease_ms=300) as runtime, any_home.runtime("Hello", minder=idle) as other:
         work = await at_work(runtime)
-        keeper = runtime.place.holdfast._engine.actor("s")._keeper
+        keeper = runtime.mount.holdfast._engine.actor("s")._keeper
         assert keeper is not None
         keeper.cancel()  # it renews no more
         session = await other.session("s").open()
@@ -64,7 +64,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_turn_takes(any_home: Home) 
     async with any_home.runtime(hangs, lease_ms=400) as runtime, any_home.runtime("never") as other:
         work = await at_work(runtime)
         first = await row(runtime)
-        assert (first.owner, first.lease_until is not None) == (runtime.place.holdfast._engine.owner, True)
+        assert (first.owner, first.lease_until is not None) == (runtime.mount.holdfast._engine.owner, True)
         await asyncio.sleep(1.0)  # two and a half times its time
         later = await row(other)
         assert (later.owner, later.epoch) == (first.owner, first.epoch)
@@ -85,8 +85,8 @@ async def test_every_new_owner_has_a_higher_epoch(any_home: Home) -> None:
 async def test_a_stale_writer_is_refused_and_has_written_nothing(any_home: Home) -> None:
     async with any_home.runtime(hangs) as runtime:
         work = await at_work(runtime)
-        store = runtime.place.store
-        actor = runtime.place.holdfast._engine.actor("s")
+        store = runtime.mount.store
+        actor = runtime.mount.holdfast._engine.actor("s")
         lease = actor.lease
         assert lease is not None
         await store.release(lease)
@@ -114,13 +114,13 @@ async def test_only_the_very_same_owner_comes_back_into_its_lease(any_home: Home
     """A restarted process, or another runtime of the same one, is another owner and has to wait."""
     async with any_home.runtime(hangs) as runtime, any_home.runtime("Hello") as other:
         work = await at_work(runtime)
-        ours, theirs = runtime.place.holdfast._engine, other.place.holdfast._engine
+        ours, theirs = runtime.mount.holdfast._engine, other.mount.holdfast._engine
         assert ours.owner != theirs.owner
         with pytest.raises(LeaseHeldError) as refused:
-            await claim(other.place.store, "s", theirs.owner)
+            await claim(other.mount.store, "s", theirs.owner)
         assert refused.value.owner == ours.owner
         before = await row(runtime)
-        lease = await claim(runtime.place.store, "s", ours.owner)
+        lease = await claim(runtime.mount.store, "s", ours.owner)
         assert (lease.owner, lease.epoch) == (ours.owner, before.epoch + 1)
         work.cancel()
 
@@ -131,7 +131,7 @@ async def test_a_lease_is_renewed_three_times_before_it_would_run_out(home: Home
     async with home.runtime(hangs, lease_ms=lease_ms) as runtime:
         work = await at_work(runtime)
         renewed: list[float] = []
-        store = runtime.place.store
+        store = runtime.mount.store
         append = store.append
 
         async def noting(commit: Commit) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent import channel
-from holdfast.agent.live_events import TextDelta
+from holdfast.agent import watched_session as channel
+from holdfast.agent.live_events import TextDeltaEvent
 from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.observed_events import (
@@ -22,12 +22,12 @@ from holdfast.agent.observed_events import (
     CallStartedEvent,
     EntryEvent,
     FrameEvent,
-    Gap,
+    GapEvent,
     MessageEvent,
+    ObservableEvent,
     PolicyEvent,
     QueueEvent,
-    Redraw,
-    SeenEvent,
+    RedrawEvent,
     SessionEndedEvent,
     TurnBeganEvent,
     TurnEndedEvent,
@@ -72,7 +72,7 @@ async def test_resume_exact(any_home: Home) -> None:
         assert ended.outcome == FinishedMessage()
 
 
-def events_of_view(view: ReadView, events: list[SeenEvent]) -> list[SeenEvent]:
+def events_of_view(view: ReadView, events: list[ObservableEvent]) -> list[ObservableEvent]:
     """The events that tell of exactly the messages of a view, in its order."""
     by_id = {event.message.id: event for event in events if isinstance(event, MessageEvent)}
     assert [by_id[message.id].message for message in view.messages] == view.messages
@@ -98,7 +98,7 @@ async def test_gap_trimmed(any_home: Home, monkeypatch: pytest.MonkeyPatch) -> N
             first.set()
             await quick.until(lambda now: said_in(now.seen) == "".join(pieces[:20]))
             seen = await soon(anext(slow))
-            assert isinstance(seen.event, Redraw)
+            assert isinstance(seen.event, RedrawEvent)
             transcript.see(seen)
             assert transcript.text == "".join(pieces[:20])
             rest.set()
@@ -138,7 +138,7 @@ async def test_gap_unavailable(any_home: Home, tmp_path: Path) -> None:
         session = await runtime.session("s").open()
         await soon(session.turn("2").run())
         (seen,) = await resumed(session.observe(), before.cursor)
-        assert isinstance(seen.event, Gap)
+        assert isinstance(seen.event, GapEvent)
         assert seen.event.reason == "unavailable"
         assert seen.event.observation == await session.observe().current()
         assert await resumed(session.observe(), seen.cursor) == []
@@ -184,16 +184,16 @@ async def test_no_publish_before_commit(any_home: Home) -> None:
     gate.set()
     async with contextlib.AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(any_home.runtime("Yes.", "No."))
-        append = runtime.place.store.append
+        append = runtime.mount.store.append
 
         async def held(commit: Commit) -> CommitReceipt:
             await gate.wait()
             return await append(commit)
 
-        runtime.place.store.append = held  # type: ignore[method-assign]
-        stack.callback(delattr, runtime.place.store, "append")
+        runtime.mount.store.append = held  # type: ignore[method-assign]
+        stack.callback(delattr, runtime.mount.store, "append")
         beside = any_home.store()
-        if beside is not runtime.place.store:
+        if beside is not runtime.mount.store:
             await stack.enter_async_context(beside)
         session = await runtime.session("s").open()
         observer = session.observe()
@@ -253,7 +253,7 @@ async def test_a_session_that_is_not_there_or_no_more_is_an_error(any_home: Home
         async with watching(observer, before.cursor) as watcher:
             await soon(session.turn("1").run())
             await watcher.until(lambda now: now.has(TurnEndedEvent))
-            await runtime.place.holdfast.delete("s")
+            await runtime.mount.holdfast.delete("s")
             await until(watcher.task.done)
             assert isinstance(watcher.task.exception(), SessionDeletedError)
         with pytest.raises(SessionDeletedError):
@@ -328,7 +328,7 @@ async def test_policies_frames_and_the_end_are_told(home: Home) -> None:
         await soon(session.compact(keep=0))
         session.configure(model="m-2")
         await soon(session.turn("2").run())
-        await runtime.place.holdfast.cancel("s", "enough")
+        await runtime.mount.holdfast.cancel("s", "enough")
         async with watching(observer, began.cursor) as watcher:
             await until(watcher.task.done)  # by itself: the session has ended
         events = durable(watcher.events)
@@ -346,8 +346,8 @@ async def test_a_turn_that_ends_with_its_session_is_told_to_be_stopped(home: Hom
         session = await runtime.session("s").open()
         async with watching(session.observe(), None) as watcher:
             turn = asyncio.create_task(session.turn("1").run())
-            await watcher.until(lambda now: now.has(TextDelta))
-            await runtime.place.holdfast.cancel("s", "enough")
+            await watcher.until(lambda now: now.has(TextDeltaEvent))
+            await runtime.mount.holdfast.cancel("s", "enough")
             await soon(turn)
             await until(watcher.task.done)
             outcomes = [event.outcome for event in watcher.events if isinstance(event, TurnEndedEvent)]
@@ -374,7 +374,7 @@ async def test_a_strategy_is_watched_by_its_entries(any_home: Home) -> None:
         return await ctx.ask("Who?")
 
     async with any_home.runtime() as runtime:
-        hf = runtime.place.holdfast
+        hf = runtime.mount.holdfast
         await hf.start(observed_strategy, id="run", wait=0)
         async with watching(runtime.observe("run"), None) as watcher:
             await watcher.until(lambda now: len(now.seen) == 2)
@@ -393,9 +393,9 @@ async def test_an_agent_can_be_watched_by_its_entries_too(home: Home) -> None:
         observer = runtime.observe("s", entries=True)
         async with watching(observer, None) as watcher:
             turn = asyncio.create_task(session.turn("1").run())
-            await watcher.until(lambda now: now.has(TextDelta))
+            await watcher.until(lambda now: now.has(TextDeltaEvent))
             go_on.set()
             await soon(turn)
-            entries = [entry async for entry in runtime.place.store.journal("s")]
+            entries = [entry async for entry in runtime.mount.store.journal("s")]
             await watcher.until(lambda now: len(durable(now.events)) == len(entries))
             assert [event.entry for event in watcher.events if isinstance(event, EntryEvent)] == entries

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent import channel
 from holdfast.agent import live_events as live
 from holdfast.agent import observed_events as observed
+from holdfast.agent import watched_session as channel
 from holdfast.agent.errors import ObservationClosedError
-from holdfast.agent.live_events import ModelStarted, TextDelta, ToolOutput
-from holdfast.agent.observation import Observers
+from holdfast.agent.live_events import ModelStartedEvent, TextDeltaEvent, ToolOutputEvent
 from holdfast.agent.observed_events import (
-    Redraw,
+    RedrawEvent,
     TurnBeganEvent,
     TurnEndedEvent,
 )
+from holdfast.agent.observer import Observers
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.transcript import Transcript
@@ -39,19 +39,19 @@ async def test_a_late_watcher_gets_the_text_so_far_in_one_piece_and_then_the_res
         followed: list[str] = []
 
         async def sink(event: Any) -> None:
-            followed.extend([event.text] if isinstance(event, TextDelta) else [])
+            followed.extend([event.text] if isinstance(event, TextDeltaEvent) else [])
 
         turn = asyncio.create_task(session.turn("Tell.").stream_to(sink))
         await until(lambda: followed == ["It ", "is ", "a "])
         current = await observer.current()
         async with watching(observer, current.cursor) as late:  # the first, whom nobody has listened for
             await late.until(lambda now: said_in(now.seen) == "It is a ")
-            assert {event.text for event in late.events if isinstance(event, TextDelta)} == {"It is a "}
+            assert {event.text for event in late.events if isinstance(event, TextDeltaEvent)} == {"It is a "}
             drawn = await observer.current()
             assert [draft.text for draft in drawn.drafts] == ["It is a "]
             async with watching(observer, current.cursor) as later, watching(observer, drawn.cursor) as drawer:
                 await later.until(lambda now: said_in(now.seen) == "It is a ")
-                assert {event.text for event in later.events if isinstance(event, TextDelta)} == {"It is a "}
+                assert {event.text for event in later.events if isinstance(event, TextDeltaEvent)} == {"It is a "}
                 go_on.set()
                 await soon(turn)
                 for watcher, at in ((late, current), (later, current), (drawer, drawn)):
@@ -62,7 +62,7 @@ async def test_a_late_watcher_gets_the_text_so_far_in_one_piece_and_then_the_res
                         assert "It is a long story.".startswith(transcript.text)
                     assert texts(transcript) == ["Tell.", "It is a long story."]
         assert (await observer.current()).drafts == []
-        assert not any(isinstance(seen.event, TextDelta) for seen in await resumed(observer, current.cursor))
+        assert not any(isinstance(seen.event, TextDeltaEvent) for seen in await resumed(observer, current.cursor))
 
 
 async def test_what_a_failed_attempt_said_is_retracted(home: Home) -> None:
@@ -105,7 +105,7 @@ async def test_what_a_tool_says_is_seen_until_it_has_come_to_something(any_home:
         await soon(turn)
         assert gate.is_set()
         assert transcript.outputs == {}
-        assert not any(isinstance(each.event, ToolOutput) for each in await resumed(observer, None))
+        assert not any(isinstance(each.event, ToolOutputEvent) for each in await resumed(observer, None))
 
 
 async def test_who_comes_back_to_another_process_draws_anew(any_home: Home) -> None:
@@ -120,7 +120,7 @@ async def test_who_comes_back_to_another_process_draws_anew(any_home: Home) -> N
             cursor = watcher.seen[-1].cursor
         async with watching(observer, cursor) as back:  # nobody watched in between: the ring is another one
             await back.until(lambda now: said_in(now.seen) == "half ")
-            assert back.has(Redraw)
+            assert back.has(RedrawEvent)
         go_on.set()
         await soon(turn)
 
@@ -130,22 +130,22 @@ async def test_who_did_not_hear_something_draws_anew(any_home: Home) -> None:
     go_on = asyncio.Event()
     async with any_home.runtime(provider=Paused("half ", go_on, "whole")) as runtime:
         session = await runtime.session("s").open()
-        elsewhere = Observers(runtime.place.store).observe("s")
+        elsewhere = Observers(runtime.mount.store).observe("s")
         async with watching(session.observe(), None) as near, watching(elsewhere, None) as far:
             await far.until(lambda now: bool(now.seen))
             turn = asyncio.create_task(session.turn("1").run())
             for watcher in (near, far):
                 await watcher.until(lambda now: said_in(now.seen) == "half ")
             before = len(near.seen), len(far.seen)
-            runtime.place.store.publish("s", b"x" * (LIVE_BYTES + 1))  # too much: it is lost, and that is heard
+            runtime.mount.store.publish("s", b"x" * (LIVE_BYTES + 1))  # too much: it is lost, and that is heard
             await far.until(lambda now: len(now.seen) > before[1])
-            assert isinstance(far.events[before[1]], Redraw)
+            assert isinstance(far.events[before[1]], RedrawEvent)
             await far.until(lambda now: said_in(now.seen) == "half ")  # what near is told again, it hears as well
             go_on.set()
             await soon(turn)
             for watcher in (near, far):
                 await watcher.until(lambda now: now.has(TurnEndedEvent))
-            assert not any(isinstance(event, Redraw) for event in near.events[before[0] :])
+            assert not any(isinstance(event, RedrawEvent) for event in near.events[before[0] :])
 
 
 async def test_what_a_process_says_that_does_not_own_the_session_any_more_is_not_shown(any_home: Home) -> None:
@@ -155,13 +155,16 @@ async def test_what_a_process_says_that_does_not_own_the_session_any_more_is_not
         async with watching(session.observe(), None) as watcher:
             turn = asyncio.create_task(session.turn("1").id("t-1").run())
             await watcher.until(lambda now: said_in(now.seen) == "half ")
-            for event in (TextDelta(turn="t-1", text="wrong"), ModelStarted(turn="t-0", iteration=1, model="m-0")):
-                runtime.place.store.publish("s", msgspec.msgpack.encode(live.Told("another", event)))
+            for event in (
+                TextDeltaEvent(turn="t-1", text="wrong"),
+                ModelStartedEvent(turn="t-0", iteration=1, model="m-0"),
+            ):
+                runtime.mount.store.publish("s", msgspec.msgpack.encode(live.PublishedEvent("another", event)))
             go_on.set()
             await soon(turn)
             await watcher.until(lambda now: now.has(TurnEndedEvent))
-            assert not any("wrong" in event.text for event in watcher.events if isinstance(event, TextDelta))
-            assert not any(event.model == "m-0" for event in watcher.events if isinstance(event, ModelStarted))
+            assert not any("wrong" in event.text for event in watcher.events if isinstance(event, TextDeltaEvent))
+            assert not any(event.model == "m-0" for event in watcher.events if isinstance(event, ModelStartedEvent))
 
 
 async def test_who_comes_late_from_another_process_is_soon_told_what_was_said(
@@ -213,7 +216,7 @@ async def test_messages_that_cannot_be_understood_are_passed_over(home: Home) ->
         async with watching(session.observe(), None) as watcher:
             await watcher.until(lambda now: bool(now.seen))
             for payload in (b"", b"\xff\xff", b"{}", msgspec.msgpack.encode(["x", {"type": "no such"}])):
-                runtime.place.store.publish("s", payload)
+                runtime.mount.store.publish("s", payload)
             await soon(session.turn("1").run())
             await watcher.until(lambda now: now.has(TurnEndedEvent))
 
@@ -236,7 +239,7 @@ async def test_many_watchers_share_one_fold(home: Home, monkeypatch: pytest.Monk
             await watcher.until(lambda now: now.has(TurnEndedEvent))
             watcher.task.cancel()
         await asyncio.wait([watcher.task for watcher in watchers])
-        assert folded == list(range(1, await runtime.place.store.position("s") + 1))
+        assert folded == list(range(1, await runtime.mount.store.position("s") + 1))
 
 
 async def test_watchers_are_let_go_when_the_runtime_is_closed(any_home: Home) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.builder import AgentState
 from holdfast.agent.errors import (
     ModeNotInstalledError,
     NotAnAgentError,
@@ -20,7 +19,9 @@ from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.runtime_options import RuntimeOptions
 from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState
 from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
@@ -55,7 +56,7 @@ async def test_a_mode_that_is_not_installed_is_an_error_that_names_it_and_nothin
                 await opening()
             assert (caught.value.mode, caught.value.installed) == (mode, ["standard"])
         with pytest.raises(SessionNotFoundError):
-            await runtime.place.store.session("s")
+            await runtime.mount.store.session("s")
 
 
 # --- resuming -------------------------------------------------------------------------------------------
@@ -88,7 +89,7 @@ async def test_a_new_session_can_be_found_before_its_first_turn(home: Home) -> N
         await runtime.session("s").open()
         async with home.runtime() as other:
             assert await said(await other.session("s").open()) == []
-            assert len((await other.place.holdfast.sessions()).rows) == 1
+            assert len((await other.mount.holdfast.sessions()).rows) == 1
 
 
 async def test_two_who_open_a_new_session_at_once_get_the_same(shared_home: Home) -> None:
@@ -100,7 +101,7 @@ async def test_two_who_open_a_new_session_at_once_get_the_same(shared_home: Home
 
 async def test_a_session_of_another_kind_is_refused(home: Home) -> None:
     async with home.runtime() as runtime:
-        await runtime.place.holdfast.start(asks, id="s", wait=0)
+        await runtime.mount.holdfast.start(asks, id="s", wait=0)
         with pytest.raises(NotAnAgentError, match="'native'") as caught:
             await runtime.session("s").open()
         assert (caught.value.session_id, caught.value.found) == ("s", "native")
@@ -114,7 +115,7 @@ async def asks(ctx: Context) -> Any:
 async def test_a_deleted_session_is_not_begun_again(home: Home) -> None:
     async with home.runtime() as runtime:
         await runtime.session("s").open()
-        await runtime.place.holdfast.delete("s")
+        await runtime.mount.holdfast.delete("s")
         for opening in (runtime.session("s").open, runtime.session("s").open_fresh):
             with pytest.raises(HoldfastError, match="deleted"):
                 await opening()
@@ -124,7 +125,7 @@ async def test_an_ended_session_can_be_opened_and_read_and_takes_no_turns(home: 
     async with home.runtime("Hello") as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn("Hi").run())
-        await runtime.place.holdfast.cancel("s", "closing time")
+        await runtime.mount.holdfast.cancel("s", "closing time")
         with pytest.raises(SessionEndedError, match="cancelled"):
             await soon(session.turn("More").run())
     async with home.runtime() as runtime:
@@ -145,7 +146,7 @@ async def test_a_turn_that_waits_is_over_when_its_session_is_cancelled(home: Hom
         session = await runtime.session("s").open()
         running = asyncio.create_task(session.turn("Hi").run())
         await until(lambda: _is_running(session))
-        await runtime.place.holdfast.cancel("s", "closing time")
+        await runtime.mount.holdfast.cancel("s", "closing time")
         result = await soon(running)
         assert isinstance(result.outcome, Stopped)
         assert result.outcome.reason == "cancelled"
@@ -181,7 +182,7 @@ async def test_an_explicit_store_is_for_that_session_alone() -> None:
         child = await runtime.session("child").parent("s").open()
         await soon(child.turn("Hi").run())
         assert [row.session_id for row in (await own.sessions()).rows] == ["s"]
-        assert [row.session_id for row in (await runtime.place.store.sessions()).rows] == ["child"]
+        assert [row.session_id for row in (await runtime.mount.store.sessions()).rows] == ["child"]
 
 
 async def test_a_store_factory_gets_the_id_the_relation_and_the_policy_and_a_child_its_parent() -> None:
@@ -191,7 +192,9 @@ async def test_a_store_factory_gets_the_id_the_relation_and_the_policy_and_a_chi
         asked.append((session_id, relation, policy))
         return open_store("memory:")
 
-    async with Runtime("memory:", provider=ScriptedProvider([]), model="m", store_factory=make) as runtime:
+    async with Runtime(
+        "memory:", provider=ScriptedProvider([]), model="m", options=RuntimeOptions(store_factory=make)
+    ) as runtime:
         root = await runtime.session("root").open()
         child = await runtime.session("child").parent("root").spec(model="small").open()
     assert [(each, relation) for each, relation, _ in asked] == [
@@ -206,7 +209,9 @@ async def test_an_error_of_the_store_factory_carries_the_id_of_the_session() -> 
     def make(session_id: str, relation: Mapping[str, str], policy: Policy) -> Store:
         raise OSError("disk on fire")
 
-    async with Runtime("memory:", provider=ScriptedProvider([]), model="m", store_factory=make) as runtime:
+    async with Runtime(
+        "memory:", provider=ScriptedProvider([]), model="m", options=RuntimeOptions(store_factory=make)
+    ) as runtime:
         for opening in (runtime.session("s-7").open, runtime.session("s-7").open_fresh):
             with pytest.raises(StoreFactoryError, match=r"'s-7'.*disk on fire") as caught:
                 await opening()
@@ -225,7 +230,7 @@ async def test_sessions_on_one_new_store_can_be_opened_at_once() -> None:
     own = MemoryStore()
     async with Runtime("memory:", provider=ScriptedProvider([]), model="m") as runtime:
         opened = await soon(asyncio.gather(*(runtime.session(f"s-{n}").store(own).open() for n in range(5))))
-        assert len({id(session.place) for session in opened}) == 1
+        assert len({id(session.mount) for session in opened}) == 1
 
 
 # --- fresh ----------------------------------------------------------------------------------------------
@@ -352,7 +357,7 @@ async def test_a_state_of_another_session_is_an_error_with_both_ids(home: Home) 
             await runtime.session("s").open_with_state(AgentState(session_id="other", messages=[]))
         assert (caught.value.loaded, caught.value.requested) == ("other", "s")
         with pytest.raises(SessionNotFoundError):
-            await runtime.place.store.session("s")
+            await runtime.mount.store.session("s")
 
 
 # --- residency ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from holdfast.agent.machine.messages import ToolResultBlock
 from holdfast.agent.plugins.output_budget import OutputBudget
 from holdfast.agent.runtime import Runtime
-from holdfast.agent.tools import OutputLimit, ToolContext, ToolError, full_result, tool
+from holdfast.agent.tools import OutputLimits, ToolContext, ToolError, full_result, tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord
@@ -149,12 +149,12 @@ async def test_json_is_read_in_lines(home: Home) -> None:
 
 
 async def test_the_tighter_of_the_budget_and_the_tools_own_limit_holds(home: Home) -> None:
-    @tool(output=OutputLimit(max_bytes=500))
+    @tool(output=OutputLimits(max_bytes=500))
     def tight() -> str:
         """Little at once."""
         return TEXT
 
-    @tool(output=OutputLimit(max_bytes=100_000, max_lines=10_000))
+    @tool(output=OutputLimits(max_bytes=100_000, max_lines=10_000))
     def wide() -> str:
         """Much at once."""
         return TEXT[:50_000]
@@ -213,7 +213,7 @@ async def test_no_session_can_read_what_is_anothers(home: Home) -> None:
     async with home.runtime(provider=provider, tools=[log]) as runtime:
         one = await runtime.session("s-1").plugin(OutputBudget()).open()
         await soon(one.turn("Look").run())
-        stored = [encode_entry("s-1", entry) async for entry in runtime.place.store.journal("s-1")]
+        stored = [encode_entry("s-1", entry) async for entry in runtime.mount.store.journal("s-1")]
         assert any(blob in entry.blobs for entry in stored)
         other = await runtime.session("s-2").plugin(OutputBudget()).open()
         result = await soon(other.turn("Look").run())
@@ -246,8 +246,8 @@ async def test_a_fork_reads_what_it_shares_also_when_the_source_is_gone(shared_h
         session = await runtime.session("s-1").plugin(OutputBudget()).open()
         await soon(session.turn("Look").run())
         position = (await session.conversation()).position
-        await runtime.place.holdfast.fork("s-1", at=position, id="s-2")
-        await runtime.place.store.delete("s-1", 0)
+        await runtime.mount.holdfast.fork("s-1", at=position, id="s-2")
+        await runtime.mount.store.delete("s-1", 0)
     provider = ScriptedProvider([reads(id="q-2", search="line 4321:"), "Done."])
     async with shared_home.runtime(provider=provider) as runtime:
         fork = await runtime.session("s-2").plugin(OutputBudget()).open()
@@ -295,7 +295,7 @@ async def test_the_budget_is_recorded_and_holds_in_other_processes(
         turn.cancel()
     provider = ScriptedProvider([tool_call("log"), "Done."])
     async with Runtime(url, provider=provider, tools=[log], plugins=[OutputBudget(max_bytes=5_000)]) as runtime:
-        await runtime.place.holdfast.resume("s-1", wait=10)  # as a worker does, which opens nothing
+        await runtime.mount.holdfast.resume("s-1", wait=10)  # as a worker does, which opens nothing
     assert len(last_result(provider).encode()) < 700
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import MissingPluginInputError, TurnConflictError
-from holdfast.agent.live_events import PluginFailed
+from holdfast.agent.live_events import PluginFailedEvent
 from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.machine.turn import FinishedCommand, FinishedMessage, Stopped
@@ -263,8 +263,8 @@ async def test_calls_at_the_same_time_build_a_sessions_plugins_once(tmp_path: Pa
     slow = Slow()
     async with Runtime(url, provider=ScriptedProvider(["Done."]), tools=[wait_here]) as runtime:
         runtime.plugins.add(slow)
-        await runtime.place.holdfast.resume("s-1", wait=10)
-        assert (await runtime.place.conversations.get("s-1")).running is None
+        await runtime.mount.holdfast.resume("s-1", wait=10)
+        assert (await runtime.mount.conversations.get("s-1")).running is None
         assert [line for line in slow.lines if line[0] == "opened"] == [("opened", "s-1", 7)]
 
 
@@ -392,5 +392,5 @@ async def test_a_plugin_whose_commands_cannot_be_had_hides_nobody_elses() -> Non
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
         session = await runtime.session("s-1").plugin(Odd()).plugin(Counter()).open()
         events = [event async for event in session.command("count").stream()]
-        assert [event.hook for event in events if isinstance(event, PluginFailed)] == ["commands"]
+        assert [event.hook for event in events if isinstance(event, PluginFailedEvent)] == ["commands"]
         assert events[-1].outcome == FinishedCommand("count", {"total": 1})  # type: ignore[union-attr]

@@ -51,8 +51,8 @@ async def test_a_worker_goes_on_with_the_plugin_it_knows_and_the_configuration_t
     provider = ScriptedProvider([tool_call("fetch"), "Here it is."])
     async with Runtime(url, provider=provider) as runtime:
         runtime.plugins.add(Shelf())
-        await runtime.place.holdfast.resume("s-1", wait=10)  # nobody opens it
-        conversation = await runtime.place.conversations.get("s-1")
+        await runtime.mount.holdfast.resume("s-1", wait=10)  # nobody opens it
+        conversation = await runtime.mount.conversations.get("s-1")
         assert conversation.turns["t-1"].calls[0].done is not None
         assert conversation.turns["t-1"].calls[0].done.content == "from oak of s-1"
     assert provider.requests[0].system == "# Context\n\nThe shelf is oak."
@@ -76,8 +76,8 @@ async def test_a_call_of_a_plugins_tool_that_waits_is_run_by_a_worker_that_opens
 
     async with Runtime(url, provider=ScriptedProvider(["Here it is."])) as runtime:
         runtime.plugins.add(Shelf())
-        await runtime.place.holdfast.resume("s-1", wait=10)
-        calls = (await runtime.place.conversations.get("s-1")).turns["t-1"].calls
+        await runtime.mount.holdfast.resume("s-1", wait=10)
+        calls = (await runtime.mount.conversations.get("s-1")).turns["t-1"].calls
         assert [call.done.content for call in calls if call.done is not None] == ["from None of s-1"]
 
 
@@ -101,8 +101,8 @@ async def test_a_plugin_that_is_missing_is_warned_of_once_and_the_session_goes_o
     provider = ScriptedProvider(["Without it, then."], loop=True)
     async with Runtime(url, provider=provider) as runtime:
         for number in (1, 2):
-            await runtime.place.holdfast.resume(f"s-{number}", wait=10)
-            conversation = await runtime.place.conversations.get(f"s-{number}")
+            await runtime.mount.holdfast.resume(f"s-{number}", wait=10)
+            conversation = await runtime.mount.conversations.get(f"s-{number}")
             assert conversation.turns["t-1"].ended == FinishedMessage()
     lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.plugins"]
     assert lines == ["session 's-1' has the plugin 'shelf', which is not here"]
@@ -155,8 +155,8 @@ async def test_a_call_that_was_under_way_is_treated_as_its_tool_says_also_where_
         turn.cancel()
     async with Runtime(url, provider=ScriptedProvider(["Done."])) as runtime:
         runtime.plugins.add(Works("second"))
-        await runtime.place.holdfast.resume("s-1", wait=10)
-        (call,) = (await runtime.place.conversations.get("s-1")).turns["t-1"].calls
+        await runtime.mount.holdfast.resume("s-1", wait=10)
+        (call,) = (await runtime.mount.conversations.get("s-1")).turns["t-1"].calls
         assert call.done is not None
         if result is None:
             assert call.done.content["code"] == "unknown_outcome"

@@ -103,7 +103,7 @@ async def test_a_plugin_is_asked_for_its_words_again_when_it_says_so() -> None:
     provider = ScriptedProvider(["Hello."], loop=True)
     async with Runtime("memory:", provider=provider) as runtime:
         session = await runtime.session("s-1").plugin(Tone()).open()
-        plugin = (await session.resident()).hooks.get("tone")
+        plugin = (await session.loaded()).hooks.get("tone")
         assert isinstance(plugin, Tone)
         for tone, revision in (("Be kind.", 0), ("Be stern.", 0), ("Be stern.", 1)):
             plugin.tone, plugin.revision = tone, revision
@@ -242,6 +242,6 @@ async def test_the_prompt_of_an_unchanged_session_is_rendered_once() -> None:
         session = await runtime.session("s-1").plugin(Tone()).open()
         for _ in range(20):
             await soon(session.turn("Hi").run())
-        cache = (await session.resident()).prompts
+        cache = (await session.loaded()).prompts
         assert (cache.hits, cache.misses) == (19, 1)
         assert all(request.system is provider.requests[0].system for request in provider.requests)

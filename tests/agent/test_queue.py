@@ -342,5 +342,5 @@ async def test_what_waits_when_a_session_ends_is_settled(any_home: Home) -> None
         session = await runtime.session("s").open()
         await session.enqueue("a").id("a")
         waiting = asyncio.create_task(session.wait_for("a"))
-        await runtime.place.holdfast.cancel("s", "away")
+        await runtime.mount.holdfast.cancel("s", "away")
         assert (await soon(waiting)).status == "cancelled"

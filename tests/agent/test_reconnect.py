@@ -8,9 +8,9 @@ import random
 import sys
 from collections.abc import AsyncIterator
 
-from holdfast.agent.live_events import TextDelta
-from holdfast.agent.observation import Observer
+from holdfast.agent.live_events import TextDeltaEvent
 from holdfast.agent.observed_events import TurnEndedEvent
+from holdfast.agent.observer import Observer
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
@@ -64,7 +64,7 @@ class Client:
                 async for seen in events:
                     transcript.see(seen)
                     assert any(text.startswith(transcript.text) for text in KNOWN), transcript.text
-                    self.pieces += isinstance(seen.event, TextDelta)
+                    self.pieces += isinstance(seen.event, TextDeltaEvent)
                     is_over = isinstance(seen.event, TurnEndedEvent) and seen.event.turn == last
                     left -= 1
                     if is_over or left == 0:

@@ -307,7 +307,7 @@ async def test_whoever_joins_a_turn_with_its_type_has_it_checked_by_it(shared_ho
         other.tools.declare("ask", "Asks somebody.", OBJECT)
         session = await other.session("s").open()
         joined = asyncio.create_task(session.turn("Which?").id("t-1").output(Span).run())
-        await until(lambda: ("s", "t-1") in other.place.result_types)
+        await until(lambda: ("s", "t-1") in other.mount.result_types)
         (query,) = (await session.conversation(fresh=True)).asked
         await soon(session.answer(query, "the small ones"))
         assert (await soon(joined)).output == Span(1, 2)
@@ -326,7 +326,7 @@ async def test_a_value_that_only_the_schema_was_known_for_is_refused_by_the_type
 
 async def test_types_of_turns_that_nobody_waited_for_are_not_kept_for_ever(home: Home) -> None:
     async with home.runtime() as runtime:
-        place = runtime.place
+        place = runtime.mount
         for number in range(RESULT_TYPES + 5):
             place.expect("s", f"t-{number}", ResultType.of(Span))
         assert len(place.result_types) == RESULT_TYPES

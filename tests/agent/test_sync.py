@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.builder import AgentState, SessionBuilder
 from holdfast.agent.errors import (
     MissingPluginInputError,
     ModeNotInstalledError,
     ProviderUnconfiguredError,
     TurnConflictError,
 )
-from holdfast.agent.live_events import LiveEvent, TextDelta, TurnFinished
+from holdfast.agent.live_events import LiveEvent, TextDeltaEvent, TurnFinishedEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers import provider as protocol
 from holdfast.agent.queue import EnqueueBuilder, QueuedTurns
 from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState, SessionBuilder
 from holdfast.agent.sync import (
     SyncAgentSession,
     SyncEnqueueBuilder,
@@ -35,8 +35,8 @@ from holdfast.agent.sync import (
     SyncSessionBuilder,
     SyncTurnBuilder,
 )
+from holdfast.agent.turn_builder import TurnBuilder
 from holdfast.agent.turn_stream import STREAM_EVENTS
-from holdfast.agent.turns import TurnBuilder
 from holdfast.engine.errors import RuntimeClosedError
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
@@ -80,8 +80,8 @@ def test_a_chat_is_held_without_asyncio(tmp_path: Path) -> None:
         session = runtime.session("chat-1").prompt("Be kind.").open()
         assert session.turn("Hi").run().text == "Hello."
         events = list(session.turn("More").stream())
-        assert [event.text for event in events if isinstance(event, TextDelta)] == ["Mo", "re."]
-        assert isinstance(events[-1], TurnFinished)
+        assert [event.text for event in events if isinstance(event, TextDeltaEvent)] == ["Mo", "re."]
+        assert isinstance(events[-1], TurnFinishedEvent)
         assert (session.session_id, session.parent_session_id, session.mode) == ("chat-1", None, "standard")
         assert session.policy.instructions == "Be kind."
         assert session.runtime is runtime
@@ -178,7 +178,7 @@ def test_errors_are_the_same() -> None:
         (TurnBuilder, SyncTurnBuilder, set()),
         (EnqueueBuilder, SyncEnqueueBuilder, set()),
         (QueuedTurns, SyncQueuedTurns, set()),
-        (AgentSession, SyncAgentSession, {"conversation", "resident", *FOR_TURNS}),
+        (AgentSession, SyncAgentSession, {"conversation", "loaded", *FOR_TURNS}),
     ],
     ids=["builder", "turn", "enqueue", "queued", "session"],
 )
@@ -220,8 +220,8 @@ def test_a_turn_waits_for_a_thread_that_takes_its_events_slowly() -> None:
         time.sleep(0.2)  # in which all would be taken, if nothing held it back
         assert provider.taken <= STREAM_EVENTS + 2
         rest = list(events)
-        assert sum(isinstance(event, TextDelta) for event in [first, *rest]) == provider.pieces
-        assert isinstance(rest[-1], TurnFinished)
+        assert sum(isinstance(event, TextDeltaEvent) for event in [first, *rest]) == provider.pieces
+        assert isinstance(rest[-1], TurnFinishedEvent)
 
 
 def test_a_stream_that_is_left_lets_its_turn_go_on() -> None:
@@ -256,7 +256,7 @@ def test_a_wait_may_run_out_and_the_turn_goes_on() -> None:
         with pytest.raises(TimeoutError):
             session.turn("Hi").id("t-1").stream_to(seen.append, wait=0.05)
         assert session.turn("Hi").id("t-1").stream_to(seen.append, wait=PATIENCE).text == "Late."
-        assert isinstance(seen[-1], TurnFinished)
+        assert isinstance(seen[-1], TurnFinishedEvent)
 
 
 # --- threads -------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import ToolContext
-from holdfast.agent.live_events import LiveEvent, ToolOutput
+from holdfast.agent.live_events import LiveEvent, ToolOutputEvent
 from holdfast.agent.tools import Tool
-from holdfast.agent.tools.processes import KILL_AFTER_S, OUTPUT_BYTES, Ended
+from holdfast.agent.tools.subprocesses import KILL_AFTER_S, OUTPUT_BYTES, SubprocessResult
 from holdfast.testing.provider import tool_call
 from tests.agent.helpers import Home, soon, until
 
@@ -38,7 +38,7 @@ def lives(pid: int) -> bool:
 async def test_a_process_says_what_it_has_to_say_and_how_it_ended() -> None:
     script = "import sys; print(sys.stdin.read() + '!'); print('wrong', file=sys.stderr, flush=True); sys.exit(3)"
     ended = await soon(ToolContext().run(sys.executable, "-u", "-c", script, stdin="Hi"))
-    assert ended == Ended(3, "Hi!\nwrong\n")
+    assert ended == SubprocessResult(3, "Hi!\nwrong\n")
     assert not ended.is_success
 
 
@@ -76,7 +76,7 @@ async def test_a_process_that_will_not_end_is_killed_with_its_children(tmp_path:
     heard: list[str] = []
 
     async def sink(event: LiveEvent) -> None:
-        if isinstance(event, ToolOutput):
+        if isinstance(event, ToolOutputEvent):
             heard.append(event.text)
 
     tool = Tool.of(shell, timeout_s=60 if how == "cancelled" else 1.5)

@@ -11,17 +11,17 @@ import pytest
 from holdfast.agent.errors import TurnInProgressError
 from holdfast.agent.live_events import (
     LiveEvent,
-    ModelStarted,
-    ReasoningDelta,
-    Retracted,
-    Retrying,
-    TextDelta,
-    ToolFinished,
-    ToolOutput,
-    ToolStarted,
-    TurnFinished,
+    ModelStartedEvent,
+    ReasoningDeltaEvent,
+    RetractedEvent,
+    RetryEvent,
+    TextDeltaEvent,
+    ToolFinishedEvent,
+    ToolOutputEvent,
+    ToolStartedEvent,
+    TurnFinishedEvent,
     UsageEvent,
-    Waiting,
+    WaitingEvent,
 )
 from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.session import AgentSession
@@ -46,11 +46,11 @@ def shown(events: list[LiveEvent]) -> str:
     by_attempt: dict[int, str] = {}
     for event in events:
         match event:
-            case ModelStarted():
+            case ModelStartedEvent():
                 by_attempt = {}
-            case TextDelta(text=text, attempt=attempt):
+            case TextDeltaEvent(text=text, attempt=attempt):
                 by_attempt[attempt] = by_attempt.get(attempt, "") + text
-            case Retracted(attempt=attempt):
+            case RetractedEvent(attempt=attempt):
                 by_attempt.pop(attempt, None)
             case _:
                 pass
@@ -66,9 +66,9 @@ async def test_text_and_reasoning_come_in_pieces_and_the_end_comes_last(home: Ho
         session = await runtime.session("s").open()
         events = await events_of(session)
         assert kinds(events) == ["model_started", "reasoning", "text", "text", "usage", "finished"]
-        assert [e.text for e in events if isinstance(e, TextDelta | ReasoningDelta)] == ["hm", "Hel", "lo"]
+        assert [e.text for e in events if isinstance(e, TextDeltaEvent | ReasoningDeltaEvent)] == ["hm", "Hel", "lo"]
         assert [e.usage for e in events if isinstance(e, UsageEvent)] == [USED]
-        assert isinstance(events[-1], TurnFinished)
+        assert isinstance(events[-1], TurnFinishedEvent)
         assert events[-1].outcome == FinishedMessage()
         assert shown(events) == (await said(session))[-1][1] == "Hello"
 
@@ -84,12 +84,12 @@ async def test_the_start_the_words_and_the_end_of_each_tool_are_told(home: Home)
     calls: list[Any] = [tool_call("count"), tool_call("add", a=1)]
     async with home.runtime(calls, "done", tools=[count, add]) as runtime:
         events = await events_of(await runtime.session("s").open())
-        assert [(e.call, e.name) for e in events if isinstance(e, ToolStarted)] == [
+        assert [(e.call, e.name) for e in events if isinstance(e, ToolStartedEvent)] == [
             ("call_1", "count"),
             ("call_2", "add"),
         ]
-        assert "".join(e.text for e in events if isinstance(e, ToolOutput)) == "one, two"
-        finished = {e.call: (e.is_error, e.result) for e in events if isinstance(e, ToolFinished)}
+        assert "".join(e.text for e in events if isinstance(e, ToolOutputEvent)) == "one, two"
+        finished = {e.call: (e.is_error, e.result) for e in events if isinstance(e, ToolFinishedEvent)}
         assert finished["call_1"] == (False, 2)
         assert finished["call_2"][0] is True
 
@@ -117,8 +117,8 @@ async def test_a_reset_retracts_the_text_of_the_attempt_that_failed(home: Home) 
             "text",
             "finished",
         ]
-        assert [e.attempt for e in events if isinstance(e, TextDelta | Retracted)] == [1, 1, 1, 3, 3]
-        assert [e.attempt for e in events if isinstance(e, Retrying)] == [1, 2]
+        assert [e.attempt for e in events if isinstance(e, TextDeltaEvent | RetractedEvent)] == [1, 1, 1, 3, 3]
+        assert [e.attempt for e in events if isinstance(e, RetryEvent)] == [1, 2]
         assert shown(events) == "Hello"
 
 
@@ -127,7 +127,7 @@ async def test_text_of_a_turn_that_no_attempt_finished_is_retracted(home: Home) 
         session = await runtime.session("s").open()
         events = await events_of(session)
         assert shown(events) == ""
-        assert isinstance(events[-1], TurnFinished)
+        assert isinstance(events[-1], TurnFinishedEvent)
         assert isinstance(events[-1].outcome, Stopped)
         assert await said(session) == [("user", "Hi")]
 
@@ -180,7 +180,7 @@ async def test_a_turn_that_waits_for_somebody_outside_says_so_once(home: Home) -
         async with asyncio.timeout(10):
             async for event in session.turn("May I?").stream():
                 events.append(event)
-                if isinstance(event, Waiting):
+                if isinstance(event, WaitingEvent):
                     (query,) = event.queries
                     assert isinstance(query, ToolQuery)
                     assert (query.name, query.arguments) == ("approve", {"what": "this"})
@@ -212,7 +212,7 @@ async def test_a_sink_that_takes_its_time_holds_the_model_up(home: Home) -> None
     gate = asyncio.Semaphore(0)
 
     async def sink(event: LiveEvent) -> None:
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDeltaEvent):
             await gate.acquire()
             taken.append(yielded)
 
@@ -235,10 +235,10 @@ async def test_a_stream_whose_reader_rests_is_held_up_and_loses_nothing(home: Ho
         texts = 0
         async with asyncio.timeout(10):
             async for event in session.turn("Hi").stream():
-                if isinstance(event, ModelStarted):
+                if isinstance(event, ModelStartedEvent):
                     await asyncio.sleep(0.05)
                     assert (await session.read_view()).running is not None
-                texts += isinstance(event, TextDelta)
+                texts += isinstance(event, TextDeltaEvent)
         assert texts == many
 
 
@@ -251,7 +251,7 @@ async def test_a_stream_that_is_left_early_leaves_the_turn_going_on(home: Home, 
         session = await runtime.session("s").open()
         following = session.turn("Hi").stream()
         async for event in following:
-            if isinstance(event, TextDelta):
+            if isinstance(event, TextDeltaEvent):
                 break
         result = await soon(following.result())
         assert result.text == "x" * pieces
@@ -300,7 +300,7 @@ async def test_what_a_sink_raises_is_raised_at_once_and_the_turn_goes_on(home: H
         return "waited"
 
     async def breaks(event: LiveEvent) -> None:
-        if isinstance(event, ToolStarted):
+        if isinstance(event, ToolStartedEvent):
             raise ZeroDivisionError("the screen is gone")
 
     async with home.runtime(tool_call("waits"), "Hello", tools=[waits]) as runtime:

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.agent.errors import TurnConflictError, TurnInProgressError
-from holdfast.agent.live_events import Retrying
+from holdfast.agent.live_events import RetryEvent
 from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolUseBlock
 from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, FinishedValue, Stopped
-from holdfast.agent.providers.retry import Retry
+from holdfast.agent.providers.retry import RetryPolicy
 from holdfast.agent.session import AgentSession
-from holdfast.agent.tools import Finish, ToolContext, ToolError, tool
-from holdfast.agent.tools import Retry as ToolRetry
+from holdfast.agent.tools import Finish, ToolContext, ToolError, ToolRetryPolicy, tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
 from holdfast.testing.provider import ToolCall, fault, reply, tool_call
@@ -183,11 +182,11 @@ async def test_calls_with_the_same_id_in_one_turn_do_not_hide_each_other(home: H
 
 async def test_the_retry_policy_waits_as_long_as_the_service_asks_and_no_longer_than_its_cap(home: Home) -> None:
     script: list[Any] = [fault("rate_limit", retry_after_s=1_000), fault("overloaded", retry_after_s=0.01), "at last"]
-    retry = Retry(retry_after_cap_s=0.02)
+    retry = RetryPolicy(retry_after_cap_s=0.02)
     async with home.runtime(*script, retry=retry) as runtime:
         session = await runtime.session("s").open()
         events = [event async for event in session.turn("Hi").stream()]
-        assert [event.delay_s for event in events if isinstance(event, Retrying)] == [0.02, 0.01]
+        assert [event.delay_s for event in events if isinstance(event, RetryEvent)] == [0.02, 0.01]
         turn = (await session.conversation()).turns[events[0].turn]
         assert turn.messages[-1].text == "at last"
 
@@ -195,7 +194,7 @@ async def test_the_retry_policy_waits_as_long_as_the_service_asks_and_no_longer_
 async def test_a_tool_that_marks_its_failure_is_tried_again_within_its_own_cap(home: Home) -> None:
     keys: list[tuple[str, int]] = []
 
-    @tool(recovery="safe", retry=ToolRetry(max_attempts=3, max_delay_s=0.01))
+    @tool(recovery="safe", retry=ToolRetryPolicy(max_attempts=3, max_delay_s=0.01))
     async def get(ctx: ToolContext) -> str:
         """Get."""
         keys.append((ctx.key, ctx.retry))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.turn import Stopped
-from holdfast.agent.results import Buckets, buckets_of
+from holdfast.agent.results import TokenUsage, token_usage_of
 from holdfast.core.budget import Price
 from holdfast.core.queries import Usage
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
@@ -20,14 +20,14 @@ FULL = Usage(
 
 
 def test_a_call_is_told_apart_into_five_buckets() -> None:
-    buckets = buckets_of(FULL)
-    assert buckets == Buckets(input=10, output=50, cache_read=60, cache_write=30, reasoning=20, cost=0.25, calls=1)
+    buckets = token_usage_of(FULL)
+    assert buckets == TokenUsage(input=10, output=50, cache_read=60, cache_write=30, reasoning=20, cost=0.25, calls=1)
     assert buckets.total == 150
 
 
 def test_what_a_provider_does_not_say_is_nothing() -> None:
-    assert buckets_of(Usage()) == Buckets(calls=1)
-    assert buckets_of(Usage(prompt_tokens=5, cache_read_tokens=9)).input == 0
+    assert token_usage_of(Usage()) == TokenUsage(calls=1)
+    assert token_usage_of(Usage(prompt_tokens=5, cache_read_tokens=9)).input == 0
 
 
 async def test_the_calls_of_a_turn_are_added_up_and_those_of_all_turns_in_the_report(home: Home) -> None:
@@ -40,8 +40,8 @@ async def test_the_calls_of_a_turn_are_added_up_and_those_of_all_turns_in_the_re
         session = await runtime.session("s").open()
         first = await soon(session.turn("add").run())
         second = await soon(session.turn("Hi").run())
-        assert first.usage == buckets_of(FULL) + buckets_of(USED)
-        assert second.usage == buckets_of(USED)
+        assert first.usage == token_usage_of(FULL) + token_usage_of(USED)
+        assert second.usage == token_usage_of(USED)
         report = await session.usage_report()
         assert report.total == first.usage + second.usage
         assert (report.calls, report.unsettled) == (3, 0)
@@ -57,7 +57,7 @@ async def test_usage_is_told_apart_by_source_and_by_the_model_that_answered(home
         for _ in range(2):
             await soon(session.turn("Hi").run())
         report = await session.usage_report()
-        assert report.by_model == {"m-1": buckets_of(USED), "m-2": buckets_of(FULL)}
+        assert report.by_model == {"m-1": token_usage_of(USED), "m-2": token_usage_of(FULL)}
         assert report.by_source == {"turn": report.total}
 
 
@@ -67,7 +67,7 @@ async def test_money_is_counted_where_prices_are_known_by_the_model_that_answere
         session = await runtime.session("s").open()
         result = await soon(session.turn("Hi").run())
         assert result.usage.cost == pytest.approx(10 * 0.1 + 5 * 0.2)
-        assert (await runtime.place.store.load("s")).metrics.cost == pytest.approx(2.0)
+        assert (await runtime.mount.store.load("s")).metrics.cost == pytest.approx(2.0)
 
 
 async def test_what_the_provider_says_it_cost_counts_more_than_a_price(home: Home) -> None:
@@ -101,14 +101,14 @@ async def test_usage_is_conserved_when_a_process_goes_between_an_attempt_and_its
         work = asyncio.create_task(session.turn("two").id("t-2").run())
         await until(lambda: len(runtime.providers["scripted"].requests) == 2)  # type: ignore[attr-defined]
         before = await session.usage_report()
-        assert (before.total, before.calls, before.unsettled) == (buckets_of(USED), 1, 1)
+        assert (before.total, before.calls, before.unsettled) == (token_usage_of(USED), 1, 1)
         work.cancel()
     async with home.runtime(reply("2", usage=FULL)) as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("two").id("t-2").run())
-        assert (result.usage, result.report.unsettled) == (buckets_of(FULL), 1)
+        assert (result.usage, result.report.unsettled) == (token_usage_of(FULL), 1)
         report = await session.usage_report()
-        assert report.total == buckets_of(USED) + buckets_of(FULL)
+        assert report.total == token_usage_of(USED) + token_usage_of(FULL)
         assert (report.calls, report.unsettled) == (2, 1)
     async with home.runtime() as runtime:
         assert await (await runtime.session("s").open()).usage_report() == report
@@ -129,7 +129,7 @@ async def test_usage_of_a_reply_that_was_not_written_down_is_unsettled_and_that_
     async with home.runtime(reply("Hello", usage=USED)) as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("Hi").id("t-1").run())
-        assert (result.text, result.usage, result.report.unsettled) == ("Hello", buckets_of(USED), 1)
+        assert (result.text, result.usage, result.report.unsettled) == ("Hello", token_usage_of(USED), 1)
 
 
 async def test_a_call_that_failed_is_unsettled(home: Home) -> None:
@@ -139,4 +139,4 @@ async def test_a_call_that_failed_is_unsettled(home: Home) -> None:
         assert (failed.report.calls, failed.report.unsettled) == (0, 1)
         await soon(session.turn("Hi").run())
         report = await session.usage_report()
-        assert (report.calls, report.unsettled, report.total) == (1, 1, buckets_of(USED))
+        assert (report.calls, report.unsettled, report.total) == (1, 1, token_usage_of(USED))

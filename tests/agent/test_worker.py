@@ -155,11 +155,11 @@ async def test_a_superseded_owner_commits_nothing_of_the_turn(any_home: Home) ->
         await session.enqueue("a").id("a")
         work = asyncio.create_task(session.queued_turn().run())
         await until(lambda: gate.asked)
-        store = runtime.place.store
+        store = runtime.mount.store
         row = await store.session("s")
-        actor = runtime.place.holdfast._engine.actor("s")
+        actor = runtime.mount.holdfast._engine.actor("s")
         assert actor.lease is not None
-        assert row.owner == runtime.place.holdfast._engine.owner
+        assert row.owner == runtime.mount.holdfast._engine.owner
         # As if it had run out: somebody else has claimed the session.
         await store.release(actor.lease)
         await claim(store, "s", "somebody-else", 60_000)

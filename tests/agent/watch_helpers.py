@@ -8,16 +8,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from holdfast.agent import live_events as live
-from holdfast.agent.live_events import ModelStarted, Retracted, TextDelta
+from holdfast.agent.live_events import ModelStartedEvent, RetractedEvent, TextDeltaEvent
 from holdfast.agent.machine.messages import TextBlock
-from holdfast.agent.observation import Observer
 from holdfast.agent.observed_events import (
-    Gap,
+    GapEvent,
     MessageEvent,
-    Redraw,
-    Seen,
-    SeenEvent,
+    ObservableEvent,
+    ObservedEvent,
+    RedrawEvent,
 )
+from holdfast.agent.observer import Observer
 from holdfast.agent.providers import provider as protocol
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
 from holdfast.agent.transcript import Transcript
@@ -28,7 +28,7 @@ class Watcher:
     """Watches on its own, and keeps what it has seen."""
 
     def __init__(self, observer: Observer, cursor: str | None) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[ObservedEvent] = []
         self.task = asyncio.create_task(self._watch(observer, cursor))
 
     async def _watch(self, observer: Observer, cursor: str | None) -> None:
@@ -36,7 +36,7 @@ class Watcher:
             self.seen.append(seen)
 
     @property
-    def events(self) -> list[SeenEvent]:
+    def events(self) -> list[ObservableEvent]:
         return [seen.event for seen in self.seen]
 
     def has(self, kind: type[Any]) -> bool:
@@ -57,13 +57,13 @@ async def watching(observer: Observer, cursor: str | None) -> AsyncIterator[Watc
         await asyncio.wait([watcher.task])
 
 
-async def resumed(observer: Observer, cursor: str | None) -> list[Seen]:
+async def resumed(observer: Observer, cursor: str | None) -> list[ObservedEvent]:
     async with asyncio.timeout(PATIENCE):
         return [seen async for seen in observer.resume_from(cursor)]
 
 
-def durable(events: list[SeenEvent]) -> list[SeenEvent]:
-    return [event for event in events if not isinstance(event, live.LiveEvent | Redraw | Gap)]
+def durable(events: list[ObservableEvent]) -> list[ObservableEvent]:
+    return [event for event in events if not isinstance(event, live.LiveEvent | RedrawEvent | GapEvent)]
 
 
 def texts(transcript: Transcript) -> list[str]:
@@ -87,16 +87,16 @@ class Paused:
         yield ModelReply(content=[TextBlock(whole)])
 
 
-def said_in(seen: list[Seen]) -> str:
+def said_in(seen: list[ObservedEvent]) -> str:
     """The text that stands there for who has seen this."""
     text = ""
     for each in seen:
         match each.event:
-            case ModelStarted() | Retracted() | MessageEvent():
+            case ModelStartedEvent() | RetractedEvent() | MessageEvent():
                 text = ""
-            case TextDelta(text=piece):
+            case TextDeltaEvent(text=piece):
                 text += piece
-            case Redraw(observation=observation):
+            case RedrawEvent(observation=observation):
                 text = "".join(draft.text for draft in observation.drafts)
             case _:
                 pass

@@ -50,7 +50,7 @@ async def session(tmp_path: Path, holdfast: Holdfast, did: list[str]) -> AsyncIt
         opened = await runtime.session("talk").open()
         turn = asyncio.create_task(opened.turn("Go").id("t-1").run())
         async with asyncio.timeout(10):
-            with runtime.place.store.watch("talk") as changes:
+            with runtime.mount.store.watch("talk") as changes:
                 while not (await opened.read_view()).approvals:
                     await changes.changed()
         yield opened

@@ -14,8 +14,8 @@ from holdfast.core.state import Session, State
 from holdfast.store.contract import SessionFilter
 
 if TYPE_CHECKING:
-    from holdfast.agent.conversations import Conversations
-    from holdfast.agent.mounted_store import Place
+    from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.mounted_store import MountedStore
     from holdfast.engine.holdfast import Holdfast
     from holdfast.store.contract import Store
 
@@ -27,19 +27,19 @@ CancelState: TypeAlias = Literal["stopped", "withdrawn", "over", "idle", "not_fo
 was nothing to stop; there is no such turn or item."""
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class CancelRequest(msgspec.Struct, frozen=True):
     """Why something is to be stopped, and who wants it."""
 
     reason: str | None = None
     by: str | None = None
 
 
-class Where(NamedTuple):
+class StoreEngine(NamedTuple):
     """A store with an engine on it."""
 
     store: Store
     holdfast: Holdfast
-    conversations: Conversations
+    conversations: ConversationCache
 
 
 class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,53 +54,57 @@ class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def cancelled(
-    place: Place | Where, session_id: str, turn: str | None, item: str | None, evidence: Evidence
+    mount: MountedStore | StoreEngine, session_id: str, turn: str | None, item: str | None, request: CancelRequest
 ) -> CancelReceipt:
     """Stop a turn, or take back an item, and wait until that is durable."""
     if item is not None:
-        return await _of_item(place, session_id, item, evidence)
-    session = await place.holdfast.session(session_id)
+        return await _of_item(mount, session_id, item, request)
+    session = await mount.holdfast.session(session_id)
     wanted = turn if turn is not None else session.turn
     if wanted is None:
         return CancelReceipt(session_id=session_id, state="idle")
-    return await _of_turn(place, session_id, wanted, evidence)
+    return await _of_turn(mount, session_id, wanted, request)
 
 
-async def _of_item(place: Place | Where, session_id: str, item: str, evidence: Evidence) -> CancelReceipt:
+async def _of_item(
+    mount: MountedStore | StoreEngine, session_id: str, item: str, request: CancelRequest
+) -> CancelReceipt:
     state: CancelState = "over"
     while True:
-        inbox = (await place.holdfast.session(session_id)).inbox
+        inbox = (await mount.holdfast.session(session_id)).inbox
         known = inbox.accepted.get(item)
         if known is None:
             return CancelReceipt(session_id=session_id, state="not_found", item=item)
         if known.state == "cancelled":
             return CancelReceipt(session_id=session_id, state=state, item=item)
         if inbox.can_withdraw(item):
-            await place.holdfast.send(session_id, WithdrawMessage(item, evidence.reason, evidence.by))
+            await mount.holdfast.send(session_id, WithdrawMessage(item, request.reason, request.by))
             state = "withdrawn"
             continue
         assert known.turn is not None
-        receipt = await _of_turn(place, session_id, known.turn, evidence)
+        receipt = await _of_turn(mount, session_id, known.turn, request)
         return msgspec.structs.replace(receipt, item=item)
 
 
-async def _of_turn(place: Place | Where, session_id: str, turn: str, evidence: Evidence) -> CancelReceipt:
-    message = StopMessage(turn, evidence.reason, evidence.by)
-    with place.store.watch(session_id) as changes:
-        session = await place.holdfast.session(session_id)
+async def _of_turn(
+    mount: MountedStore | StoreEngine, session_id: str, turn: str, request: CancelRequest
+) -> CancelReceipt:
+    message = StopMessage(turn, request.reason, request.by)
+    with mount.store.watch(session_id) as changes:
+        session = await mount.holdfast.session(session_id)
         was_running = _is_running(session, turn)
         while _is_running(session, turn):
-            await place.holdfast.send(session_id, message)
-            session = await place.holdfast.session(session_id)
+            await mount.holdfast.send(session_id, message)
+            session = await mount.holdfast.session(session_id)
             if _is_running(session, turn):
                 await changes.changed(timeout=AGAIN_S)
-                session = await place.holdfast.session(session_id)
-    known = (await place.conversations.get(session_id, fresh=True)).turns.get(turn)
+                session = await mount.holdfast.session(session_id)
+    known = (await mount.conversations.get(session_id, fresh=True)).turns.get(turn)
     if known is None:
         return CancelReceipt(session_id=session_id, state="not_found", turn=turn)
     is_stopped = was_running and isinstance(known.ended, Stopped) and known.ended.reason == "cancelled"
     if is_stopped:
-        await _stop_children(place, session_id, evidence)
+        await _stop_children(mount, session_id, request)
     return CancelReceipt(
         session_id=session_id, state="stopped" if is_stopped else "over", turn=turn, outcome=known.ended
     )
@@ -110,18 +114,18 @@ def _is_running(session: Session, turn: str) -> bool:
     return session.turn == turn and not session.is_terminal
 
 
-async def _stop_children(place: Place | Where, session_id: str, evidence: Evidence) -> None:
+async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, request: CancelRequest) -> None:
     """Stop what children are at work on: agents that were opened on behalf of the session."""
-    why = Evidence(f"the turn of its parent '{session_id}' was stopped: {evidence.reason}", evidence.by)
+    why = CancelRequest(f"the turn of its parent '{session_id}' was stopped: {request.reason}", request.by)
     where = SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED])
     after: str | None = None
     while True:
-        page = await place.store.sessions(where, after=after)
+        page = await mount.store.sessions(where, after=after)
         for row in page.rows:
             with contextlib.suppress(HoldfastError):
-                child = await place.holdfast.session(row.session_id)
+                child = await mount.holdfast.session(row.session_id)
                 if child.turn is not None:
-                    await _of_turn(place, row.session_id, child.turn, why)
+                    await _of_turn(mount, row.session_id, child.turn, why)
         if page.next is None:
             return
         after = page.next

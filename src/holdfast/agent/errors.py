@@ -212,19 +212,6 @@ class PluginError(HoldfastError):
 
 
 @dataclass(eq=False)
-class CodeExecutionUnavailableError(HoldfastError):
-    """Code was to be run in a session whose mode runs none."""
-
-    session_id: str
-    mode: str
-    language: str
-    kind = "code_execution_unavailable"
-
-    def __str__(self) -> str:
-        return f"session '{self.session_id}' is in the mode '{self.mode}', which runs no code ({self.language})"
-
-
-@dataclass(eq=False)
 class UnknownItemError(HoldfastError):
     """No item of that id was sent to the session."""
 

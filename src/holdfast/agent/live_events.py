@@ -23,47 +23,47 @@ class _Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Counted in each stream: no two events of it have the same."""
 
 
-class ModelStarted(_Live, frozen=True, tag="model_started"):
+class ModelStartedEvent(_Live, frozen=True, tag="model_started"):
     """A model is asked."""
 
     iteration: int
     model: str
 
 
-class SummingUp(_Live, frozen=True, tag="summing_up"):
+class CompactionStartedEvent(_Live, frozen=True, tag="summing_up"):
     """A model is asked to sum up what was said before, to make room."""
 
     model: str
 
 
-class SummedUp(_Live, frozen=True, tag="summed_up"):
+class CompactionFinishedEvent(_Live, frozen=True, tag="summed_up"):
     """It has done so; or it has not, and why."""
 
     summary: str = ""
     error: str = ""
 
 
-class TextDelta(_Live, frozen=True, tag="text"):
+class TextDeltaEvent(_Live, frozen=True, tag="text"):
     """A piece of what the model says."""
 
     text: str
     attempt: int = 1
 
 
-class ReasoningDelta(_Live, frozen=True, tag="reasoning"):
+class ReasoningDeltaEvent(_Live, frozen=True, tag="reasoning"):
     """A piece of what it thinks aloud."""
 
     text: str
     attempt: int = 1
 
 
-class Retracted(_Live, frozen=True, tag="retracted"):
+class RetractedEvent(_Live, frozen=True, tag="retracted"):
     """An attempt failed: all that it has said is to be taken back."""
 
     attempt: int
 
 
-class Retrying(_Live, frozen=True, tag="retrying"):
+class RetryEvent(_Live, frozen=True, tag="retrying"):
     """An attempt failed, and another one is made after a wait."""
 
     attempt: int
@@ -71,7 +71,7 @@ class Retrying(_Live, frozen=True, tag="retrying"):
     delay_s: float
 
 
-class ToolStarted(_Live, frozen=True, tag="tool_started"):
+class ToolStartedEvent(_Live, frozen=True, tag="tool_started"):
     """A tool runs."""
 
     call: str
@@ -79,14 +79,14 @@ class ToolStarted(_Live, frozen=True, tag="tool_started"):
     arguments: Json
 
 
-class ToolOutput(_Live, frozen=True, tag="tool_output"):
+class ToolOutputEvent(_Live, frozen=True, tag="tool_output"):
     """A piece of what a tool says while it runs."""
 
     call: str
     text: str
 
 
-class ToolFinished(_Live, frozen=True, tag="tool_finished"):
+class ToolFinishedEvent(_Live, frozen=True, tag="tool_finished"):
     """A tool has come to something."""
 
     call: str
@@ -102,13 +102,13 @@ class UsageEvent(_Live, frozen=True, tag="usage"):
     usage: Usage
 
 
-class Waiting(_Live, frozen=True, tag="waiting"):
+class WaitingEvent(_Live, frozen=True, tag="waiting"):
     """The turn waits for answers that nothing here gives."""
 
     queries: list[Query]
 
 
-class PluginFailed(_Live, frozen=True, tag="plugin_failed"):
+class PluginFailedEvent(_Live, frozen=True, tag="plugin_failed"):
     """A hook of a plugin has failed. The turn goes on without it, or the call that it was to judge is denied."""
 
     plugin: str
@@ -116,34 +116,34 @@ class PluginFailed(_Live, frozen=True, tag="plugin_failed"):
     error: str
 
 
-class TurnFinished(_Live, frozen=True, tag="finished"):
+class TurnFinishedEvent(_Live, frozen=True, tag="finished"):
     """The turn is over, and durable."""
 
     outcome: Outcome
 
 
 LiveEvent: TypeAlias = (
-    ModelStarted
-    | SummingUp
-    | SummedUp
-    | TextDelta
-    | ReasoningDelta
-    | Retracted
-    | Retrying
-    | ToolStarted
-    | ToolOutput
-    | ToolFinished
+    ModelStartedEvent
+    | CompactionStartedEvent
+    | CompactionFinishedEvent
+    | TextDeltaEvent
+    | ReasoningDeltaEvent
+    | RetractedEvent
+    | RetryEvent
+    | ToolStartedEvent
+    | ToolOutputEvent
+    | ToolFinishedEvent
     | UsageEvent
-    | Waiting
-    | PluginFailed
-    | TurnFinished
+    | WaitingEvent
+    | PluginFailedEvent
+    | TurnFinishedEvent
 )
 
 Sink: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
 """Takes events. It is awaited: a sink that takes its time slows the turn down, and loses nothing."""
 
 
-class SoFar(_Live, frozen=True, tag="so_far"):
+class CatchUpEvent(_Live, frozen=True, tag="so_far"):
     """All that is said at the moment, for whoever has not heard how it began."""
 
     iteration: int = 0
@@ -155,15 +155,15 @@ class SoFar(_Live, frozen=True, tag="so_far"):
     """What tools have said that run now, by call; of much, the latest."""
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
+class PublishedEvent(msgspec.Struct, frozen=True, array_like=True):
     """What a process tells the watchers of a session."""
 
     call: str
     """The call of a model that its pieces are of: two processes may think that they own a session."""
-    event: LiveEvent | SoFar
+    event: LiveEvent | CatchUpEvent
 
 
-told_decoder = msgspec.msgpack.Decoder(Told)
+published_decoder = msgspec.msgpack.Decoder(PublishedEvent)
 
 DRAFT_CHARS = 1024 * 1024
 """Characters of one reply that are kept until it is settled: far above what models say at once."""
@@ -181,7 +181,7 @@ REMIND_CHARS = 12 * 1024
 MOST_SAYING = 1_000
 """Sessions of which that is kept: more than have a turn under way. Nobody says so when another process took one."""
 
-_JOURNALLED = (ToolStarted, ToolFinished, UsageEvent, Waiting, TurnFinished)
+_JOURNALLED = (ToolStartedEvent, ToolFinishedEvent, UsageEvent, WaitingEvent, TurnFinishedEvent)
 """What watchers are told by the journal."""
 
 
@@ -190,7 +190,7 @@ class _Saying:
 
     def __init__(self, turn: str) -> None:
         self.call = secrets.token_hex(4)
-        self.started = ModelStarted(turn=turn, iteration=0, model="")
+        self.started = ModelStartedEvent(turn=turn, iteration=0, model="")
         self.attempt = 1
         self.pieces: list[tuple[bool, str]] = []
         """Whether it is reasoning, and the text."""
@@ -200,29 +200,29 @@ class _Saying:
 
     def take(self, event: LiveEvent) -> None:
         match event:
-            case ModelStarted():
+            case ModelStartedEvent():
                 self.call, self.started, self.attempt = secrets.token_hex(4), event, 1
                 self.pieces, self.chars, self.reminded = [], 0, time.monotonic()
-            case TextDelta(text=text) | ReasoningDelta(text=text):
+            case TextDeltaEvent(text=text) | ReasoningDeltaEvent(text=text):
                 self.attempt = event.attempt
                 self.chars += len(text)
                 if self.chars <= DRAFT_CHARS:
-                    self.pieces.append((isinstance(event, ReasoningDelta), text))
-            case Retracted():
+                    self.pieces.append((isinstance(event, ReasoningDeltaEvent), text))
+            case RetractedEvent():
                 self.pieces, self.chars = [], 0
-            case ToolOutput(call=call, text=text):
+            case ToolOutputEvent(call=call, text=text):
                 self.outputs[call] = (self.outputs.get(call, "") + text)[-OUTPUT_CHARS:]
-            case ToolFinished(call=call):
+            case ToolFinishedEvent(call=call):
                 self.outputs.pop(call, None)
             case _:
                 pass
 
     @property
-    def so_far(self) -> SoFar | None:
+    def so_far(self) -> CatchUpEvent | None:
         """All of it; None if it is nothing, or too much."""
         if self.chars > DRAFT_CHARS or not (self.started.iteration or self.outputs):
             return None
-        return SoFar(
+        return CatchUpEvent(
             turn=self.started.turn,
             iteration=self.started.iteration,
             model=self.started.model,
@@ -233,7 +233,7 @@ class _Saying:
         )
 
 
-class Hub:
+class LiveEvents:
     """Brings the events of this process to whoever listens to the session.
 
     There are two kinds of them. Sinks are those of a turn's own caller: they are awaited. Watchers hear what is
@@ -273,7 +273,7 @@ class Hub:
         saying.take(event)
         if isinstance(event, _JOURNALLED):
             return
-        self._publish(session_id, msgspec.msgpack.encode(Told(saying.call, event)))
+        self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(saying.call, event)))
         if time.monotonic() - saying.reminded > REMIND_S:
             saying.reminded = time.monotonic()
             if saying.chars + sum(map(len, saying.outputs.values())) <= REMIND_CHARS:
@@ -285,7 +285,7 @@ class Hub:
         so_far = saying.so_far if saying is not None else None
         if saying is None or so_far is None:
             return False
-        payload = msgspec.msgpack.encode(Told(saying.call, so_far))
+        payload = msgspec.msgpack.encode(PublishedEvent(saying.call, so_far))
         if len(payload) > LIVE_BYTES:
             return False
         self._publish(session_id, payload)

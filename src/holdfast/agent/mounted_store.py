@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.conversations import Conversations, Residency
-from holdfast.agent.live_events import Hub, LiveEvent
-from holdfast.agent.observation import Observers
+from holdfast.agent.conversation_cache import ConversationCache, Residency
+from holdfast.agent.live_events import LiveEvent, LiveEvents
+from holdfast.agent.observer import Observers
 from holdfast.agent.result_type import ResultType
 from holdfast.core.events import Event
 from holdfast.core.queries import Answer
@@ -16,7 +16,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.agent.resident import Residents
+    from holdfast.agent.loaded_session import LoadedSessions
     from holdfast.agent.runtime import Runtime
 
 
@@ -24,24 +24,24 @@ RESULT_TYPES = 1_000
 """Types that are kept for turns under way: as many as conversations are. Of the oldest, only the schema counts then."""
 
 
-class Place:
+class MountedStore:
     """Where sessions of a runtime live."""
 
-    residents: Residents
+    loaded_sessions: LoadedSessions
 
     def __init__(self, runtime: Runtime, store: Store, residency: Residency, **options: Any) -> None:
-        from holdfast.agent.resident import Residents
+        from holdfast.agent.loaded_session import LoadedSessions
 
         self.store = store
         self.holdfast = Holdfast(store, **options)
-        self.conversations = Conversations(store, residency)
-        self.hub = Hub(store.publish)
-        self.observers = Observers(store, self.hub.remind)
-        self.residents = Residents(runtime, self)
+        self.conversations = ConversationCache(store, residency)
+        self.live_events = LiveEvents(store.publish)
+        self.observers = Observers(store, self.live_events.remind)
+        self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.conversations.committed)
-        self.holdfast.on_commit(self.hub.committed)
-        self.holdfast.on_commit(self.residents.committed)  # what it tells of is in the conversations by then
-        self.holdfast.on_close(self.residents.close)
+        self.holdfast.on_commit(self.live_events.committed)
+        self.holdfast.on_commit(self.loaded_sessions.committed)  # what it tells of is in the conversations by then
+        self.holdfast.on_close(self.loaded_sessions.close)
         self.result_types: dict[tuple[str, str], ResultType] = {}
         """By session and turn: what turns that are waited for here are to come to, where that is a type."""
         self._telling: set[asyncio.Task[None]] = set()
@@ -65,7 +65,7 @@ class Place:
 
         async def tell() -> None:
             with contextlib.suppress(Exception):
-                await self.hub.emit(session_id, event)
+                await self.live_events.emit(session_id, event)
 
         task = asyncio.get_running_loop().create_task(tell())
         self._telling.add(task)

@@ -18,7 +18,7 @@ from holdfast.agent.machine.messages import AgentMessage, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import Outcome
-from holdfast.agent.results import Buckets, ReadView, UsageReport, ViewMessage, report_of, view_of
+from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, view_of
 from holdfast.core.cursors import Cursor, cursor_text
 from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, ToolQuery, is_own
 from holdfast.core.records import (
@@ -126,7 +126,7 @@ class TurnEndedEvent(_Event, frozen=True, tag="turn_ended"):
 
     turn: str
     outcome: Outcome
-    usage: Buckets
+    usage: TokenUsage
 
 
 class SessionEndedEvent(_Event, frozen=True, tag="session_ended"):
@@ -195,26 +195,26 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return self.view.running
 
 
-class Gap(msgspec.Struct, frozen=True, tag="gap", tag_field="type"):
+class GapEvent(msgspec.Struct, frozen=True, tag="gap", tag_field="type"):
     """What came after the cursor cannot be had: the session under this id is another one by now. This is what it is."""
 
     reason: Literal["unavailable"]
     observation: Observation
 
 
-class Redraw(msgspec.Struct, frozen=True, tag="redraw", tag_field="type"):
+class RedrawEvent(msgspec.Struct, frozen=True, tag="redraw", tag_field="type"):
     """Some of what is said meanwhile was missed: what was shown of it is to be replaced. Nothing durable was missed."""
 
     observation: Observation
 
 
-SeenEvent: TypeAlias = DurableEvent | LiveEvent | Redraw | Gap
+ObservableEvent: TypeAlias = DurableEvent | LiveEvent | RedrawEvent | GapEvent
 
 
-class Seen(msgspec.Struct, frozen=True):
+class ObservedEvent(msgspec.Struct, frozen=True):
     """An event, and where the watcher is after it."""
 
-    event: SeenEvent
+    event: ObservableEvent
     place: Cursor
 
     @property

@@ -13,7 +13,7 @@ from holdfast.agent.errors import UnknownItemError, UnknownPluginError
 from holdfast.agent.machine.inbox import Cancelled, Command, Delivery, Item, Slot, claim
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
-from holdfast.agent.turns import Input, content_of, content_with
+from holdfast.agent.turn_builder import Input, content_of, content_with
 from holdfast.core.decide import EnqueueMessage
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id, new_item_id
@@ -121,7 +121,7 @@ class EnqueueBuilder:
         session = self._session
         self._id = self._id or new_item_id()
         item = await self._item(self._id)
-        event = await session.place.holdfast.send(session.session_id, EnqueueMessage(item, self._by))
+        event = await session.mount.holdfast.send(session.session_id, EnqueueMessage(item, self._by))
         return ItemReceipt(session.session_id, self._id, event.replayed)
 
     async def _item(self, item_id: str) -> Item:
@@ -158,15 +158,15 @@ class QueuedTurns:
 
         Items that are to come later are left, and so is what another process is at work on.
         """
-        session, place = self._session, self._session.place
+        session, mount = self._session, self._session.mount
         before = set((await session.conversation(fresh=True)).turns)
         async with asyncio.timeout(wait):
-            with place.store.watch(session.session_id) as changes, session.draining(limit):
+            with mount.store.watch(session.session_id) as changes, session.draining(limit):
                 while True:
-                    await place.holdfast.resume(session.session_id, wait=0)
+                    await mount.holdfast.resume(session.session_id, wait=0)
                     conversation = await session.conversation(fresh=True)
                     new = [turn for turn_id, turn in conversation.turns.items() if turn_id not in before and turn.items]
-                    left = claim(await session.queued_work(), place.holdfast.now(), in_turn=False)
+                    left = claim(await session.queued_work(), mount.holdfast.now(), in_turn=False)
                     if conversation.running is None and (not left or (limit is not None and len(new) >= limit)):
                         return [result_of(conversation, turn, replayed=False) for turn in new]
                     await changes.changed(timeout=OWNER_LOOK_S)

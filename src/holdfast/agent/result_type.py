@@ -1,7 +1,7 @@
 """The type of a turn's result: its JSON schema for the model, and values of it, or words by which a model repairs them.
 
 A type is read by msgspec, or by pydantic where it is made of pydantic's parts or msgspec does not know it. pydantic is
-imported only then. What is wrong by a JSON schema alone is found in `holdfast.agent.json_schema`.
+imported only then. What is wrong by a JSON schema alone is found in `holdfast.agent.schema_check`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin, get_type_hin
 
 import msgspec
 
-from holdfast.agent.json_schema import ROOT, check_schema, placed, problems_by_schema
+from holdfast.agent.schema_check import ROOT, check_schema, placed, problems_by_schema
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.results import json_of
 from holdfast.agent.tools.schema import Schema, converted, schemas_of, split

@@ -24,7 +24,7 @@ from holdfast.core.queries import HumanQuery, Usage
 from holdfast.core.values import Json
 
 
-class Buckets(msgspec.Struct, frozen=True, kw_only=True):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens by what they were for, and money where prices are known."""
 
     input: int = 0
@@ -38,9 +38,9 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 0.0
     calls: int = 0
 
-    def __add__(self, other: Buckets) -> Buckets:
+    def __add__(self, other: TokenUsage) -> TokenUsage:
         names = self.__struct_fields__
-        return Buckets(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return TokenUsage(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     @property
     def total(self) -> int:
@@ -48,10 +48,10 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True):
         return self.input + self.cache_read + self.cache_write + self.output
 
 
-def buckets_of(usage: Usage) -> Buckets:
+def token_usage_of(usage: Usage) -> TokenUsage:
     """The usage of one call."""
     read, write = usage.cache_read_tokens or 0, usage.cache_write_tokens or 0
-    return Buckets(
+    return TokenUsage(
         input=max(0, (usage.prompt_tokens or 0) - read - write),
         output=usage.completion_tokens or 0,
         cache_read=read,
@@ -65,10 +65,10 @@ def buckets_of(usage: Usage) -> Buckets:
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was used, all together and by what for and which model."""
 
-    total: Buckets
-    by_source: dict[str, Buckets]
+    total: TokenUsage
+    by_source: dict[str, TokenUsage]
     """`turn` for the session's own calls, `compaction` for summing up, `child` for those of its children."""
-    by_model: dict[str, Buckets]
+    by_model: dict[str, TokenUsage]
     calls: int
     """How many calls were reported."""
     unsettled: int
@@ -77,19 +77,19 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(turns: Iterable[TurnState]) -> UsageReport:
     """What turns have used."""
-    total, by_source, by_model, calls = Buckets(), dict[str, Buckets](), dict[str, Buckets](), 0
+    total, by_source, by_model, calls = TokenUsage(), dict[str, TokenUsage](), dict[str, TokenUsage](), 0
     known = list(turns)
     for source, model, usage in (row for turn in known for row in turn.usage):
-        spent = buckets_of(usage)
+        spent = token_usage_of(usage)
         total += spent
-        by_source[source] = by_source.get(source, Buckets()) + spent
-        by_model[model] = by_model.get(model, Buckets()) + spent
+        by_source[source] = by_source.get(source, TokenUsage()) + spent
+        by_model[model] = by_model.get(model, TokenUsage()) + spent
         calls += 1
     unsettled = max(0, sum(turn.asked for turn in known) - calls)
     return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls, unsettled=unsettled)
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ToolCallResult(msgspec.Struct, frozen=True):
     """A call of a tool, and what came of it."""
 
     id: str
@@ -117,9 +117,9 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome
     messages: list[AgentMessage]
     """What was said in this turn, the input first."""
-    usage: Buckets
+    usage: TokenUsage
     report: UsageReport
-    tool_calls: list[ToolCall]
+    tool_calls: list[ToolCallResult]
     started_at: int
     ended_at: int
     receipt: TurnReceipt
@@ -275,9 +275,9 @@ def result_of(
     )
 
 
-def _call(each: CallState) -> ToolCall:
+def _call(each: CallState) -> ToolCallResult:
     call, done = each.call, each.done
     arguments = call.input if each.edited is None else each.edited
     if done is None:
-        return ToolCall(call.id, call.name, arguments)
-    return ToolCall(call.id, call.name, arguments, done.content, done.is_error)
+        return ToolCallResult(call.id, call.name, arguments)
+    return ToolCallResult(call.id, call.name, arguments, done.content, done.is_error)

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Self
 
 import msgspec
 
-from holdfast.agent.builder import SessionBuilder
-from holdfast.agent.conversations import Residency
-from holdfast.agent.description import Description, described
 from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
-from holdfast.agent.machine.policy import Policy, compaction_from, limits_from
+from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
 from holdfast.agent.machine.prompt import PromptLayer
-from holdfast.agent.machine.turn import Limits
 from holdfast.agent.model_driver import ModelDriver
-from holdfast.agent.mounted_store import Place
-from holdfast.agent.observation import Observer
+from holdfast.agent.mounted_store import MountedStore
+from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import Plugins
+from holdfast.agent.providers.context_windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.providers.model_names import find_provider
 from holdfast.agent.providers.provider import Provider
-from holdfast.agent.providers.retry import Choice, Retry
-from holdfast.agent.providers.windows import KNOWN_WINDOWS, window_of
+from holdfast.agent.providers.retry import ProviderModel
+from holdfast.agent.runtime_options import DEFAULT_STORE, ModelOptions, RuntimeOptions
+from holdfast.agent.session_builder import SessionBuilder
+from holdfast.agent.settings_report import SettingsReport, settings_report
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.drivers import ToolDrivers
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
-from holdfast.core.budget import Price
 from holdfast.core.errors import HoldfastError
-from holdfast.core.values import Json
 from holdfast.store import open_store
 from holdfast.store.contract import Store
-
-DEFAULT_TOOL_CONCURRENCY = 8
-"""Tools of one process under way at once."""
-
-StoreFactory: TypeAlias = Callable[[str, Mapping[str, str], Policy], "Store | Awaitable[Store]"]
-"""Makes the store of a session: from its id, what it is to others, and its policy."""
 
 
 class Runtime:
@@ -46,82 +37,69 @@ class Runtime:
 
     def __init__(
         self,
-        store: str | Store = "sqlite:///holdfast.db",
+        store: str | Store = DEFAULT_STORE,
         *,
         model: str | None = None,
         provider: Provider | None = None,
-        fallbacks: Sequence[str | tuple[Provider, str]] = (),
         tools: Sequence[Toolish] = (),
-        instructions: str = "",
-        limits: Limits | Mapping[str, Any] | None = None,
-        generation: Mapping[str, Json] | None = None,
-        prices: Mapping[str, Price] | None = None,
-        retry: Retry | None = None,
         plugins: Sequence[Plugin] = (),
-        window: int | None = None,
-        windows: Mapping[str, int] | None = None,
-        compaction: Mapping[str, Any] | None = None,
+        instructions: str = "",
         prompt: Sequence[PromptLayer] = (),
-        tool_concurrency: int = DEFAULT_TOOL_CONCURRENCY,
-        store_factory: StoreFactory | None = None,
-        residency: Residency = "keep_all",
-        name: str = "agent",
-        **options: Any,
+        spec: Spec | Mapping[str, Any] | None = None,
+        models: ModelOptions | None = None,
+        options: RuntimeOptions | None = None,
+        **engine: Any,
     ) -> None:
-        self.name = name
+        """`model` names a model, or one of `provider`; `tools`, `plugins` and `prompt` are those of every session.
+
+        `spec` is what sessions inherit where they do not say otherwise: limits, generation, compaction and the like.
+        `models` says how models are called, and `options` how sessions are kept. Anything else is an option of
+        `Holdfast`, such as `minder` and `lease_ms`.
+        """
+        self.models = models or ModelOptions()
+        self.options = options or RuntimeOptions()
         self.modes = {"standard"}
         self.providers: dict[str, Provider] = {}
         self._own_providers: list[Provider] = []
-        self.retry = retry or Retry()
-        self.prices = dict(prices or {})
         self.tools = Catalog(tools)
         self.plugins = Plugins(self.tools, plugins)
-        self.plugins.add(Approve())  # whose rules are in the sessions that have it, and need nothing here
-        self.windows = {**KNOWN_WINDOWS, **(windows or {})}
+        self.plugins.add(Approve())  # its rules are recorded with the sessions that have it; nothing is needed here
+        self.windows = {**KNOWN_WINDOWS, **self.models.windows}
         found = self._found(model, provider)
-        self.fallbacks = [self._fallback(each) for each in fallbacks]
-        self.policy = Policy(
+        self.fallbacks = [self._fallback(each) for each in self.models.fallbacks]
+        base = Policy(
             provider=found.provider.id if found is not None else "",
             model=found.model if found is not None else "",
             instructions=instructions,
-            limits=limits if isinstance(limits, Limits) else limits_from(limits or {}),
-            generation=dict(generation or {}),
             prompt=list(prompt),
-            window=window,
-            compaction=compaction_from(compaction or {}),
         )
-        self._given = {
+        self.defaults = spec if isinstance(spec, Spec) else spec_from(spec or {})
+        """What sessions inherit, as it was given."""
+        self.policy = resolve(self.defaults, base)
+        self._arguments = {
             "store": store,
             "model": model,
             "provider": provider,
             "instructions": instructions or None,
-            "limits": limits,
-            "generation": generation,
-            "retry": retry,
-            "window": window,
-            "compaction": compaction,
         }
-        self._tool_concurrency = tool_concurrency
-        self._factory = store_factory
-        self.residency = residency
-        self._options = options
+        self._engine_options = engine
         self._store = open_store(store) if isinstance(store, str) else store
-        self._places: dict[int, Place] = {}
+        self._mounts: dict[int, MountedStore] = {}
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         try:
             await self.tools.refresh()
-            await self.place_of(self._store)
+            await self.mount_of(self._store)
         except BaseException:
             await self.tools.aclose()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        places, self._places = list(self._places.values()), {}
-        for place in places:
-            await place.close()
+        mounts, self._mounts = list(self._mounts.values()), {}
+        for mount in mounts:
+            await mount.close()
         for provider in self._own_providers:
             if (aclose := getattr(provider, "aclose", None)) is not None:
                 await aclose()
@@ -136,18 +114,18 @@ class Runtime:
 
         With `entries`, its journal is shown as it is, and not what it means for a conversation.
         """
-        return self.place.observers.observe(session_id, entries=entries)
+        return self.mount.observers.observe(session_id, entries=entries)
 
-    def describe(self) -> Description:
+    def describe(self) -> SettingsReport:
         """Every default in force, and where it comes from. Prints as a table."""
-        return described(self, self._given)
+        return settings_report(self, self._arguments)
 
     def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
         """A worker on the runtime's own store: it begins turns with what waits in the inboxes of all its sessions.
 
         `async with runtime.work(): …`, or `await runtime.work().run()` until its `stop` is called.
         """
-        return self.place.holdfast.work(turns, drain_s=drain_s)
+        return self.mount.holdfast.work(turns, drain_s=drain_s)
 
     # --- providers ---------------------------------------------------------------------------------
 
@@ -168,9 +146,9 @@ class Runtime:
             return policy
         return msgspec.structs.replace(policy, window=window_of(policy.model, self.windows))
 
-    def _found(self, model: str | None, provider: Provider | None) -> Choice | None:
+    def _found(self, model: str | None, provider: Provider | None) -> ProviderModel | None:
         if provider is not None:
-            choice = Choice(provider, model or getattr(provider, "model", "") or provider.id)
+            choice = ProviderModel(provider, model or getattr(provider, "model", "") or provider.id)
         elif model is not None:
             choice = self._made_provider(model)
         else:
@@ -178,14 +156,14 @@ class Runtime:
         self.add_provider(choice.provider)
         return choice
 
-    def _fallback(self, given: str | tuple[Provider, str]) -> Choice:
-        choice = self._made_provider(given) if isinstance(given, str) else Choice(*given)
+    def _fallback(self, given: str | tuple[Provider, str]) -> ProviderModel:
+        choice = self._made_provider(given) if isinstance(given, str) else ProviderModel(*given)
         self.add_provider(choice.provider)
         return choice
 
-    def _made_provider(self, model: str) -> Choice:
+    def _made_provider(self, model: str) -> ProviderModel:
         """A provider that was not there before, and is closed with the runtime."""
-        choice = Choice(*find_provider(model))
+        choice = ProviderModel(*find_provider(model))
         self._own_providers.append(choice.provider)
         return choice
 
@@ -193,31 +171,31 @@ class Runtime:
 
     async def make_store(self, session_id: str, relation: Mapping[str, str], policy: Policy) -> Store:
         """The store of a session: from the factory, or the runtime's own."""
-        if self._factory is None:
+        if self.options.store_factory is None:
             return self._store
-        made = self._factory(session_id, relation, policy)
+        made = self.options.store_factory(session_id, relation, policy)
         return await made if isinstance(made, Awaitable) else made
 
-    async def place_of(self, store: Store) -> Place:
+    async def mount_of(self, store: Store) -> MountedStore:
         """The engine on a store, started when it is first needed."""
         async with self._opening:
-            if id(store) not in self._places:
-                place = Place(self, store, self.residency, **self._options)
-                place.holdfast.drive("llm", ModelDriver(self, place))
-                ToolDrivers(self.tools, place, self._tool_concurrency).install()
-                await place.open()
-                self._places[id(store)] = place
-            return self._places[id(store)]
+            if id(store) not in self._mounts:
+                mount = MountedStore(self, store, self.options.residency, **self._engine_options)
+                mount.holdfast.drive("llm", ModelDriver(self, mount))
+                ToolDrivers(self.tools, mount, self.options.tool_concurrency).install()
+                await mount.open()
+                self._mounts[id(store)] = mount
+            return self._mounts[id(store)]
 
     @property
-    def places(self) -> list[Place]:
+    def mounts(self) -> list[MountedStore]:
         """All stores that sessions of this runtime live in, with their engines."""
-        return list(self._places.values())
+        return list(self._mounts.values())
 
     @property
-    def place(self) -> Place:
+    def mount(self) -> MountedStore:
         """The runtime's own store and engine; for those who need the whole of `Holdfast`."""
         try:
-            return self._places[id(self._store)]
+            return self._mounts[id(self._store)]
         except KeyError:
             raise HoldfastError("the runtime is not open: use it as `async with Runtime(…) as runtime`") from None

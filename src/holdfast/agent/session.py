@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.cancellation import CancelReceipt, Evidence, cancelled
+from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancelled
+from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Begin, Conversation
 from holdfast.agent.machine.inbox import Command, Item
 from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
 from holdfast.agent.machine.program import COMPACT
 from holdfast.agent.machine.prompt import Contribution
-from holdfast.agent.observation import Observer
-from holdfast.agent.phases import PhaseProbe
+from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
-from holdfast.agent.resident import Resident
 from holdfast.agent.results import ReadView, TurnResult, UsageReport, report_of, result_of, view_of
 from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.session_catalog import SessionCatalog
-from holdfast.agent.turns import Input, TurnBuilder
+from holdfast.agent.turn_builder import Input, TurnBuilder
+from holdfast.agent.turn_phases import PhaseProbe
 from holdfast.core.decide import WithdrawMessage
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure, Value
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
-    from holdfast.agent.mounted_store import Place
+    from holdfast.agent.mounted_store import MountedStore
     from holdfast.agent.runtime import Runtime
 
 
@@ -40,7 +40,7 @@ class AgentSession:
     def __init__(
         self,
         runtime: Runtime,
-        place: Place,
+        mount: MountedStore,
         session_id: str,
         policy: Policy,
         *,
@@ -49,7 +49,7 @@ class AgentSession:
         plugins: Mapping[str, Plugin],
     ) -> None:
         self.runtime = runtime
-        self.place = place
+        self.mount = mount
         self.session_id = session_id
         self.parent_session_id = parent
         self._policy = policy
@@ -94,19 +94,19 @@ class AgentSession:
 
         The same objects again are no change; if something is wrong with them, everything stays as it was.
         """
-        await (await self.resident()).set_context(tools, prompt, include_base=include_base)
+        await (await self.loaded()).set_context(tools, prompt, include_base=include_base)
 
     async def catalog(self) -> SessionCatalog:
         """The tools that the model has, as of now."""
-        return (await self.resident()).catalog(self._policy)
+        return (await self.loaded()).catalog(self._policy)
 
     async def refresh_catalog(self) -> None:
         """Ask all providers of tools what they have now."""
-        await (await self.resident()).refresh()
+        await (await self.loaded()).refresh()
 
-    async def resident(self) -> Resident:
+    async def loaded(self) -> LoadedSession:
         """The session as this process has it."""
-        return await self.place.residents.get(self.session_id, self._policy, self.parent_session_id)
+        return await self.mount.loaded_sessions.get(self.session_id, self._policy, self.parent_session_id)
 
     async def answer(self, query_id: str, value: Any) -> None:
         """Answer a query that the running turn waits for: a tool without a runner here, an approval.
@@ -114,14 +114,14 @@ class AgentSession:
         The first answer is the one that counts. Comes back once it is in the journal.
         """
         answer = value if isinstance(value, Value | Failure) else Value(value=value)
-        await self.place.give(self.session_id, query_id, answer)
-        with self.place.store.watch(self.session_id) as changes:
+        await self.mount.give(self.session_id, query_id, answer)
+        with self.mount.store.watch(self.session_id) as changes:
             is_theirs = False
             while query_id in (await self.conversation(fresh=True)).asked:
                 is_theirs = True  # another process owns the session, and was sent the answer
                 await changes.changed()
         if is_theirs:
-            await self.place.give(self.session_id, query_id, answer)  # the same again, or there was another before
+            await self.mount.give(self.session_id, query_id, answer)  # the same again, or there was another before
 
     # --- stopping ----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class AgentSession:
         turn has taken stops that turn. What children of the session are at work on is stopped with it. Comes back once
         the turn is over.
         """
-        return await cancelled(self.place, self.session_id, turn, item, Evidence(reason, by))
+        return await cancelled(self.mount, self.session_id, turn, item, CancelRequest(reason, by))
 
     async def cancel_running_turns(self, reason: str = "stopped by the user") -> int:
         """Stop the turns that were begun by this handle and are under way; how many that were."""
@@ -173,31 +173,31 @@ class AgentSession:
 
     async def queued_work(self) -> list[Item]:
         """The items that wait in the inbox, in their order."""
-        return list((await self.place.holdfast.session(self.session_id)).inbox.waiting.values())
+        return list((await self.mount.holdfast.session(self.session_id)).inbox.waiting.values())
 
     async def cancel_queued_work(
         self, item_id: str, reason: str | None = None, *, by: str | None = None
     ) -> ItemOutcome:
         """Take an item out of the inbox, if no turn has taken it yet. Gives what became of it."""
-        await self.place.holdfast.send(self.session_id, WithdrawMessage(item_id, reason, by))
+        await self.mount.holdfast.send(self.session_id, WithdrawMessage(item_id, reason, by))
         return await self.outcome(item_id)
 
     async def outcome(self, item_id: str) -> ItemOutcome:
         """What became of an item, as of now. Raises `UnknownItemError`."""
-        found = outcome_of(await self.place.holdfast.session(self.session_id), item_id)
+        found = outcome_of(await self.mount.holdfast.session(self.session_id), item_id)
         if found.status != "done" or found.turn is None:
             return found
         conversation = await self.conversation()
         if found.turn not in conversation.turns or conversation.turns[found.turn].ended is None:
             conversation = await self.conversation(fresh=True)
         if not conversation.turns[found.turn].is_whole:
-            conversation = await self.place.conversations.whole(self.session_id)
+            conversation = await self.mount.conversations.whole(self.session_id)
         turn = conversation.turns[found.turn]
         return msgspec.structs.replace(found, result=result_of(conversation, turn, replayed=True))
 
     async def wait_for(self, item_id: str, timeout: float | None = None) -> ItemOutcome:  # noqa: ASYNC109
         """Wait until an item is settled, by whatever process. Raises `TimeoutError`; it can be waited for again."""
-        with self.place.store.watch(self.session_id) as changes:
+        with self.mount.store.watch(self.session_id) as changes:
             found = await self.outcome(item_id)
             async with asyncio.timeout(timeout if not found.is_settled else None):
                 while not found.is_settled:
@@ -209,11 +209,11 @@ class AgentSession:
 
     async def conversation(self, *, fresh: bool = False) -> Conversation:
         """The conversation; with `fresh`, with what other processes have written until now."""
-        return await self.place.conversations.get(self.session_id, fresh=fresh)
+        return await self.mount.conversations.get(self.session_id, fresh=fresh)
 
     def observe(self) -> Observer:
         """A way to watch the session: what it is now, what came after a cursor, and what comes."""
-        return self.place.observers.observe(self.session_id)
+        return self.mount.observers.observe(self.session_id)
 
     async def read_view(self) -> ReadView:
         """What was said, as of now; of a session that begins anew, what it begins with."""
@@ -248,10 +248,10 @@ class AgentSession:
         The place is a position, a query before which it is, a node, or a turn before whose input it is; at the end if
         nothing is said. What is shared is not copied.
         """
-        event = await self.place.holdfast.fork(self.session_id, at, before=before, node=node, turn=turn, id=id, wait=0)
+        event = await self.mount.holdfast.fork(self.session_id, at, before=before, node=node, turn=turn, id=id, wait=0)
         return AgentSession(
             self.runtime,
-            self.place,
+            self.mount,
             event.session_id,
             self._policy,
             parent=self.parent_session_id,
@@ -274,7 +274,7 @@ class AgentSession:
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
         """Call a function with the name of each phase of a turn when it is reached here; None ends that."""
-        self.place.conversations.probe(self.session_id, probe)
+        self.mount.conversations.probe(self.session_id, probe)
 
     async def close(self) -> None:
         """Let go of the session. It stays where it is; a turn that is under way goes on."""
@@ -287,7 +287,7 @@ class AgentSession:
     @contextlib.contextmanager
     def draining(self, turns: int | None) -> Iterator[None]:
         """Begin turns with what waits in the inbox, here, for as long as this is open."""
-        with self.place.holdfast.draining(self.session_id, turns):
+        with self.mount.holdfast.draining(self.session_id, turns):
             self._is_draining = True
             try:
                 yield

@@ -13,9 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, Self, TypeVar
 
-from holdfast.agent.builder import AgentState, SessionBuilder
 from holdfast.agent.cancellation import CancelReceipt
-from holdfast.agent.description import Description
 from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
 from holdfast.agent.envelopes.store import SessionEnvelope
 from holdfast.agent.live_events import LiveEvent
@@ -23,18 +21,21 @@ from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.inbox import Delivery, Item, Slot
 from holdfast.agent.machine.policy import Policy, Spec
 from holdfast.agent.machine.prompt import Contribution, PromptLayer
-from holdfast.agent.observation import Observer
-from holdfast.agent.observed_events import Observation, Seen
-from holdfast.agent.phases import PhaseProbe
+from holdfast.agent.observed_events import Observation, ObservedEvent
+from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.provider import Provider
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
 from holdfast.agent.results import ReadView, TurnResult, UsageReport
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.runtime_options import DEFAULT_STORE
 from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState, SessionBuilder
+from holdfast.agent.settings_report import SettingsReport
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.session_catalog import SessionCatalog
-from holdfast.agent.turns import Input, TurnBuilder
+from holdfast.agent.turn_builder import Input, TurnBuilder
+from holdfast.agent.turn_phases import PhaseProbe
 from holdfast.core.values import Json
 from holdfast.engine.loop_thread import LoopThread
 from holdfast.store.contract import Store
@@ -48,7 +49,7 @@ class SyncRuntime:
     The options are those of `Runtime`. Tools, providers and store factories may be async, as there.
     """
 
-    def __init__(self, store: str | Store = "sqlite:///holdfast.db", **options: Any) -> None:
+    def __init__(self, store: str | Store = DEFAULT_STORE, **options: Any) -> None:
         self._inner = Runtime(store, **options)
         self._loop = LoopThread()
 
@@ -76,7 +77,7 @@ class SyncRuntime:
     def observe(self, session_id: str, *, entries: bool = False) -> SyncObserver:
         return SyncObserver(self._inner.observe(session_id, entries=entries), self._loop)
 
-    def describe(self) -> Description:
+    def describe(self) -> SettingsReport:
         return self._inner.describe()
 
     def add_provider(self, provider: Provider) -> None:
@@ -395,10 +396,10 @@ class SyncObserver:
     def current(self) -> Observation:
         return self._loop.wait(self._inner.current())
 
-    def resume_from(self, cursor: str | None) -> Generator[Seen, None, None]:
+    def resume_from(self, cursor: str | None) -> Generator[ObservedEvent, None, None]:
         return _each(self._loop, self._inner.resume_from(cursor))
 
-    def subscribe_from(self, cursor: str | None) -> Generator[Seen, None, None]:
+    def subscribe_from(self, cursor: str | None) -> Generator[ObservedEvent, None, None]:
         return _each(self._loop, self._inner.subscribe_from(cursor))
 
     @property

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.agent.live_events import ModelStarted, ReasoningDelta, Retracted, Retrying, TextDelta, ToolOutput
+from holdfast.agent.live_events import (
+    ModelStartedEvent,
+    ReasoningDeltaEvent,
+    RetractedEvent,
+    RetryEvent,
+    TextDeltaEvent,
+    ToolOutputEvent,
+)
 from holdfast.agent.observed_events import (
     CallSettledEvent,
-    Gap,
+    GapEvent,
     MessageEvent,
     Observation,
-    Redraw,
-    Seen,
+    ObservedEvent,
+    RedrawEvent,
     TurnBeganEvent,
     TurnEndedEvent,
 )
@@ -31,11 +38,11 @@ class Transcript:
         """The turn that is under way."""
         self._draw(observation)
 
-    def see(self, seen: Seen) -> None:
+    def see(self, seen: ObservedEvent) -> None:
         """Take in one more event."""
         self.cursor = seen.cursor
         match seen.event:
-            case Redraw(observation=observation) | Gap(observation=observation):
+            case RedrawEvent(observation=observation) | GapEvent(observation=observation):
                 self._draw(observation)
             case TurnBeganEvent(turn=turn, begins_anew=begins_anew):
                 self.running = turn
@@ -44,13 +51,13 @@ class Transcript:
                 self.messages.append(message)
                 if message.role == "assistant":
                     self.text = self.reasoning = ""
-            case ModelStarted() | Retracted() | Retrying():
+            case ModelStartedEvent() | RetractedEvent() | RetryEvent():
                 self.text = self.reasoning = ""
-            case TextDelta(text=text):
+            case TextDeltaEvent(text=text):
                 self.text += text
-            case ReasoningDelta(text=text):
+            case ReasoningDeltaEvent(text=text):
                 self.reasoning += text
-            case ToolOutput(call=call, text=text):
+            case ToolOutputEvent(call=call, text=text):
                 self.outputs[call] = self.outputs.get(call, "") + text
             case CallSettledEvent(call=call):
                 self.outputs.pop(call, None)

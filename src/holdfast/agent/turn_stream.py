@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.agent.live_events import LiveEvent, Sink, TurnFinished
+from holdfast.agent.live_events import LiveEvent, Sink, TurnFinishedEvent
 from holdfast.agent.results import TurnResult
 
 if TYPE_CHECKING:
-    from holdfast.agent.turns import TurnBuilder
+    from holdfast.agent.turn_builder import TurnBuilder
 
 STREAM_EVENTS = 256
 """Events that wait for the reader of a stream. Past that, the turn waits for the reader."""
 
 
-class Follower:
+class TurnObserver:
     """Gives a sink the events of one turn, one after the other and each with an id of its own.
 
     A sink that raises is given nothing more, and `gave_up` is done: the turn itself is not its business.
@@ -68,10 +68,10 @@ class TurnStream:
                 if not getting.done():
                     following.result()  # raises what went wrong: the last event is the last thing that happens
                 event = await getting
-                if isinstance(event, TurnFinished):
+                if isinstance(event, TurnFinishedEvent):
                     self._result = await following
                 yield event
-                if isinstance(event, TurnFinished):
+                if isinstance(event, TurnFinishedEvent):
                     return
         finally:
             for task in (getting, following):

@@ -63,12 +63,12 @@ async def _end(session: str, reason: str | None) -> Event:
 
 
 async def _stop(session: str, turn: str | None, item: str | None, reason: str | None) -> CancelReceipt:
-    from holdfast.agent.cancellation import Evidence, Where, cancelled
-    from holdfast.agent.conversations import Conversations
+    from holdfast.agent.cancellation import CancelRequest, StoreEngine, cancelled
+    from holdfast.agent.conversation_cache import ConversationCache
 
     async with engine() as hf:
-        where = Where(hf.store, hf, Conversations(hf.store))
-        return await cancelled(where, await find_session(hf.store, session), turn, item, Evidence(reason, BY))
+        where = StoreEngine(hf.store, hf, ConversationCache(hf.store))
+        return await cancelled(where, await find_session(hf.store, session), turn, item, CancelRequest(reason, BY))
 
 
 def _told(receipt: CancelReceipt) -> str:

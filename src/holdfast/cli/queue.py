@@ -96,7 +96,7 @@ RECENT = 20
 
 async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
     """All items of a session with what became of them, in the order in which they were sent."""
-    from holdfast.agent.conversations import Conversations
+    from holdfast.agent.conversation_cache import ConversationCache
     from holdfast.agent.queue import outcome_of
     from holdfast.agent.results import result_of
     from holdfast.core.records import EnqueuedRecord
@@ -107,7 +107,7 @@ async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
             entry.record.item async for entry in store.journal(session_id) if isinstance(entry.record, EnqueuedRecord)
         ]
         session = await store.load(session_id)
-        conversation = await Conversations(store).get(session_id)
+        conversation = await ConversationCache(store).get(session_id)
     found = []
     for item in items:
         if item.id not in session.inbox.accepted:

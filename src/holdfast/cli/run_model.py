@@ -72,8 +72,8 @@ class Driven:
     def _equipped(self, runtime: Runtime) -> Holdfast:
         from holdfast.agent.model_driver import ModelDriver
 
-        hf = runtime.place.holdfast
-        hf.drive("llm", self.calls.told(ModelDriver(runtime, runtime.place)))
+        hf = runtime.mount.holdfast
+        hf.drive("llm", self.calls.told(ModelDriver(runtime, runtime.mount)))
         return hf
 
 

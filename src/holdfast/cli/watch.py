@@ -18,8 +18,8 @@ from holdfast.cli.timeline import timeline
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.agent.observation import Observer
-    from holdfast.agent.observed_events import Draft, Seen
+    from holdfast.agent.observed_events import Draft, ObservedEvent
+    from holdfast.agent.observer import Observer
 
 _DRAFT_LINES = 12
 """Lines of what is being said that are shown: the latest. It is told in full when it is settled."""
@@ -35,7 +35,7 @@ def watch_command(session: str, from_: str | None) -> int:
 
 
 async def _watch(given: str, from_: str | None) -> int:
-    from holdfast.agent.observation import Observers
+    from holdfast.agent.observer import Observers
 
     async with opened() as store:
         session_id = await find_session(store, given)
@@ -43,7 +43,7 @@ async def _watch(given: str, from_: str | None) -> int:
         observer = observers.observe(session_id, entries=True)
         cursor = await _cursor(observer, from_)
         show = _as_json if settings().json else _Screen(observer).show
-        seen: Seen | None = None
+        seen: ObservedEvent | None = None
         try:
             with unechoed() if can_move() else contextlib.nullcontext():
                 async for seen in observer.subscribe_from(cursor):
@@ -68,13 +68,13 @@ async def _cursor(observer: Observer, from_: str | None) -> str | None:
     return cursor_text(Cursor(here.session_id, here.born, min(int(from_), here.position)))
 
 
-def _as_json(seen: Seen) -> None:
-    from holdfast.agent.observed_events import EntryEvent, Gap, Redraw
+def _as_json(seen: ObservedEvent) -> None:
+    from holdfast.agent.observed_events import EntryEvent, GapEvent, RedrawEvent
 
     match seen.event:
         case EntryEvent(entry=entry):
             told: dict[str, Any] = msgspec.to_builtins(entry)
-        case Redraw(observation=observation) | Gap(observation=observation):
+        case RedrawEvent(observation=observation) | GapEvent(observation=observation):
             told = {"live": {"type": "redraw", "drafts": msgspec.to_builtins(observation.drafts)}}
         case event:
             told = {"live": msgspec.to_builtins(event)}
@@ -91,10 +91,10 @@ class _Screen:
         self._pen = Pen()
         self._moves = can_move()
 
-    def show(self, seen: Seen) -> None:
-        from holdfast.agent.observed_events import EntryEvent, Gap
+    def show(self, seen: ObservedEvent) -> None:
+        from holdfast.agent.observed_events import EntryEvent, GapEvent
 
-        is_told = isinstance(seen.event, EntryEvent | Gap)
+        is_told = isinstance(seen.event, EntryEvent | GapEvent)
         if self._moves and is_told:
             self._tail.show([])
             self._tail.keep()
@@ -102,7 +102,7 @@ class _Screen:
             case EntryEvent(entry=entry):
                 for line in timeline(entry):
                     click.echo(line)
-            case Gap():
+            case GapEvent():
                 click.echo(dim("      the session under this id is another one by now; what it is stands in `show`"))
             case _:
                 pass

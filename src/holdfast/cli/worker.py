@@ -111,7 +111,7 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
     await runtime.tools.refresh()
     try:
         async with runtime:
-            holdfast = runtime.place.holdfast
+            holdfast = runtime.mount.holdfast
             log = _Log(as_json=settings().json)
             holdfast.on_commit(log.committed)
             worker = holdfast.work(turns, drain_s=drain)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import AgentSession, Minder, Runtime
-from holdfast.agent.live_events import LiveEvent, Waiting
+from holdfast.agent.live_events import LiveEvent, WaitingEvent
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.seams import Seam
@@ -88,7 +88,7 @@ class Client:
 
     def _answering(self, opened: AgentSession) -> Callable[[LiveEvent], Awaitable[None]]:
         async def sink(event: LiveEvent) -> None:
-            if isinstance(event, Waiting):
+            if isinstance(event, WaitingEvent):
                 for query in event.queries:
                     name = getattr(query, "name", "")
                     self._world.ledger.note("waiting", opened.session_id, tool=name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import Runtime
+from holdfast import Runtime, Spec
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.tools import Tool
@@ -36,8 +36,7 @@ class SummingWorld(World):
             provider=model,
             model="m",
             tools=[Tool.of(read, recovery="safe")],
-            window=WINDOW,
-            compaction={"keep": 40},
+            spec=Spec(window=WINDOW, compaction={"keep": 40}),
             lease_ms=LEASE_MS,
             seam=self.points,
             **options,

@@ -318,13 +318,13 @@ async def test_a_model_of_no_provider_here_is_a_name_with_a_slash() -> None:
 
 
 async def test_no_limit_is_written_as_none() -> None:
-    async with Runtime("memory:", provider=ScriptedProvider([]), limits={"iterations": None}) as runtime:
+    async with Runtime("memory:", provider=ScriptedProvider([]), spec=Spec(limits={"iterations": None})) as runtime:
         assert (await export_envelope(await runtime.session("a").open())).max_turns == 0
 
 
 async def test_remarks_of_the_runtime_go_along() -> None:
     provider = ScriptedProvider([tool_call("find", what="hat"), "Well."])
-    async with Runtime("memory:", provider=provider, tools=[find], limits={"iterations": 1}) as runtime:
+    async with Runtime("memory:", provider=provider, tools=[find], spec=Spec(limits={"iterations": 1})) as runtime:
         session = await a_chat(runtime)
         messages = (await export_envelope(session)).messages
         assert messages[-1].role == "system"
@@ -435,7 +435,7 @@ async def test_a_bad_envelope_says_what_is_wrong_and_changes_nothing(messages: l
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
         with pytest.raises(EnvelopeError, match=f"envelope of session 'a': {why}"):
             await import_envelope(runtime, "a", an_envelope(*messages))
-        assert (await runtime.place.holdfast.sessions()).rows == []
+        assert (await runtime.mount.holdfast.sessions()).rows == []
 
 
 async def test_an_envelope_made_by_hand_is_looked_at_too() -> None:
@@ -446,4 +446,4 @@ async def test_an_envelope_made_by_hand_is_looked_at_too() -> None:
             await import_envelope(runtime, "a", an_envelope(said("\ud800")))
         with pytest.raises(InvalidIdError, match="session id"):
             await import_envelope(runtime, "../a", an_envelope())
-        assert (await runtime.place.holdfast.sessions()).rows == []
+        assert (await runtime.mount.holdfast.sessions()).rows == []

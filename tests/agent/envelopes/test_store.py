@@ -29,7 +29,7 @@ from holdfast.agent.envelopes.files import MAX_FILE_BYTES, DirectoryEnvelopes
 from holdfast.agent.envelopes.store import (
     ENVELOPE_VERSION,
     NAMESPACE,
-    EnvelopeListing,
+    EnvelopeReport,
     EnvelopeSessions,
     EnvelopeStore,
     SessionEnvelope,
@@ -309,14 +309,14 @@ async def test_a_deleted_envelope_is_gone_and_can_be_saved_again(rig: Rig) -> No
 
 
 async def test_an_empty_place_lists_nothing(rig: Rig) -> None:
-    assert await rig.envelopes.list() == EnvelopeListing([], {})
+    assert await rig.envelopes.list() == EnvelopeReport([], {})
 
 
 async def test_the_listing_is_sorted_and_the_same_through_the_sessions(rig: Rig) -> None:
     for session_id in ("s-2", "s-10", "S-3", "a.json", "s-1", "a@b:c+d=e_f.g"):
         await rig.envelopes.save(session_id, an_envelope())
     found = await EnvelopeSessions.list(rig.envelopes)
-    assert found == EnvelopeListing(["S-3", "a.json", "a@b:c+d=e_f.g", "s-1", "s-10", "s-2"], {})
+    assert found == EnvelopeReport(["S-3", "a.json", "a@b:c+d=e_f.g", "s-1", "s-10", "s-2"], {})
 
 
 async def test_a_bad_envelope_is_listed_apart_and_stops_nobody(rig: Rig) -> None:
@@ -336,7 +336,7 @@ async def test_a_bad_envelope_can_be_deleted_and_overwritten(rig: Rig) -> None:
     await rig.plant("s-2", {"schema_version": 7})
     assert await rig.envelopes.delete("s-1") is True
     await rig.envelopes.save("s-2", an_envelope())
-    assert await rig.envelopes.list() == EnvelopeListing(["s-2"], {})
+    assert await rig.envelopes.list() == EnvelopeReport(["s-2"], {})
 
 
 @pytest.mark.parametrize("version", [2, 0, -1, 4_294_967_295, 10**30])
@@ -419,12 +419,12 @@ async def test_a_bad_id_is_refused_before_anything_is_touched(rig: Rig, tmp_path
             await refused
         assert len(str(caught.value)) < 1000
     assert sorted(path for path in tmp_path.rglob("*") if "holdfast.db" not in path.name) == before
-    assert await rig.envelopes.list() == EnvelopeListing([], {})
+    assert await rig.envelopes.list() == EnvelopeReport([], {})
 
 
 async def test_the_longest_id_is_kept(rig: Rig) -> None:
     await rig.envelopes.save("x" * 200, an_envelope())
-    assert await rig.envelopes.list() == EnvelopeListing(["x" * 200], {})
+    assert await rig.envelopes.list() == EnvelopeReport(["x" * 200], {})
 
 
 NOT_SO_DEEP = MAX_VALUE_DEPTH - 5  # under the envelope, its messages, a message, its content, a block
@@ -521,7 +521,7 @@ async def test_concurrent_saves_of_one_id_leave_one_of_them_whole(rig: Rig) -> N
     await asyncio.gather(*(job for version in versions for job in (rig.envelopes.save("s-1", version), look())))
     assert all(found is None or found in versions for found in seen)
     assert await rig.envelopes.load("s-1") in versions
-    assert await rig.envelopes.list() == EnvelopeListing(["s-1"], {})
+    assert await rig.envelopes.list() == EnvelopeReport(["s-1"], {})
 
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -593,14 +593,14 @@ async def test_a_store_with_more_envelopes_than_a_page_lists_them_all() -> None:
         names = [f"s-{n:05}" for n in range(2 * READ_LIMIT + 1)]
         for name in names:
             await store.put_state(NAMESPACE, name, GOOD)
-        assert await StoreEnvelopes(store).list() == EnvelopeListing(names, {})
+        assert await StoreEnvelopes(store).list() == EnvelopeReport(names, {})
 
 
 async def test_state_items_of_others_are_not_envelopes() -> None:
     async with open_store("memory:") as store:
         await store.put_state("other", "s-1", GOOD)
         assert await StoreEnvelopes(store).load("s-1") is None
-        assert await StoreEnvelopes(store).list() == EnvelopeListing([], {})
+        assert await StoreEnvelopes(store).list() == EnvelopeReport([], {})
 
 
 async def test_a_row_that_was_damaged_is_bad_and_stops_nobody(tmp_path: Path) -> None:
@@ -651,7 +651,7 @@ async def test_a_file_of_junk_is_an_error_naming_the_session_and_stops_nobody(di
         await envelopes.load("junk")
     assert len(str(caught.value)) < 1000
     found = await envelopes.list()
-    assert found == EnvelopeListing(["good"], {"junk": str(caught.value)})
+    assert found == EnvelopeReport(["good"], {"junk": str(caught.value)})
 
 
 async def test_what_is_no_readable_file_is_bad_and_never_waited_for(directory: Path) -> None:
@@ -825,7 +825,7 @@ async def test_a_writer_killed_while_saving_leaves_the_last_acknowledged_envelop
             envelopes = (await a_rig(kind, tmp_path, stack)).envelopes
             found = await envelopes.load("s-1")
             assert found in (version(acknowledged), version(acknowledged + 1))
-            assert await envelopes.list() == EnvelopeListing(["s-1"], {})
+            assert await envelopes.list() == EnvelopeReport(["s-1"], {})
 
 
 @pytest.mark.parametrize("kind", ["directory", "sqlite"])
@@ -873,7 +873,7 @@ async def test_an_unknown_session_is_not_found(rig: Rig) -> None:
     with pytest.raises(SessionNotFoundError, match=unknown):
         await sessions.save(rig.envelopes, unknown)
     assert await EnvelopeSessions.load(rig.envelopes, unknown) is None
-    assert await rig.envelopes.list() == EnvelopeListing([], {})
+    assert await rig.envelopes.list() == EnvelopeReport([], {})
 
 
 async def test_loading_does_not_register_the_session(rig: Rig) -> None:

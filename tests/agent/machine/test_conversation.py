@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.conversations import Conversations
+from holdfast.agent.conversation_cache import ConversationCache
 from holdfast.agent.machine.conversation import (
     Begin,
     Conversation,
@@ -421,8 +421,8 @@ async def test_what_is_committed_while_a_conversation_is_read_is_not_missing_fro
     store = _Slow()
     async with Runtime(store, provider=ScriptedProvider(["ok"]), model="m") as runtime:
         session = await runtime.session("s").open()
-        conversations = Conversations(store)
-        runtime.place.holdfast.on_commit(conversations.committed)
+        conversations = ConversationCache(store)
+        runtime.mount.holdfast.on_commit(conversations.committed)
         gate = store.gate = asyncio.Event()
         reading = asyncio.create_task(conversations.get("s"))
         await soon(store.is_read.wait())

@@ -19,7 +19,7 @@ from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.machine.turn import ToolDone
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.tools import Catalog, Tool
-from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.queries import Failure, Value
 from holdfast.engine.drivers import Attempt
 
@@ -57,7 +57,7 @@ class Host:
         self.server = server
         self.catalog = catalog
         self.events: list[LiveEvent] = []
-        self._runner = Runner(about=self._about, emit=self._emit)
+        self._runner = ToolRunner(about=self._about, emit=self._emit)
         self._calls = 0
 
     @property
@@ -89,8 +89,8 @@ class Host:
         assert isinstance(done.content, dict)
         return done.content
 
-    async def _about(self, attempt: Attempt) -> CallRef:
-        return CallRef(turn="t-1", call_id=f"call-{attempt.query_id}")
+    async def _about(self, attempt: Attempt) -> ModelCall:
+        return ModelCall(turn="t-1", call_id=f"call-{attempt.query_id}")
 
     async def _emit(self, _: str, event: LiveEvent) -> None:
         self.events.append(event)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.live_events import ToolOutput
+from holdfast.agent.live_events import ToolOutputEvent
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpDefinitionError, McpUnavailableError
 from holdfast.agent.mcp.limits import McpTimeouts
@@ -35,7 +35,7 @@ async def test_progress_is_shown_and_extends_the_time_of_a_call(tmp_path: Path) 
     timeouts = McpTimeouts(call_s=1.0)
     async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         assert await host.call("srv_steps", count=4, every_s=0.4) == "done"
-        told = [event.text for event in host.events if isinstance(event, ToolOutput)]
+        told = [event.text for event in host.events if isinstance(event, ToolOutputEvent)]
     assert "".join(told) == "".join(f"working ({number} of 4)\n" for number in range(1, 5))
 
 

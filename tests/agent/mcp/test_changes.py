@@ -11,7 +11,7 @@ import pytest
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools import Catalog, DuplicateToolError, ToolContext, tool
-from holdfast.agent.tools.tool import Settings, Tool
+from holdfast.agent.tools.tool import Tool, ToolSettings
 from holdfast.core.values import Json
 from tests.agent.mcp.helpers import PATIENCE, Friendly, Host, hosting, script, until
 
@@ -84,7 +84,7 @@ class Shelf:
             raise ConnectionError("the shelf is broken")
         return found
 
-    def settings_of(self, name: str) -> Settings:
+    def settings_of(self, name: str) -> ToolSettings:
         return {"recovery": self.recovery.get(name, "never")}
 
     async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:

@@ -7,7 +7,14 @@ from email.utils import formatdate
 import msgspec
 import pytest
 
-from holdfast.agent.providers.faults import TOLD_CHARS, fault_of, read_refusal, read_retry_after, refusal_in, refusal_of
+from holdfast.agent.providers.faults import (
+    MESSAGE_CHARS,
+    error_reply_of,
+    fault_of,
+    is_error_reply,
+    read_error_reply,
+    read_retry_after,
+)
 from holdfast.agent.providers.provider import RETRIED, Fault
 
 NOW = 1_800_000_000.0
@@ -45,7 +52,7 @@ NOW = 1_800_000_000.0
     ],
 )
 def test_a_refusal_is_classed_by_its_status_and_its_words(status: int | None, body: bytes, fault: Fault) -> None:
-    assert fault_of(status, read_refusal(body)) == fault
+    assert fault_of(status, read_error_reply(body)) == fault
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_a_refusal_is_classed_by_its_status_and_its_words(status: int | None, bo
     ],
 )
 def test_services_that_find_a_conversation_too_long_are_understood(words: str) -> None:
-    assert fault_of(400, read_refusal(msgspec.json.encode({"error": {"message": words}}))) == "context_length"
+    assert fault_of(400, read_error_reply(msgspec.json.encode({"error": {"message": words}}))) == "context_length"
 
 
 @pytest.mark.parametrize(
@@ -86,11 +93,11 @@ def test_services_that_find_a_conversation_too_long_are_understood(words: str) -
     ],
 )
 def test_other_refusals_that_speak_of_tokens_are_not_taken_for_that(words: str) -> None:
-    assert fault_of(400, read_refusal(msgspec.json.encode({"error": {"message": words}}))) == "invalid_request"
+    assert fault_of(400, read_error_reply(msgspec.json.encode({"error": {"message": words}}))) == "invalid_request"
 
 
 def test_only_what_may_go_well_later_is_retried() -> None:
-    retried = {status for status in range(400, 600) if fault_of(status, read_refusal(b"")) in RETRIED}
+    retried = {status for status in range(400, 600) if fault_of(status, read_error_reply(b"")) in RETRIED}
     assert retried == {408, 409, 425, 429, *range(500, 600)}
 
 
@@ -108,20 +115,20 @@ def test_only_what_may_go_well_later_is_retried() -> None:
     ],
 )
 def test_the_words_of_a_refusal_are_found_in_every_usual_shape(body: bytes, words: str) -> None:
-    assert read_refusal(body).message == words
+    assert read_error_reply(body).message == words
 
 
 def test_a_page_of_html_is_cut_short() -> None:
-    told = read_refusal(b"<html>" + b"x" * 100_000).message
-    assert len(told) == TOLD_CHARS + 1
+    told = read_error_reply(b"<html>" + b"x" * 100_000).message
+    assert len(told) == MESSAGE_CHARS + 1
 
 
 def test_an_error_in_place_of_an_answer_is_noticed() -> None:
-    assert refusal_in({"error": {"message": "x"}})
-    assert refusal_in([{"error": "x"}])
-    assert not refusal_in({"error": None, "choices": []})
-    assert not refusal_in({"choices": []})
-    assert refusal_of([{"error": {"code": 503, "message": "x"}}]).status == 503
+    assert is_error_reply({"error": {"message": "x"}})
+    assert is_error_reply([{"error": "x"}])
+    assert not is_error_reply({"error": None, "choices": []})
+    assert not is_error_reply({"choices": []})
+    assert error_reply_of([{"error": {"code": 503, "message": "x"}}]).status == 503
 
 
 @pytest.mark.parametrize(

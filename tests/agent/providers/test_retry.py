@@ -22,13 +22,13 @@ from holdfast.agent.providers.provider import (
 )
 from holdfast.agent.providers.retry import (
     ERROR_CHARS,
-    Called,
     CallFailedError,
     CallItem,
-    Choice,
-    Reset,
-    Retry,
-    Retrying,
+    CallResult,
+    FailedAttempt,
+    ProviderModel,
+    ResetDelta,
+    RetryPolicy,
     call,
 )
 from holdfast.testing.model_server import ModelServer
@@ -52,14 +52,14 @@ NOT_RETRIED = [each for each in FAULTS if each not in RETRIED]
 class Watched:
     """A call with all that it emits, and the waits that it makes, which take no time here."""
 
-    def __init__(self, retry: Retry | None = None, random: float = 1.0) -> None:
+    def __init__(self, retry: RetryPolicy | None = None, random: float = 1.0) -> None:
         self.emitted: list[CallItem] = []
         self.waits: list[float] = []
         self._retry = retry
         self._random = random
 
-    async def __call__(self, *choices: Provider | Choice, request: ModelRequest | None = None) -> Called:
-        listed = [each if isinstance(each, Choice) else Choice(each, "m") for each in choices]
+    async def __call__(self, *choices: Provider | ProviderModel, request: ModelRequest | None = None) -> CallResult:
+        listed = [each if isinstance(each, ProviderModel) else ProviderModel(each, "m") for each in choices]
         return await call(
             listed,
             request or ask(),
@@ -83,7 +83,7 @@ class Watched:
             match item:
                 case TextDelta(text=piece):
                     text += piece
-                case Reset():
+                case ResetDelta():
                     text = ""
         return text
 
@@ -120,7 +120,7 @@ async def test_an_answer_at_once_is_passed_on_delta_by_delta() -> None:
 
 async def test_the_model_of_the_choice_is_asked() -> None:
     provider = ScriptedProvider(["ok"])
-    await Watched()(Choice(provider, "large"), request=ask(model="small"))
+    await Watched()(ProviderModel(provider, "large"), request=ask(model="small"))
     assert provider.requests[0].model == "large"
 
 
@@ -164,7 +164,7 @@ async def test_every_attempt_has_the_same_key() -> None:
 
 
 async def test_waits_double_and_are_capped() -> None:
-    watched = Watched(Retry(attempts=8))
+    watched = Watched(RetryPolicy(attempts=8))
     with pytest.raises(CallFailedError):
         await watched(ScriptedProvider([fault("overloaded")], loop=True))
     assert watched.waits == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
@@ -191,19 +191,19 @@ async def test_retry_after_is_capped_at_a_minute() -> None:
 
 
 async def test_an_unlimited_number_of_attempts_does_not_overflow_the_wait() -> None:
-    assert Retry(attempts=10_000).delay_s(5_000, ProviderError("x"), lambda: 1.0) == 10.0
+    assert RetryPolicy(attempts=10_000).delay_s(5_000, ProviderError("x"), lambda: 1.0) == 10.0
 
 
 def test_a_retry_without_an_attempt_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0"):
-        Retry(attempts=0)
+        RetryPolicy(attempts=0)
 
 
 async def test_a_retry_is_announced_with_its_reason_and_its_wait() -> None:
     watched = Watched()
     await watched(ScriptedProvider([fault("rate_limit", "slow down", retry_after_s=7), "ok"]))
     assert watched.emitted == [
-        Retrying(
+        FailedAttempt(
             attempt=1,
             provider="scripted",
             model="m",
@@ -224,8 +224,8 @@ async def test_reset_retracts_the_text_of_a_failed_attempt() -> None:
     watched = Watched()
     called = await watched(ScriptedProvider([fault("bad_stream", after=["Hel", "lo"]), stream("Good ", "day")]))
     kinds = [type(item).__name__ for item in watched.emitted]
-    assert kinds == ["TextDelta", "TextDelta", "Reset", "Retrying", "TextDelta", "TextDelta"]
-    assert watched.emitted[2] == Reset(1)
+    assert kinds == ["TextDelta", "TextDelta", "ResetDelta", "FailedAttempt", "TextDelta", "TextDelta"]
+    assert watched.emitted[2] == ResetDelta(1)
     assert watched.shown == "Good day"
     assert called.reply.content == [TextBlock("Good day")]
 
@@ -233,29 +233,29 @@ async def test_reset_retracts_the_text_of_a_failed_attempt() -> None:
 async def test_an_attempt_that_said_nothing_is_not_retracted() -> None:
     watched = Watched()
     await watched(ScriptedProvider([fault("network"), "ok"]))
-    assert not any(isinstance(item, Reset) for item in watched.emitted)
+    assert not any(isinstance(item, ResetDelta) for item in watched.emitted)
 
 
 async def test_reasoning_is_retracted_too() -> None:
     watched = Watched()
     await watched(Odd(ReasoningDelta("Hm.")), ScriptedProvider(["ok"]))
-    assert watched.emitted[:2] == [ReasoningDelta("Hm."), Reset(1)]
+    assert watched.emitted[:2] == [ReasoningDelta("Hm."), ResetDelta(1)]
 
 
 async def test_the_text_of_the_last_attempt_is_retracted_if_it_fails() -> None:
-    watched = Watched(Retry(attempts=1))
+    watched = Watched(RetryPolicy(attempts=1))
     with pytest.raises(CallFailedError):
         await watched(ScriptedProvider([fault("bad_stream", after=["Hel"])]))
-    assert watched.emitted == [TextDelta("Hel"), Reset(1)]
+    assert watched.emitted == [TextDelta("Hel"), ResetDelta(1)]
 
 
 async def test_resets_name_the_attempt_counted_through_all_choices() -> None:
-    watched = Watched(Retry(attempts=2))
+    watched = Watched(RetryPolicy(attempts=2))
     first = ScriptedProvider([fault("network"), fault("bad_stream", after=["a"])])
     second = ScriptedProvider([fault("bad_stream", after=["b"]), "ok"])
     await watched(first, second)
-    assert [item.attempt for item in watched.emitted if isinstance(item, Reset)] == [2, 3]
-    assert [item.attempt for item in watched.emitted if isinstance(item, Retrying)] == [1, 2, 3]
+    assert [item.attempt for item in watched.emitted if isinstance(item, ResetDelta)] == [2, 3]
+    assert [item.attempt for item in watched.emitted if isinstance(item, FailedAttempt)] == [1, 2, 3]
 
 
 # --- fallbacks -----------------------------------------------------------------------------------------
@@ -264,22 +264,22 @@ async def test_resets_name_the_attempt_counted_through_all_choices() -> None:
 @pytest.mark.parametrize("kind", FAULTS)
 async def test_whatever_the_reason_the_next_choice_is_tried(kind: Fault) -> None:
     first, second = ScriptedProvider([fault(kind)], loop=True), ScriptedProvider(["ok"], id="other")
-    called = await Watched()(Choice(first, "large"), Choice(second, "small"))
+    called = await Watched()(ProviderModel(first, "large"), ProviderModel(second, "small"))
     assert (called.provider, called.model) == ("other", "small")
     assert len(first.requests) == (4 if kind in RETRIED else 1)
     assert set(faults(called.attempts)) == {kind}
 
 
 async def test_the_next_choice_is_not_waited_for() -> None:
-    watched = Watched(Retry(attempts=1))
+    watched = Watched(RetryPolicy(attempts=1))
     await watched(ScriptedProvider([fault("rate_limit", retry_after_s=50)]), ScriptedProvider(["ok"], id="other"))
-    (announced,) = [item for item in watched.emitted if isinstance(item, Retrying)]
+    (announced,) = [item for item in watched.emitted if isinstance(item, FailedAttempt)]
     assert (announced.delay_s, announced.next_provider, watched.waits) == (0.0, "other", [])
 
 
 async def test_every_failed_attempt_is_recorded() -> None:
     first = ScriptedProvider([fault("network", "cut"), fault("auth", "no")])
-    called = await Watched()(Choice(first, "large"), Choice(ScriptedProvider(["ok"]), "small"))
+    called = await Watched()(ProviderModel(first, "large"), ProviderModel(ScriptedProvider(["ok"]), "small"))
     assert called.attempts == [
         {"provider": "scripted", "model": "large", "fault": "network", "error": "cut"},
         {"provider": "scripted", "model": "large", "fault": "auth", "error": "no"},
@@ -288,7 +288,7 @@ async def test_every_failed_attempt_is_recorded() -> None:
 
 async def test_another_choice_has_another_key() -> None:
     provider = ScriptedProvider([fault("auth"), fault("network"), "ok"])
-    await Watched()(Choice(provider, "large"), Choice(provider, "small"), request=ask(key="k"))
+    await Watched()(ProviderModel(provider, "large"), ProviderModel(provider, "small"), request=ask(key="k"))
     assert [request.key for request in provider.requests] == ["k", "k/1", "k/1"]
 
 
@@ -296,7 +296,7 @@ async def test_when_all_fail_the_error_is_the_last_and_lists_all() -> None:
     first = ScriptedProvider([fault("overloaded")], loop=True)
     second = ScriptedProvider([fault("rate_limit", "slow down", status=429, retry_after_s=9)], loop=True)
     with pytest.raises(CallFailedError) as caught:
-        await Watched(Retry(attempts=2))(Choice(first, "large"), Choice(second, "small"))
+        await Watched(RetryPolicy(attempts=2))(ProviderModel(first, "large"), ProviderModel(second, "small"))
     error = caught.value
     assert (error.fault, error.status, error.retry_after_s) == ("rate_limit", 429, 9)
     assert faults(error.attempts) == ["overloaded", "overloaded", "rate_limit", "rate_limit"]
@@ -347,7 +347,7 @@ async def test_a_timeout_of_the_providers_own_is_a_timeout() -> None:
 
 async def test_a_call_that_takes_too_long_is_ended_and_tried_again() -> None:
     provider = ScriptedProvider([reply("late", delay_s=30), "ok"])
-    called = await Watched(Retry(call_timeout_s=0.05))(provider)
+    called = await Watched(RetryPolicy(call_timeout_s=0.05))(provider)
     (attempt,) = called.attempts
     assert (attempt["fault"], attempt["error"]) == ("timeout", "scripted: no reply within 0.05 s")
 
@@ -355,7 +355,7 @@ async def test_a_call_that_takes_too_long_is_ended_and_tried_again() -> None:
 async def test_the_time_limit_is_for_the_whole_call_not_for_each_piece() -> None:
     provider = ScriptedProvider([stream(*"abcdefghij", every_s=0.05)])
     with pytest.raises(CallFailedError) as caught:
-        await Watched(Retry(call_timeout_s=0.2, attempts=1))(provider)
+        await Watched(RetryPolicy(call_timeout_s=0.2, attempts=1))(provider)
     assert caught.value.fault == "timeout"
 
 
@@ -373,7 +373,7 @@ async def test_sink_backpressure_slows_the_model_down() -> None:
     async def emit(item: CallItem) -> None:
         await gate.acquire()
 
-    task = asyncio.create_task(call([Choice(Counting(), "m")], ask(), emit=emit))
+    task = asyncio.create_task(call([ProviderModel(Counting(), "m")], ask(), emit=emit))
     for read in (1, 2, 3):
         await asyncio.sleep(0.01)
         assert len(produced) == read
@@ -386,8 +386,8 @@ async def test_time_that_the_consumer_takes_is_not_the_models() -> None:
     async def emit(item: CallItem) -> None:
         await asyncio.sleep(0.1)
 
-    retry = Retry(call_timeout_s=0.2, attempts=1)
-    called = await call([Choice(ScriptedProvider([stream(*"abcd")]), "m")], ask(), retry=retry, emit=emit)
+    retry = RetryPolicy(call_timeout_s=0.2, attempts=1)
+    called = await call([ProviderModel(ScriptedProvider([stream(*"abcd")]), "m")], ask(), retry=retry, emit=emit)
     assert called.reply.content == [TextBlock("abcd")]
 
 
@@ -406,7 +406,7 @@ async def test_an_error_of_the_consumer_ends_the_call_and_is_its_own() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as caught:
-        await call([Choice(Telling(), "m")], ask(), emit=emit)
+        await call([ProviderModel(Telling(), "m")], ask(), emit=emit)
     assert told == ["asked", "closed"]
     assert caught.value.__context__ is None
 
@@ -437,7 +437,7 @@ async def test_cancelling_while_it_waits_ends_the_wait() -> None:
         pass
 
     provider = ScriptedProvider([fault("rate_limit", retry_after_s=50), "never"])
-    task = asyncio.create_task(call([Choice(provider, "m")], ask(), emit=emit))
+    task = asyncio.create_task(call([ProviderModel(provider, "m")], ask(), emit=emit))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

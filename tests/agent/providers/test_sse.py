@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.providers.sse import EventParser, ServerEvent, TooLargeError
+from holdfast.agent.providers.sse import ServerEvent, ServerEventReader, TooLargeError
 
 STREAM = (
     b": a comment\n\ndata: one\n\nevent: named\ndata: two\ndata:  three\nid: 7\nretry: 10\n\n"
@@ -22,8 +22,8 @@ EVENTS = [
 ]
 
 
-def parsed(*pieces: bytes, by: EventParser | None = None) -> list[ServerEvent]:
-    parser = by or EventParser()
+def parsed(*pieces: bytes, by: ServerEventReader | None = None) -> list[ServerEvent]:
+    parser = by or ServerEventReader()
     return [event for piece in pieces for event in parser.feed(piece)]
 
 
@@ -54,28 +54,28 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line() -> None:
 
 def test_what_the_stream_ends_with_can_be_had_without_its_empty_line() -> None:
     for ending in (b"", b"\n"):
-        parser = EventParser()
+        parser = ServerEventReader()
         assert list(parser.feed(b"data: [DONE]" + ending)) == []
         assert parser.close() == ServerEvent(b"[DONE]")
         assert parser.close() is None
 
 
 def test_an_event_that_is_too_large_is_refused_before_it_is_whole() -> None:
-    parser = EventParser(max_event_bytes=100)
+    parser = ServerEventReader(max_event_bytes=100)
     assert parsed(*[b"data: 456\n"] * 20, by=parser) == []
     with pytest.raises(TooLargeError, match="more than 100 bytes"):
         parsed(*[b"data: 456\n"] * 20, by=parser)
 
 
 def test_one_endless_line_is_refused_too() -> None:
-    parser = EventParser(max_event_bytes=100)
+    parser = ServerEventReader(max_event_bytes=100)
     assert parsed(*[b"x"] * 100, by=parser) == []
     with pytest.raises(TooLargeError):
         parsed(b"x", by=parser)
 
 
 def test_comments_for_hours_are_no_large_event() -> None:
-    parser = EventParser(max_event_bytes=100)
+    parser = ServerEventReader(max_event_bytes=100)
     list(parser.feed(b"data: one\n"))
     for _ in range(1000):
         list(parser.feed(b": still here\n"))

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput
+from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent
 from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.machine.turn import ToolDone
 from holdfast.agent.tools import Tool
-from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.queries import Failure, Value
 from holdfast.engine.drivers import Attempt
 
@@ -39,7 +39,7 @@ class Model:
 
     def __init__(self, *, allowed: list[str] | None = None) -> None:
         self.events: list[LiveEvent] = []
-        self.runner = Runner(about=self._about, emit=self._emit)
+        self.runner = ToolRunner(about=self._about, emit=self._emit)
         self._allowed = allowed
         self._calls = 0
 
@@ -63,14 +63,14 @@ class Model:
     @property
     def heard(self) -> str:
         """What tools have said so far."""
-        return "".join(event.text for event in self.events if isinstance(event, ToolOutput))
+        return "".join(event.text for event in self.events if isinstance(event, ToolOutputEvent))
 
     @property
-    def ended(self) -> list[ToolFinished]:
-        return [event for event in self.events if isinstance(event, ToolFinished)]
+    def ended(self) -> list[ToolFinishedEvent]:
+        return [event for event in self.events if isinstance(event, ToolFinishedEvent)]
 
-    async def _about(self, attempt: Attempt) -> CallRef:
-        return CallRef(turn="t-1", call_id=f"call-{attempt.query_id}", allowed=self._allowed)
+    async def _about(self, attempt: Attempt) -> ModelCall:
+        return ModelCall(turn="t-1", call_id=f"call-{attempt.query_id}", allowed=self._allowed)
 
     async def _emit(self, session_id: str, event: LiveEvent) -> None:
         assert session_id == "s-1"

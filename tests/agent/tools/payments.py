@@ -7,7 +7,7 @@ import sys
 
 from holdfast import Context, strategy
 from holdfast.agent.tools import http_tool
-from holdfast.agent.tools.runner import Runner
+from holdfast.agent.tools.runner import ToolRunner
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
@@ -24,7 +24,7 @@ async def pays(ctx: Context) -> Json:
 async def main(store: str, server: str) -> None:
     pay = http_tool("pay", f"{server}/pay", description="Pay.")
     async with open_holdfast(store, lease_ms=LEASE_MS, minder=Minder()) as hf:
-        Runner().drive(hf, pay)
+        ToolRunner().drive(hf, pay)
         if not (await hf.sessions()).rows:
             await hf.start(pays, id=SESSION, wait=0)
         print(await hf.result(SESSION, timeout=15), flush=True)

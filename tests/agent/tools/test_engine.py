@@ -11,7 +11,7 @@ import pytest
 from holdfast import Context, strategy
 from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.tools import Finish, ToolContext, ToolDefinitionError, tool
-from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.decide import decide_start
 from holdfast.core.queries import Failure, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record
@@ -68,7 +68,7 @@ async def test_a_tool_answers_the_queries_to_it(hf: Holdfast) -> None:
     def work(n: int) -> int:
         return n * 10
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     event = await soon(hf.start(asks))
     assert await outcome(hf, event.session_id) == 20
 
@@ -78,7 +78,7 @@ async def test_arguments_that_do_not_fit_are_a_failure_of_the_query(hf: Holdfast
     def work(m: int) -> int:
         return m
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     event = await soon(hf.start(asks))
     code, told = await outcome(hf, event.session_id)
     assert code == "invalid_arguments"
@@ -91,8 +91,8 @@ async def test_a_tool_with_an_argument_that_drivers_have_themselves_is_refused(h
         return attempt
 
     with pytest.raises(ToolDefinitionError, match="call that argument otherwise"):
-        Runner().drive(hf, work)
-    assert await soon(Runner().run(work, Attempt("s-1", "q-0", 1), {"attempt": 3})) == 3
+        ToolRunner().drive(hf, work)
+    assert await soon(ToolRunner().run(work, Attempt("s-1", "q-0", 1), {"attempt": 3})) == 3
 
 
 async def test_no_more_calls_run_at_once_than_the_tool_allows_and_answers_keep_their_order(hf: Holdfast) -> None:
@@ -107,21 +107,21 @@ async def test_no_more_calls_run_at_once_than_the_tool_allows_and_answers_keep_t
         running -= 1
         return n
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     event = await soon(hf.start(asks_many))
     assert await outcome(hf, event.session_id) == [0, 1, 2, 3, 4, 5]
     assert most == 2
 
 
 async def test_a_call_of_a_model_is_answered_so_that_its_turn_can_tell_more(hf: Holdfast) -> None:
-    async def about(attempt: Attempt) -> CallRef:
-        return CallRef(turn="t-1", call_id="c-1")
+    async def about(attempt: Attempt) -> ModelCall:
+        return ModelCall(turn="t-1", call_id="c-1")
 
     @tool
     def work(n: int) -> Finish:
         return Finish(n)
 
-    Runner(about=about).drive(hf, work)
+    ToolRunner(about=about).drive(hf, work)
     event = await soon(hf.start(asks))
     done = tool_done(Value(value=await outcome(hf, event.session_id)))
     assert done.finish == 2
@@ -137,7 +137,7 @@ async def test_a_tool_is_never_run_twice_unless_it_says_so(hf: Holdfast) -> None
     def work(n: int) -> None:
         runs.append(n)
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     await crashed(hf)
     await soon(hf.resume("s-1"))
     code, _ = await outcome(hf, "s-1")
@@ -150,7 +150,7 @@ async def test_a_tool_that_may_be_run_again_has_the_same_key_then(hf: Holdfast, 
     def work(n: int, ctx: ToolContext) -> list[Any]:
         return [ctx.key, ctx.attempt]
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     await crashed(hf)
     await soon(hf.resume("s-1"))
     assert await outcome(hf, "s-1") == ["s-1/q-0", 2]
@@ -172,7 +172,7 @@ async def test_a_probe_says_what_the_tool_would_have_said(hf: Holdfast, probe: A
     def work(n: int) -> None:
         runs.append(n)
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     await crashed(hf)
     await soon(hf.resume("s-1"))
     assert await outcome(hf, "s-1") == {"s-1/q-0": [1, 2]}
@@ -184,7 +184,7 @@ async def test_a_probe_that_knows_of_nothing_has_the_tool_run(hf: Holdfast) -> N
     def work(n: int) -> int:
         return n
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     await crashed(hf)
     await soon(hf.resume("s-1"))
     assert await outcome(hf, "s-1") == 2
@@ -198,7 +198,7 @@ async def test_a_probe_that_hangs_leaves_the_outcome_unknown(hf: Holdfast) -> No
     def work(n: int) -> int:
         return n
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     await crashed(hf)
     await soon(hf.resume("s-1"))
     code, _ = await outcome(hf, "s-1")
@@ -213,7 +213,7 @@ async def test_a_failure_is_recorded_once_and_its_call_not_run_again(hf: Holdfas
         runs.append(n)
         raise ValueError("no")
 
-    Runner().drive(hf, work)
+    ToolRunner().drive(hf, work)
     event = await soon(hf.start(asks))
     await outcome(hf, event.session_id)
     answers = [

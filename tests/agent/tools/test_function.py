@@ -13,9 +13,9 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.agent.tools import FunctionTool, Retry, Tool, ToolContext, ToolDefinitionError, tool
+from holdfast.agent.tools import FunctionTool, Tool, ToolContext, ToolDefinitionError, ToolRetryPolicy, tool
 from holdfast.agent.tools.errors import InvalidArgumentsError
-from holdfast.agent.tools.output import OutputLimit
+from holdfast.agent.tools.output import OutputLimits
 from holdfast.engine.drivers import Attempt, NotDone
 from tests.agent.tools.helpers import Model
 
@@ -315,8 +315,8 @@ async def probe(attempt: Attempt) -> NotDone:
     [
         ({"recovery": "confirm"}, "go together"),
         ({"probe": probe}, "go together"),
-        ({"retry": Retry()}, "never run again"),
-        ({"recovery": "confirm", "probe": probe, "retry": Retry()}, "never run again"),
+        ({"retry": ToolRetryPolicy()}, "never run again"),
+        ({"recovery": "confirm", "probe": probe, "retry": ToolRetryPolicy()}, "never run again"),
         ({"timeout_s": 0}, "more than 0 seconds"),
         ({"concurrency": 0}, "at least 1"),
         ({"name": "two words"}, "letters, digits"),
@@ -334,9 +334,9 @@ def slashless(number: int) -> int:
 
 def test_limits_that_show_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="have to be shown"):
-        OutputLimit(max_lines=0)
+        OutputLimits(max_lines=0)
     with pytest.raises(ValueError, match="at least one attempt"):
-        Retry(max_attempts=0)
+        ToolRetryPolicy(max_attempts=0)
 
 
 # --- arguments ------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.conversation import tool_done
-from holdfast.agent.tools import Retry, ToolDefinitionError, full_result, http_tool
+from holdfast.agent.tools import ToolDefinitionError, ToolRetryPolicy, full_result, http_tool
 from holdfast.agent.tools import http as http_module
 from holdfast.core.queries import Value
 from tests.agent.tools import payments as paying
 from tests.agent.tools.helpers import Model, until
 from tests.agent.tools.server import Reply, Seen, Server, serving
 
-AGAIN = Retry(max_attempts=3, base_delay_s=0.01, max_delay_s=0.05)
+AGAIN = ToolRetryPolicy(max_attempts=3, base_delay_s=0.01, max_delay_s=0.05)
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.tools import (
     Finish,
-    OutputLimit,
-    Retry,
+    OutputLimits,
     Tool,
     ToolContext,
     ToolError,
+    ToolRetryPolicy,
     full_result,
     tool,
 )
@@ -124,7 +124,7 @@ async def test_a_timeout_can_stop_the_turn(model: Model) -> None:
 async def test_a_failure_that_may_be_over_soon_is_tried_again_with_the_same_key(model: Model) -> None:
     seen: list[tuple[str, int]] = []
 
-    @tool(recovery="idempotent", retry=Retry(max_attempts=3, base_delay_s=0.001))
+    @tool(recovery="idempotent", retry=ToolRetryPolicy(max_attempts=3, base_delay_s=0.001))
     def flaky(ctx: ToolContext) -> str:
         seen.append((ctx.key, ctx.retry))
         if len(seen) < 3:
@@ -139,7 +139,7 @@ async def test_a_failure_that_may_be_over_soon_is_tried_again_with_the_same_key(
 async def test_it_is_tried_no_more_often_than_allowed(model: Model) -> None:
     tries: list[int] = []
 
-    @tool(recovery="safe", retry=Retry(max_attempts=2, base_delay_s=0))
+    @tool(recovery="safe", retry=ToolRetryPolicy(max_attempts=2, base_delay_s=0))
     async def busy() -> None:
         tries.append(1)
         raise ToolError("busy", code="busy", retryable=True)
@@ -151,7 +151,7 @@ async def test_it_is_tried_no_more_often_than_allowed(model: Model) -> None:
 async def test_a_failure_that_the_tool_did_not_mark_is_not_tried_again(model: Model) -> None:
     tries: list[int] = []
 
-    @tool(recovery="safe", retry=Retry(base_delay_s=0))
+    @tool(recovery="safe", retry=ToolRetryPolicy(base_delay_s=0))
     async def fail() -> None:
         tries.append(1)
         raise ValueError("for good")
@@ -175,7 +175,7 @@ async def test_without_a_retry_nothing_is_tried_again(model: Model) -> None:
 async def test_retry_policy_with_retry_after_cap(model: Model) -> None:
     times: list[float] = []
 
-    @tool(recovery="safe", retry=Retry(max_attempts=2, base_delay_s=60, max_delay_s=0.05))
+    @tool(recovery="safe", retry=ToolRetryPolicy(max_attempts=2, base_delay_s=60, max_delay_s=0.05))
     async def limited() -> str:
         times.append(time.monotonic())
         if len(times) == 1:
@@ -187,7 +187,7 @@ async def test_retry_policy_with_retry_after_cap(model: Model) -> None:
 
 
 def test_waits_double_and_heed_what_was_asked_for() -> None:
-    retry = Retry(max_attempts=5, base_delay_s=1, max_delay_s=5)
+    retry = ToolRetryPolicy(max_attempts=5, base_delay_s=1, max_delay_s=5)
     assert [retry.delay_s(n, None) for n in range(1, 6)] == [1, 2, 4, 5, None]
     assert [retry.delay_s(1, asked) for asked in (0.0, 3.0, 60.0, -1.0)] == [0.0, 3.0, 5.0, 0.0]
 
@@ -239,7 +239,7 @@ async def test_a_result_within_the_limit_is_shown_whole(model: Model) -> None:
 
 
 async def test_a_tool_may_have_other_limits(model: Model) -> None:
-    done = await model.call(Tool.of(lambda: "abcdefghi\n" * 10, name="read", output=OutputLimit(max_lines=3)))
+    done = await model.call(Tool.of(lambda: "abcdefghi\n" * 10, name="read", output=OutputLimits(max_lines=3)))
     assert done.content.startswith("abcdefghi\nabcdefghi\n[…")
 
 

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput, ToolStarted
+from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent, ToolStartedEvent
 from holdfast.agent.tools import (
-    Retry,
     ToolContext,
     ToolError,
+    ToolRetryPolicy,
     tool,
 )
-from holdfast.agent.tools.runner import CallRef, Runner
+from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.engine.drivers import Attempt
 from tests.agent.tools.helpers import Model, soon, until
 
@@ -40,10 +40,10 @@ async def test_whoever_listens_is_told_of_start_output_and_end_in_order(model: M
 
     await model.call(work, n=7)
     first, *said, last = model.events
-    assert first == ToolStarted(turn="t-1", call="call-q-1", name="work", arguments={"n": 7})
-    assert all(isinstance(event, ToolOutput) and event.call == "call-q-1" for event in said)
+    assert first == ToolStartedEvent(turn="t-1", call="call-q-1", name="work", arguments={"n": 7})
+    assert all(isinstance(event, ToolOutputEvent) and event.call == "call-q-1" for event in said)
     assert model.heard == "abhalf (1 of 2)\n(2 of 2)\n"
-    assert last == ToolFinished(turn="t-1", call="call-q-1", name="work", result=7)
+    assert last == ToolFinishedEvent(turn="t-1", call="call-q-1", name="work", result=7)
 
 
 async def test_output_is_heard_while_the_tool_still_runs(model: Model) -> None:
@@ -84,8 +84,8 @@ async def test_the_end_of_a_failure_is_told_as_one(model: Model) -> None:
 
 
 async def test_a_listener_that_breaks_does_not_change_the_result() -> None:
-    async def about(attempt: Attempt) -> CallRef:
-        return CallRef(turn="t", call_id="c")
+    async def about(attempt: Attempt) -> ModelCall:
+        return ModelCall(turn="t", call_id="c")
 
     async def emit(session_id: str, event: LiveEvent) -> None:
         raise ConnectionError("the browser is gone")
@@ -95,19 +95,19 @@ async def test_a_listener_that_breaks_does_not_change_the_result() -> None:
         ctx.output("x")
         return "done"
 
-    assert await soon(Runner(about=about, emit=emit).run(work, Attempt("s", "q-0", 1), {})) == "done"
+    assert await soon(ToolRunner(about=about, emit=emit).run(work, Attempt("s", "q-0", 1), {})) == "done"
 
 
 async def test_sink_backpressure() -> None:
     """A listener that takes its time gets everything in order, and the call ends after it has."""
     taken: list[str] = []
 
-    async def about(attempt: Attempt) -> CallRef:
-        return CallRef(turn="t", call_id="c")
+    async def about(attempt: Attempt) -> ModelCall:
+        return ModelCall(turn="t", call_id="c")
 
     async def emit(session_id: str, event: LiveEvent) -> None:
         await asyncio.sleep(0.01)
-        taken.append(event.text if isinstance(event, ToolOutput) else type(event).__name__)
+        taken.append(event.text if isinstance(event, ToolOutputEvent) else type(event).__name__)
 
     @tool
     async def work(ctx: ToolContext) -> str:
@@ -116,10 +116,10 @@ async def test_sink_backpressure() -> None:
             await asyncio.sleep(0)
         return "done"
 
-    await soon(Runner(about=about, emit=emit).run(work, Attempt("s", "q-0", 1), {}))
-    assert taken[0] == "ToolStarted"
+    await soon(ToolRunner(about=about, emit=emit).run(work, Attempt("s", "q-0", 1), {}))
+    assert taken[0] == "ToolStartedEvent"
     assert "".join(taken[1:-1]) == "".join(f"{n} " for n in range(200))
-    assert taken[-1] == "ToolFinished"
+    assert taken[-1] == "ToolFinishedEvent"
     assert len(taken) < 100, "what waited was brought together"
 
 
@@ -195,7 +195,7 @@ async def test_a_thread_whose_call_is_cancelled_is_left_and_knows_it(model: Mode
 
 
 async def test_a_wait_before_another_try_is_cancelled_too(model: Model) -> None:
-    @tool(recovery="safe", retry=Retry(base_delay_s=60, max_delay_s=60))
+    @tool(recovery="safe", retry=ToolRetryPolicy(base_delay_s=60, max_delay_s=60))
     async def busy() -> None:
         raise ToolError("busy", retryable=True)
 

@@ -24,7 +24,7 @@ from holdfast.agent.tools import (
     ToolError,
     tool,
 )
-from holdfast.agent.tools.runner import Runner
+from holdfast.agent.tools.runner import ToolRunner
 from holdfast.core.queries import Failure
 from holdfast.engine.drivers import Attempt
 from tests.agent.tools.helpers import Model, soon
@@ -306,7 +306,7 @@ async def test_a_tool_that_the_model_was_not_told_of_is_not_run() -> None:
 
 
 async def asked(called: Tool) -> Any:
-    return await soon(Runner().run(called, Attempt("s", "q-0", 1), {}))
+    return await soon(ToolRunner().run(called, Attempt("s", "q-0", 1), {}))
 
 
 async def test_a_strategy_gets_values_and_failures_and_nothing_else() -> None:

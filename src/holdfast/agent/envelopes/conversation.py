@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.builder import AgentState
 from holdfast.agent.envelopes.store import SessionEnvelope, envelope_json
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import (
@@ -38,6 +37,7 @@ from holdfast.agent.machine.messages import (
 )
 from holdfast.agent.machine.policy import Spec
 from holdfast.agent.machine.tree import FrameOpen
+from holdfast.agent.session_builder import AgentState
 from holdfast.core.values import Json, encode
 from holdfast.store.errors import EnvelopeError
 

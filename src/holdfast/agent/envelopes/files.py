@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.agent.envelopes.store import (
-    EnvelopeListing,
+    EnvelopeReport,
     EnvelopeStore,
     SessionEnvelope,
     brief,
@@ -56,7 +56,7 @@ class DirectoryEnvelopes(EnvelopeStore):
         path = self._path(session_id)
         return await _in_thread(lambda: _read(path, session_id))
 
-    async def list(self) -> EnvelopeListing:
+    async def list(self) -> EnvelopeReport:
         return await listing(self, await _in_thread(lambda: self._guarded(self._names)))
 
     async def delete(self, session_id: str) -> bool:

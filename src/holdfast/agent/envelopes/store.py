@@ -43,7 +43,7 @@ class SessionEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str]
 
 
-class EnvelopeListing(msgspec.Struct, frozen=True):
+class EnvelopeReport(msgspec.Struct, frozen=True):
     """The ids whose envelopes can be loaded, sorted; and by name, why another cannot."""
 
     ids: list[str]
@@ -78,7 +78,7 @@ class EnvelopeStore(ABC):
         """
 
     @abstractmethod
-    async def list(self) -> EnvelopeListing:
+    async def list(self) -> EnvelopeReport:
         """All envelopes, each tried: those that cannot be loaded are told apart, and never fail the listing."""
 
     @abstractmethod
@@ -128,9 +128,9 @@ def _exact(value: _T, kind: type[_T], what: str) -> tuple[Json, _T]:
     return plain, copy
 
 
-async def listing(envelopes: EnvelopeStore, names: Iterable[str]) -> EnvelopeListing:
+async def listing(envelopes: EnvelopeStore, names: Iterable[str]) -> EnvelopeReport:
     """Try every name, and sort out those that cannot be loaded."""
-    found = EnvelopeListing([], {})
+    found = EnvelopeReport([], {})
     for name in sorted(names):
         try:
             if await envelopes.load(name) is not None:
@@ -161,7 +161,7 @@ class StoreEnvelopes(EnvelopeStore):
             raise EnvelopeError(session_id, f"not valid JSON: {error.why}") from None
         return None if item is None else read_envelope(session_id, item.value)
 
-    async def list(self) -> EnvelopeListing:
+    async def list(self) -> EnvelopeReport:
         names, after = [], ""
         while page := await self._store.list_state(NAMESPACE, after=after):
             names += page
@@ -232,7 +232,7 @@ class EnvelopeSessions:
         return EnvelopeSession(id=session_id, **fields)
 
     @staticmethod
-    async def list(envelopes: EnvelopeStore) -> EnvelopeListing:
+    async def list(envelopes: EnvelopeStore) -> EnvelopeReport:
         """All saved sessions, and what stands in the place of one but cannot be loaded."""
         return await envelopes.list()
 

@@ -33,22 +33,22 @@ from holdfast.agent.mcp.limits import (
     SETTLE_S,
     McpTimeouts,
 )
-from holdfast.agent.mcp.tool_list import Choice, Listing, Offered, Reading
+from holdfast.agent.mcp.tool_list import McpCatalog, McpCatalogBuilder, OfferedTool, ToolFilter
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext, ToolError
-from holdfast.agent.tools.tool import Retry, Settings
+from holdfast.agent.tools.tool import ToolRetryPolicy, ToolSettings
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
     from holdfast.agent.mcp.connection import Connection
     from holdfast.agent.mcp.http import Headers
-    from holdfast.agent.mcp.wire import Wire
+    from holdfast.agent.mcp.transport import Transport
 
 log = logging.getLogger("holdfast.mcp")
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
-Dial: TypeAlias = Callable[[asyncio.Event], "Wire"]
+Dial: TypeAlias = Callable[[asyncio.Event], "Transport"]
 """Makes the wire of a connection; the event says that it is over."""
 
 
@@ -78,9 +78,9 @@ class McpClient:
         self.timeouts = options.get("timeouts", McpTimeouts())
         self._dial = dial
         self._prefix = options.get("prefix", f"{name}_")
-        self._choice = Choice(options.get("allow"), options.get("deny", ()))
+        self._choice = ToolFilter(options.get("allow"), options.get("deny", ()))
         self._is_optional = options.get("optional", False)
-        self._listing: Listing | None = None
+        self._listing: McpCatalog | None = None
         """The last that there was."""
         self._begun = self._taken = 0
         """How many were begun, and which of them was the last."""
@@ -108,10 +108,10 @@ class McpClient:
             raise McpDefinitionError(name, "its command must be a list: the program, and each of its arguments")
         given = dict(env or {})
 
-        def dial(over: asyncio.Event) -> Wire:
-            from holdfast.agent.mcp.child import ChildWire, Launch
+        def dial(over: asyncio.Event) -> Transport:
+            from holdfast.agent.mcp.stdio import ChildSpec, StdioTransport
 
-            return ChildWire(Launch(list(command), given, cwd), over)
+            return StdioTransport(ChildSpec(list(command), given, cwd), over)
 
         return cls(name, dial, **options)
 
@@ -122,10 +122,10 @@ class McpClient:
             raise McpDefinitionError(name, "its URL must begin with https:// or http://")
         connect_s = options.get("timeouts", McpTimeouts()).connect_s
 
-        def dial(_: asyncio.Event) -> Wire:
-            from holdfast.agent.mcp.http import HttpWire
+        def dial(_: asyncio.Event) -> Transport:
+            from holdfast.agent.mcp.http import HttpTransport
 
-            return HttpWire(url, headers or {}, connect_s)
+            return HttpTransport(url, headers or {}, connect_s)
 
         return cls(name, dial, **options)
 
@@ -149,16 +149,16 @@ class McpClient:
         tools = self._listing.tools if self._listing is not None else {}
         return [ToolSpec(name, tool.description, tool.parameters) for name, tool in tools.items()]
 
-    def settings_of(self, name: str) -> Settings:
+    def settings_of(self, name: str) -> ToolSettings:
         """How one of its tools is run: what the server says of it decides whether a lost call may be made again."""
         recovery = self._tool(name).recovery
         # The time limits of a call are kept here. This one is for what goes wrong with them.
-        settings: Settings = {
+        settings: ToolSettings = {
             "recovery": recovery,
             "timeout_s": self.timeouts.call_max_s + self.timeouts.connect_s + 30,
         }
         if recovery != "never":
-            settings["retry"] = Retry(max_attempts=2, base_delay_s=0.0)
+            settings["retry"] = ToolRetryPolicy(max_attempts=2, base_delay_s=0.0)
         return settings
 
     async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:
@@ -192,13 +192,13 @@ class McpClient:
 
     # --- calls -------------------------------------------------------------------------------------
 
-    def _tool(self, name: str) -> Offered:
+    def _tool(self, name: str) -> OfferedTool:
         found = self._listing.tools.get(name) if self._listing is not None else None
         if found is None:
             raise ToolError(f"server '{self.name}' has no tool '{name}' any more", code="unknown_tool")
         return found
 
-    async def _asked(self, tool: Offered, arguments: dict[str, Json], ctx: ToolContext) -> Any:
+    async def _asked(self, tool: OfferedTool, arguments: dict[str, Json], ctx: ToolContext) -> Any:
         from holdfast.agent.mcp.results import value_of
 
         try:
@@ -231,7 +231,7 @@ class McpClient:
         self._failures = 0
         return value_of(result, tool.own)
 
-    async def _tell_lost(self, connection: Connection, tool: Offered) -> NoReturn:
+    async def _tell_lost(self, connection: Connection, tool: OfferedTool) -> NoReturn:
         why = await connection.why_lost()
         may_repeat = tool.recovery != "never"
         unknown = "" if may_repeat else "; it may have run or not, so find that out before it is called again"
@@ -243,7 +243,7 @@ class McpClient:
 
     # --- listing -----------------------------------------------------------------------------------
 
-    async def _listed(self) -> Listing:
+    async def _listed(self) -> McpCatalog:
         try:
             try:
                 listing = await self._pages(await self._connected())
@@ -259,8 +259,8 @@ class McpClient:
         self._failures = 0
         return listing
 
-    async def _pages(self, connection: Connection) -> Listing:
-        reading, cursors = Reading(self._choice), set[str]()
+    async def _pages(self, connection: Connection) -> McpCatalog:
+        reading, cursors = McpCatalogBuilder(self._choice), set[str]()
         cursor: str | None = None
         async with asyncio.timeout(self.timeouts.list_s):
             while connection.has_tools:

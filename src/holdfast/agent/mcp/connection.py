@@ -33,7 +33,7 @@ from pydantic import TypeAdapter, ValidationError
 import holdfast
 from holdfast.agent.mcp.errors import LostError, McpUnavailableError, NotRunError, RefusedError
 from holdfast.agent.mcp.limits import CLOSE_S, LISTEN_S, RELISTEN_S
-from holdfast.agent.mcp.wire import NOT_RUN, Wire
+from holdfast.agent.mcp.transport import NOT_RUN, Transport
 from holdfast.core.values import Json
 
 log = logging.getLogger("holdfast.mcp")
@@ -44,7 +44,7 @@ _ANSWER: TypeAdapter[Result] = TypeAdapter(CallToolResult | InputRequiredResult)
 class Connection:
     """A connection that is being made, is there, or is over; `on_change` is told when the tools may be others."""
 
-    def __init__(self, server: str, wire: Callable[[asyncio.Event], Wire], on_change: Callable[[], None]) -> None:
+    def __init__(self, server: str, wire: Callable[[asyncio.Event], Transport], on_change: Callable[[], None]) -> None:
         self._server = server
         self._on_change = on_change
         self._over = asyncio.Event()

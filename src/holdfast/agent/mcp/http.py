@@ -17,7 +17,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from holdfast.agent.mcp.limits import MESSAGE_BYTES, TERM_S
-from holdfast.agent.mcp.wire import NOT_RUN
+from holdfast.agent.mcp.transport import NOT_RUN
 from holdfast.core.values import preview
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _words(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-class HttpWire:
+class HttpTransport:
     """Requests to one URL."""
 
     def __init__(self, url: str, headers: Headers, connect_s: float) -> None:

@@ -22,12 +22,12 @@ from mcp_types import (
 
 from holdfast.agent.mcp.limits import RESULT_BYTES
 from holdfast.agent.tools.context import ToolError
-from holdfast.agent.tools.output import OutputLimit, shortened
+from holdfast.agent.tools.output import OutputLimits, shortened
 from holdfast.core.values import Json, repaired
 
 _Binary: TypeAlias = ImageContent | AudioContent
 
-_LIMIT = OutputLimit(max_bytes=RESULT_BYTES, max_lines=sys.maxsize)
+_LIMIT = OutputLimits(max_bytes=RESULT_BYTES, max_lines=sys.maxsize)
 
 
 def value_of(result: CallToolResult, tool: str) -> Json:

@@ -26,7 +26,7 @@ NAMED = 10
 """Tools that a warning names, of those that it is about."""
 
 
-class Offered(msgspec.Struct, frozen=True):
+class OfferedTool(msgspec.Struct, frozen=True):
     """A tool of a server that can be offered."""
 
     own: str
@@ -36,7 +36,7 @@ class Offered(msgspec.Struct, frozen=True):
     recovery: Recovery
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ToolFilter(msgspec.Struct, frozen=True):
     """Which tools of a server are wanted, by the names that the server has for them, or patterns such as `get_*`."""
 
     allow: Sequence[str] | None = None
@@ -49,22 +49,22 @@ class Choice(msgspec.Struct, frozen=True):
         return is_allowed and not any(fnmatchcase(name, each) for each in self.deny)
 
 
-class Listing(msgspec.Struct, frozen=True):
+class McpCatalog(msgspec.Struct, frozen=True):
     """The tools that are offered by the names they have here, and a sentence on each kind of those that are not."""
 
-    tools: dict[str, Offered]
+    tools: dict[str, OfferedTool]
     warnings: list[str]
 
 
-class Reading:
+class McpCatalogBuilder:
     """Takes up the tools of a listing, page by page."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: ToolFilter) -> None:
         self.pages = 0
         self.size = 0
         """Bytes of all schemas so far."""
         self._choice = choice
-        self._offered: dict[str, Offered] = {}
+        self._offered: dict[str, OfferedTool] = {}
         self._refused: dict[str, list[str]] = {}
 
     def take(self, page: Iterable[Listed]) -> None:
@@ -77,20 +77,20 @@ class Reading:
             if why is not None:
                 self._refuse(f"are not offered: {why}", tool.name)
                 continue
-            offered = Offered(tool.name, _description(tool), schema, _recovery(tool))
+            offered = OfferedTool(tool.name, _description(tool), schema, _recovery(tool))
             if tool.name in self._offered:
                 self._refuse("are there more than once, and one of each is offered", tool.name)
                 offered = min(offered, self._offered[tool.name], key=msgspec.json.encode)  # whichever comes first
             self._offered[tool.name] = offered
 
-    def done(self, prefix: str) -> Listing:
+    def done(self, prefix: str) -> McpCatalog:
         names = public_names(self._offered, prefix, RESERVED)
         by_name = dict(sorted((names[own], offered) for own, offered in self._offered.items()))
         for name in list(by_name)[MAX_TOOLS:]:
             why = f"are not offered: there are more than {MAX_TOOLS}; choose among them with allow= and deny="
             self._refuse(why, by_name.pop(name).own)
         warnings = [f"{len(which)} tools {why}: {_some(which)}" for why, which in self._refused.items()]
-        return Listing(by_name, warnings)
+        return McpCatalog(by_name, warnings)
 
     def _refuse(self, why: str, name: str) -> None:
         self._refused.setdefault(why, []).append(name[:100])

@@ -18,8 +18,8 @@ from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.plugins.hook_checks import problem_in_messages, problem_in_reply, problem_in_request
 from holdfast.agent.plugins.plugin import AbortTurn, Command, Deny, Directive, Instead, Plugin, PluginCall, Replace
-from holdfast.agent.tools.results import Failed, Result, Returned, checked_result, words_of
-from holdfast.agent.tools.session_catalog import Manifest
+from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue, checked_result, exception_text
+from holdfast.agent.tools.session_catalog import ToolSummary
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure
 from holdfast.core.records import Entry
@@ -38,11 +38,11 @@ AUTHORIZE_S = 30.0
 """Seconds that code may take to decide about a call, as a turn waits for it. What takes longer is for a person."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ToolDecision(msgspec.Struct, frozen=True):
     """What the plugins together want done about a call: it is run with these arguments, or it comes to this instead."""
 
     arguments: dict[str, Json]
-    result: Result | None = None
+    result: ToolResult | None = None
 
 
 class Hooks:
@@ -77,12 +77,12 @@ class Hooks:
                 self._failed(plugin, "prompt", error)
         return said
 
-    def catalog(self, tools: list[Manifest]) -> list[Manifest]:
+    def catalog(self, tools: list[ToolSummary]) -> list[ToolSummary]:
         """The tools that plugins leave. They can neither add one, nor give one another name."""
         for plugin in self._having("catalog"):
             names = {tool.name for tool in tools}
             try:
-                left = [msgspec.convert(msgspec.to_builtins(tool), Manifest) for tool in plugin.catalog(list(tools))]
+                left = [msgspec.convert(msgspec.to_builtins(tool), ToolSummary) for tool in plugin.catalog(list(tools))]
                 if strange := [tool.name for tool in left if tool.name not in names]:
                     raise ValueError(f"it speaks of tools that are not there: {', '.join(strange)}")
                 if len({tool.name for tool in left}) < len(left):
@@ -153,7 +153,7 @@ class Hooks:
                 self._failed(plugin, "authorize", ValueError(f"it said {said!r}, which is no verdict"))
                 return {"verdict": "deny", "reason": f"the plugin '{plugin_id}' gave no verdict on it"}
 
-    async def before_tool(self, call: PluginCall) -> Verdict:
+    async def before_tool(self, call: PluginCall) -> ToolDecision:
         """What is done about a call. Raises `AbortTurn`.
 
         To stop the turn beats to deny the call, which beats another result. Arguments that were replaced are looked at
@@ -166,14 +166,14 @@ class Hooks:
         names = [plugin.id for plugin, _ in replaced]
         if len(names) > 1:
             why = f"the plugins {' and '.join(repr(name) for name in names)} both want to change its arguments"
-            return Verdict(call.arguments, _denied(why))
+            return ToolDecision(call.arguments, _denied(why))
         (changer, change) = replaced[0]
         first = [each for each in wants if each[1] is not change]
         arguments = change.arguments
         again = await self._directives(replace(call, arguments=arguments))
         others = [plugin.id for plugin, each in again if isinstance(each, Replace) and plugin is not changer]
         if others:
-            return Verdict(arguments, _denied(f"the plugin '{others[0]}' wants to change arguments once more"))
+            return ToolDecision(arguments, _denied(f"the plugin '{others[0]}' wants to change arguments once more"))
         return _verdict(arguments, [*first, *(each for each in again if not isinstance(each[1], Replace))])
 
     async def _directives(self, call: PluginCall) -> list[tuple[Plugin, Any]]:
@@ -193,7 +193,7 @@ class Hooks:
                 wants.append((plugin, wanted))
         return wants
 
-    async def after_tool(self, call: PluginCall, result: Result) -> Result:
+    async def after_tool(self, call: PluginCall, result: ToolResult) -> ToolResult:
         for plugin in self._having("after_tool"):
             made = await self._call(plugin, "after_tool", call, result)
             if made is None:
@@ -242,7 +242,7 @@ class Hooks:
         try:
             return await _awaited(command(**arguments))
         except Exception as error:
-            raise PluginError(plugin.id, f"command {name}", self.session_id, words_of(error)) from error
+            raise PluginError(plugin.id, f"command {name}", self.session_id, exception_text(error)) from error
 
     # --- containment -------------------------------------------------------------------------------
 
@@ -278,9 +278,9 @@ class Hooks:
         return problem is None
 
     def _failed(self, plugin: Plugin, hook: str, error: Exception) -> None:
-        told = PluginError(plugin.id, hook, self.session_id, words_of(error))
+        told = PluginError(plugin.id, hook, self.session_id, exception_text(error))
         log.warning("%s", told, exc_info=error)
-        self._tell(live.PluginFailed(turn=self.turn, plugin=plugin.id, hook=hook, error=told.error))
+        self._tell(live.PluginFailedEvent(turn=self.turn, plugin=plugin.id, hook=hook, error=told.error))
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(self.plugins)
@@ -309,16 +309,16 @@ def _checked_directive(wanted: Any) -> Directive | None:
     return wanted  # type: ignore[no-any-return]
 
 
-def _verdict(arguments: dict[str, Json], wants: Sequence[tuple[Plugin, Any]]) -> Verdict:
+def _verdict(arguments: dict[str, Json], wants: Sequence[tuple[Plugin, Any]]) -> ToolDecision:
     denied = next((each for _, each in wants if isinstance(each, Deny)), None)
     if denied is not None:
-        return Verdict(arguments, _denied(denied.reason))
+        return ToolDecision(arguments, _denied(denied.reason))
     instead = next((each for _, each in wants if isinstance(each, Instead)), None)
-    return Verdict(arguments, None if instead is None else Returned(instead.value))
+    return ToolDecision(arguments, None if instead is None else ToolValue(instead.value))
 
 
-def _denied(reason: str) -> Failed:
-    return Failed(message=f"not allowed: {reason}", code="denied", ran=False)
+def _denied(reason: str) -> ToolFailure:
+    return ToolFailure(message=f"not allowed: {reason}", code="denied", ran=False)
 
 
 def abort_failure(abort: AbortTurn) -> Failure:

@@ -19,8 +19,8 @@ from holdfast.agent.plugins.plugin import Plugin, PluginCall
 from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.context import Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.function import FunctionTool
-from holdfast.agent.tools.output import SHOWN_BYTES, SHOWN_LINES, OutputLimit, shortened
-from holdfast.agent.tools.results import Failed, Result, Returned
+from holdfast.agent.tools.output import SHOWN_BYTES, SHOWN_LINES, OutputLimits, shortened
+from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json
@@ -37,7 +37,7 @@ LINE_CHARS = 300
 """Characters of a line that was found which are shown."""
 
 
-_UNCUT = OutputLimit(max_bytes=2 * SHOWN_BYTES, max_lines=2 * SHOWN_LINES)
+_UNCUT = OutputLimits(max_bytes=2 * SHOWN_BYTES, max_lines=2 * SHOWN_LINES)
 """Of what the model reads: a piece is no longer than it may be, and there is a line before it."""
 
 
@@ -51,8 +51,8 @@ class _Config(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
 class OutputBudget(Plugin):
     """Shows a model at most so much of each result of a tool, and lets it read the rest in pieces, or search in it.
 
-    A tool's own `OutputLimit` holds as well, where that is less. With a configuration in `.plugin(OutputBudget(), {…})`
-    it replaces what is given here; either way it is recorded with the session.
+    A tool's own `OutputLimits` apply as well, where they are lower. A configuration given with
+    `.plugin(OutputBudget(), {…})` replaces the arguments here; either way it is recorded with the session.
     """
 
     id = "output_budget"
@@ -71,21 +71,21 @@ class OutputBudget(Plugin):
     def tools(self) -> Sequence[Toolish]:
         return [_reader().calling(self.read_output)]
 
-    def after_tool(self, call: PluginCall, result: Result) -> Result | None:
+    def after_tool(self, call: PluginCall, result: ToolResult) -> ToolResult | None:
         """Cut what is too long. What the model reads of such an output is as long as it asked for."""
         if call.tool == READ_TOOL:
             return None
         limit = self._limit(call.output)
         match result:
-            case Returned(value=Finish() | SwitchFrame()) | Failed(partial=""):
+            case ToolValue(value=Finish() | SwitchFrame()) | ToolFailure(partial=""):
                 return None
-            case Returned(value=value, full=msgspec.UNSET):
+            case ToolValue(value=value, full=msgspec.UNSET):
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 if shortened(text, limit) is text:
                     return None
                 shown = shortened(_text(value), limit, _hint(call))
-                return Returned(shown, value if len(text.encode()) <= KEPT_BYTES else _kept(text))
-            case Failed(partial=partial, full=msgspec.UNSET):
+                return ToolValue(shown, value if len(text.encode()) <= KEPT_BYTES else _kept(text))
+            case ToolFailure(partial=partial, full=msgspec.UNSET):
                 shown = shortened(partial, limit, _hint(call))
                 if shown is partial:
                     return None
@@ -116,7 +116,7 @@ class OutputBudget(Plugin):
         output = await self.session.services.output(id)
         if output is None:
             raise ToolError(f"there is no output '{id[:40]}' of which a part was left out", code="not_found")
-        whole = _Whole(_text(output), self._limit(OutputLimit()))
+        whole = _Whole(_text(output), self._limit(OutputLimits()))
         if search is not None:
             return whole.search(search, from_line or 1)
         if offset is not None:
@@ -124,9 +124,9 @@ class OutputBudget(Plugin):
         start, end = whole.lines(from_line or 1, lines)
         return whole.piece(start, end if length is None else min(end, start + length))
 
-    def _limit(self, allowed: OutputLimit) -> OutputLimit:
+    def _limit(self, allowed: OutputLimits) -> OutputLimits:
         own = self._limits
-        return OutputLimit(
+        return OutputLimits(
             max_bytes=min(allowed.max_bytes, own.max_bytes or allowed.max_bytes),
             max_lines=min(allowed.max_lines, own.max_lines or allowed.max_lines),
         )
@@ -135,7 +135,7 @@ class OutputBudget(Plugin):
 class _Whole:
     """An output, and how much of it is shown at once."""
 
-    def __init__(self, text: str, limit: OutputLimit) -> None:
+    def __init__(self, text: str, limit: OutputLimits) -> None:
         self.text = text
         self._limit = limit
         self._count = text.count("\n") + 1
@@ -200,7 +200,7 @@ def _text(value: Any) -> str:
 
 
 def _kept(text: str) -> str:
-    return shortened(text, OutputLimit(max_bytes=KEPT_BYTES, max_lines=len(text) + 3), "they were too many to be kept")
+    return shortened(text, OutputLimits(max_bytes=KEPT_BYTES, max_lines=len(text) + 3), "they were too many to be kept")
 
 
 def _line_start(text: str, number: int) -> int:

@@ -26,16 +26,16 @@ from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.tools.catalog import Toolish
-from holdfast.agent.tools.output import OutputLimit
-from holdfast.agent.tools.session_catalog import Manifest
+from holdfast.agent.tools.output import OutputLimits
+from holdfast.agent.tools.session_catalog import ToolSummary
 from holdfast.core.records import Entry
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
+    from holdfast.agent.loaded_session import SessionContext
     from holdfast.agent.providers.provider import ModelReply, ModelRequest
-    from holdfast.agent.resident import Services
     from holdfast.agent.results import TurnResult
-    from holdfast.agent.tools.results import Result
+    from holdfast.agent.tools.results import ToolResult
 
 T = TypeVar("T")
 
@@ -43,16 +43,16 @@ Maybe: TypeAlias = T | Awaitable[T]
 """What a hook gives: at once, or when it is awaited."""
 
 
-_DEFAULT_OUTPUT = OutputLimit()
+_DEFAULT_OUTPUT = OutputLimits()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionInfo:
+class SessionView:
     """The session that a plugin is for."""
 
     session_id: str
     parent: str | None
-    services: Services
+    services: SessionContext
     """What a plugin may use of the runtime."""
 
 
@@ -70,7 +70,7 @@ class PluginCall:
     """The same whenever this call is run again, and for no other."""
     query: str = ""
     """The query that stands for it in the journal: the session has no other of this id."""
-    output: OutputLimit = _DEFAULT_OUTPUT
+    output: OutputLimits = _DEFAULT_OUTPUT
     """How much of a result its tool lets the model be shown."""
 
 
@@ -118,12 +118,12 @@ class Plugin:
     """Whether there can be no turn without an input for it."""
     revision: int = 0
     """To be counted up when what `prompt` or `catalog` give has changed: both are asked again only then."""
-    session: SessionInfo
+    session: SessionView
     config: Any = None
     source: Plugin | None = None
     """What this is a copy of, for a session."""
 
-    def build(self, session: SessionInfo, config: Json) -> Plugin:
+    def build(self, session: SessionView, config: Json) -> Plugin:
         """The plugin as a session has it. Called once for each session in a process; cheap."""
         made = self.configured(config)
         made.session = session
@@ -173,7 +173,7 @@ class Plugin:
 
     # --- where it takes part -----------------------------------------------------------------------
 
-    def catalog(self, tools: Sequence[Manifest]) -> Sequence[Manifest]:
+    def catalog(self, tools: Sequence[ToolSummary]) -> Sequence[ToolSummary]:
         """The tools that the model has: it may leave some out, and describe them otherwise. At once, not awaited."""
         return tools
 
@@ -200,7 +200,7 @@ class Plugin:
         """A tool is about to run."""
         return None
 
-    def after_tool(self, call: PluginCall, result: Result) -> Maybe[Result | None]:
+    def after_tool(self, call: PluginCall, result: ToolResult) -> Maybe[ToolResult | None]:
         """A tool has come to something: another result in its place, or None for this one."""
         return None
 

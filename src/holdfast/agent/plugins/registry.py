@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from holdfast.agent.plugins.plugin import Plugin, SessionInfo
+from holdfast.agent.plugins.plugin import Plugin, SessionView
 from holdfast.agent.tools.catalog import Catalog, Toolish, ToolProvider
 from holdfast.agent.tools.function import FunctionTool
 from holdfast.agent.tools.tool import Tool
@@ -56,7 +56,7 @@ class Plugins:
         given = self._given.get((session_id, plugin_id)) or self._given.get((parent or "", plugin_id))
         return given or self.everywhere.get(plugin_id) or self._known.get(plugin_id)
 
-    async def built(self, plugin_id: str, plugin: Plugin | None, session: SessionInfo, config: Json) -> Plugin | None:
+    async def built(self, plugin_id: str, plugin: Plugin | None, session: SessionView, config: Json) -> Plugin | None:
         """The plugin for a session; None, and a line in the log, if this process does not have it, or it fails."""
         if plugin is None:
             if plugin_id not in self._missed:

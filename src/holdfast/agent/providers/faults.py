@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agent.providers.provider import Fault
 from holdfast.core.values import Json
 
-TOLD_CHARS = 600
+MESSAGE_CHARS = 600
 """Characters of a service's own words in an error: what it has to say fits, and a page of HTML does not."""
 
 _TOO_LONG = (
@@ -61,7 +61,7 @@ _BY_WORD: tuple[tuple[str, Fault], ...] = (
 """Parts of error codes and types, for errors that come without a status: those in the middle of a stream."""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorReply(msgspec.Struct, frozen=True):
     """What a service says about an error."""
 
     message: str
@@ -71,34 +71,34 @@ class Refusal(msgspec.Struct, frozen=True):
     """A status, where one is given as the code."""
 
 
-def read_refusal(body: bytes) -> Refusal:
+def read_error_reply(body: bytes) -> ErrorReply:
     """What the body of an error says. Anything that is not the usual JSON is quoted as it is."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return Refusal(_cut(body[: 4 * TOLD_CHARS].decode("utf-8", "replace")))
-    return refusal_of(value)
+        return ErrorReply(_cut(body[: 4 * MESSAGE_CHARS].decode("utf-8", "replace")))
+    return error_reply_of(value)
 
 
-def refusal_in(value: Json) -> bool:
+def is_error_reply(value: Json) -> bool:
     """Whether a JSON value that came in place of an answer is an error."""
     if isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, dict) and bool(value.get("error"))
 
 
-def refusal_of(value: Json) -> Refusal:
+def error_reply_of(value: Json) -> ErrorReply:
     """The error in a JSON value: `{"error": {…}}`, `{"error": "…"}`, `{"message": …}`, `{"detail": …}`, or a list."""
     if isinstance(value, list) and value:
         value = value[0]
     given = value.get("error") or value if isinstance(value, dict) else value
     if not isinstance(given, dict):
-        return Refusal(_cut(_words(given)))
+        return ErrorReply(_cut(_words(given)))
     code = given.get("code")
     status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599 else None
     names = [name for name in (code, given.get("type"), given.get("status")) if isinstance(name, str)]
     said = next((given[name] for name in ("message", "detail", "msg", "error") if given.get(name)), given)
-    return Refusal(_cut(_words(said)), " ".join(names).lower(), status)
+    return ErrorReply(_cut(_words(said)), " ".join(names).lower(), status)
 
 
 def _words(value: Json) -> str:
@@ -107,7 +107,7 @@ def _words(value: Json) -> str:
 
 def _cut(text: str) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= TOLD_CHARS else text[:TOLD_CHARS] + "…"
+    return text if len(text) <= MESSAGE_CHARS else text[:MESSAGE_CHARS] + "…"
 
 
 def says_too_long(told: str) -> bool:
@@ -116,7 +116,7 @@ def says_too_long(told: str) -> bool:
     return any(words in told for words in _TOO_LONG) and not any(words in told for words in _TOO_OFTEN)
 
 
-def fault_of(status: int | None, refusal: Refusal) -> Fault:
+def fault_of(status: int | None, refusal: ErrorReply) -> Fault:
     """The class of an error by its HTTP status, and by its words where the status does not tell enough."""
     status = status if status is not None else refusal.status
     told = f"{refusal.code} {refusal.message.lower()}"

@@ -14,11 +14,11 @@ from hashlib import blake2b
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from holdfast.agent.providers.faults import fault_of, read_refusal, read_retry_after, refusal_in, refusal_of
+from holdfast.agent.providers.faults import error_reply_of, fault_of, is_error_reply, read_error_reply, read_retry_after
 from holdfast.agent.providers.openai_reply import BadReplyError, ReplyReader, read_json
 from holdfast.agent.providers.openai_request import request_body
 from holdfast.agent.providers.provider import Fault, ModelRequest, ProviderError, StreamItem
-from holdfast.agent.providers.sse import EventParser, ServerEvent, TooLargeError
+from holdfast.agent.providers.sse import ServerEvent, ServerEventReader, TooLargeError
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import encode
 
@@ -163,7 +163,7 @@ class OpenAIProvider:
                 read += piece
                 if len(read) > MAX_REFUSAL_BYTES:
                     break
-        refusal = read_refusal(bytes(read[:MAX_REFUSAL_BYTES]))
+        refusal = read_error_reply(bytes(read[:MAX_REFUSAL_BYTES]))
         raise ProviderError(
             self._words(f"answered {status} {response.reason_phrase}: {refusal.message}"),
             fault=fault_of(status, refusal),
@@ -179,8 +179,8 @@ class OpenAIProvider:
             async with contextlib.aclosing(_events(response)) as events:
                 async for event in events:
                     chunk = read_json(event.data)
-                    if event.name == b"error" or refusal_in(chunk):
-                        refusal = refusal_of(chunk)
+                    if event.name == b"error" or is_error_reply(chunk):
+                        refusal = error_reply_of(chunk)
                         raise self._error(refusal.message, fault_of(None, refusal), refusal.status)
                     for delta in reader.take(chunk):
                         yield delta
@@ -201,7 +201,7 @@ class OpenAIProvider:
 
 async def _events(response: httpx2.Response) -> AsyncGenerator[ServerEvent, None]:
     """The events of a response up to its last; one that is plain JSON is one event. Raises `BadReplyError`."""
-    parser, size = EventParser(), 0
+    parser, size = ServerEventReader(), 0
     begun, plain = False, bytearray()
     async with contextlib.aclosing(response.aiter_bytes()) as pieces:
         async for piece in pieces:

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, cast
 
 from holdfast.agent.machine.messages import ToolUseBlock
-from holdfast.agent.providers.faults import TOLD_CHARS, Refusal, fault_of, says_too_long
+from holdfast.agent.providers.faults import MESSAGE_CHARS, ErrorReply, fault_of, says_too_long
 from holdfast.agent.providers.provider import (
     Fault,
     ModelReply,
@@ -137,10 +137,10 @@ class PydanticAIProvider:
         status = error.status_code if isinstance(error, errors.ModelHTTPError) else None
         fault = next((fault for kind, fault in _FAULTS if isinstance(error, kind)), None)
         if fault is None:
-            fault = "other" if status is None else fault_of(status, Refusal(str(error)))
+            fault = "other" if status is None else fault_of(status, ErrorReply(str(error)))
         if fault == "invalid_request" and says_too_long(str(error)):
             fault = "context_length"  # not every service has words for it that the library knows
-        told = f"{self.id}: {str(error)[:TOLD_CHARS] or type(error).__name__}"
+        told = f"{self.id}: {str(error)[:MESSAGE_CHARS] or type(error).__name__}"
         retry_after_s = error.retry_after if isinstance(error, errors.ModelAPIError) else None
         return ProviderError(told, fault=fault, status=status, retry_after_s=retry_after_s)
 

@@ -6,7 +6,7 @@ The rules
   grows and is drawn at random. Whatever else is the matter, the same model is not asked again.
 - When a choice is used up, whatever the reason, the next one is tried at once. Another model may take a longer
   conversation, or another key.
-- What a failed attempt has said is taken back: `Reset` is emitted before anything of the next attempt.
+- What a failed attempt has said is taken back: `ResetDelta` is emitted before anything of the next attempt.
 - Every failed attempt is told: to the caller, in the reply's ledger and in the error if none succeeds.
 """
 
@@ -36,7 +36,7 @@ ERROR_CHARS = 400
 """Characters of an error in the ledger, which is kept with the reply for ever."""
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How long one choice is held to."""
 
     attempts: int = 4
@@ -64,22 +64,22 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return random() * min(self.delay_cap_s, self.base_delay_s * 2.0 ** min(failed - 1, 60))
 
 
-class Choice(msgspec.Struct, frozen=True):
+class ProviderModel(msgspec.Struct, frozen=True):
     """A model, and who is asked for it."""
 
     provider: Provider
     model: str
 
 
-class Reset(msgspec.Struct, frozen=True, tag="reset"):
+class ResetDelta(msgspec.Struct, frozen=True, tag="reset"):
     """An attempt failed after it had said something; all deltas of it are to be taken back."""
 
     attempt: int
     """Counted from 1, through all choices."""
 
 
-class Retrying(msgspec.Struct, frozen=True, kw_only=True, tag="retrying"):
-    """An attempt failed, and another one is made after a wait. Comes between any two attempts, after the `Reset`."""
+class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True, tag="retrying"):
+    """An attempt failed, and the next one follows after a wait. Comes between two attempts, after the `ResetDelta`."""
 
     attempt: int
     """The one that failed, counted from 1, through all choices."""
@@ -92,11 +92,11 @@ class Retrying(msgspec.Struct, frozen=True, kw_only=True, tag="retrying"):
     next_model: str
 
 
-CallItem: TypeAlias = TextDelta | ReasoningDelta | Retrying | Reset
+CallItem: TypeAlias = TextDelta | ReasoningDelta | FailedAttempt | ResetDelta
 Emit: TypeAlias = Callable[[CallItem], Awaitable[None]]
 
 
-class Called(msgspec.Struct, frozen=True):
+class CallResult(msgspec.Struct, frozen=True):
     """A model has answered."""
 
     reply: ModelReply
@@ -118,14 +118,14 @@ class CallFailedError(ProviderError):
 
 
 async def call(
-    choices: Sequence[Choice],
+    choices: Sequence[ProviderModel],
     request: ModelRequest,
     *,
     emit: Emit,
-    retry: Retry | None = None,
+    retry: RetryPolicy | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,
-) -> Called:
+) -> CallResult:
     """Call the first choice that answers. Raises `CallFailedError` if none does.
 
     `request.model` is replaced by the choice's. `emit` is awaited for every item before the model is read on, so a
@@ -133,7 +133,7 @@ async def call(
     """
     if not choices:
         raise ValueError("there is no model to call: give at least one choice")
-    retry = retry or Retry()
+    retry = retry or RetryPolicy()
     failed: list[dict[str, Json]] = []
     last: ProviderError | None = None
     for number, choice in enumerate(choices):
@@ -147,19 +147,19 @@ async def call(
             except ProviderError as error:
                 last = error
             else:
-                return Called(reply, choice.provider.id, choice.model, failed)
+                return CallResult(reply, choice.provider.id, choice.model, failed)
             told = repaired(str(last))[:ERROR_CHARS]
             record = {"provider": choice.provider.id, "model": choice.model, "fault": last.fault, "error": told}
             failed.append(record)
             if said.anything:
-                await emit(Reset(len(failed)))
+                await emit(ResetDelta(len(failed)))
             again = last.is_retried and attempt < retry.attempts
             following = choice if again else next(iter(choices[number + 1 :]), None)
             if following is None:
                 break
             delay_s = retry.delay_s(attempt, last, random) if again else 0.0
             await emit(
-                Retrying(
+                FailedAttempt(
                     attempt=len(failed),
                     provider=choice.provider.id,
                     model=choice.model,

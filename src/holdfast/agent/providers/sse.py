@@ -23,7 +23,7 @@ class ServerEvent(msgspec.Struct, frozen=True):
     name: bytes = b""
 
 
-class EventParser:
+class ServerEventReader:
     """Gives the events of a stream as soon as their last byte is there, wherever the bytes were split.
 
     A line ends with LF, CRLF or CR. A CR ends it at once, and an LF that follows in a later piece belongs to it: to

@@ -5,9 +5,9 @@ from holdfast.agent.tools.context import Finish, SwitchFrame, ToolContext, ToolE
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.function import FunctionTool, tool
 from holdfast.agent.tools.http import http_tool
-from holdfast.agent.tools.output import OutputLimit
+from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.results import full_result
-from holdfast.agent.tools.tool import RemoteTool, Retry, Tool
+from holdfast.agent.tools.tool import RemoteTool, Tool, ToolRetryPolicy
 
 __all__ = [
     "Catalog",
@@ -15,15 +15,15 @@ __all__ = [
     "DuplicateToolError",
     "Finish",
     "FunctionTool",
-    "OutputLimit",
+    "OutputLimits",
     "RemoteTool",
-    "Retry",
     "SwitchFrame",
     "Tool",
     "ToolContext",
     "ToolDefinitionError",
     "ToolError",
     "ToolProvider",
+    "ToolRetryPolicy",
     "full_result",
     "http_tool",
     "tool",

@@ -17,7 +17,7 @@ from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
-from holdfast.agent.tools.tool import RemoteTool, Settings, Tool, check_named
+from holdfast.agent.tools.tool import RemoteTool, Tool, ToolSettings, check_named
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
@@ -55,16 +55,16 @@ class ToolProvider(Protocol):
 
 
 @runtime_checkable
-class KnowsSettings(Protocol):
+class ConfiguredToolProvider(Protocol):
     """A provider that knows how each of its tools is to be run. Settings that are given with it come first."""
 
-    def settings_of(self, name: str) -> Settings:
+    def settings_of(self, name: str) -> ToolSettings:
         """The settings of a tool that it has just listed."""
         ...
 
 
 @runtime_checkable
-class TellsOfChanges(Protocol):
+class WatchableToolProvider(Protocol):
     """A provider that says when its tools are others."""
 
     def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -73,7 +73,7 @@ class TellsOfChanges(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class ClosableToolProvider(Protocol):
     """A provider that holds something until it is closed."""
 
     async def aclose(self) -> None: ...
@@ -94,7 +94,7 @@ class DeclaredTool(msgspec.Struct, frozen=True):
         return ToolSpec(self.name, self.description, self.parameters)
 
 
-Entry: TypeAlias = Tool | DeclaredTool
+AnyTool: TypeAlias = Tool | DeclaredTool
 
 Toolish: TypeAlias = Tool | Callable[..., Any] | ToolProvider
 """What can be offered: a tool, a function as a tool, or whatever a provider has."""
@@ -102,13 +102,13 @@ Toolish: TypeAlias = Tool | Callable[..., Any] | ToolProvider
 
 class _Provided(msgspec.Struct):
     provider: ToolProvider
-    settings: Settings
+    settings: ToolSettings
     specs: list[ToolSpec] | None
     """None before it was asked."""
     names: list[str]
     """Of its tools that are offered."""
     private: bool = False
-    by_tool: list[Settings] = []
+    by_tool: list[ToolSettings] = []
     """What it says itself of how each of them is run."""
     asked: int = 0
     """How often it was asked."""
@@ -123,7 +123,7 @@ class Catalog:
     def __init__(self, tools: Iterable[Toolish] = ()) -> None:
         self.generation = 0
         """One more after each change: what was made of the tools before is out of date."""
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, AnyTool] = {}
         self._provided: dict[str, _Provided] = {}
         self._private: set[str] = set()
         self._specs: dict[tuple[str, ...] | None, list[ToolSpec]] = {}
@@ -134,13 +134,13 @@ class Catalog:
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[AnyTool]:
         return iter(self._entries.values())
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str) -> AnyTool | None:
         """A tool by its name."""
         return self._entries.get(name)
 
@@ -240,7 +240,7 @@ class Catalog:
         self._change([], without=[name])
 
     async def add_provider(
-        self, provider: ToolProvider, *, private: bool = False, **settings: Unpack[Settings]
+        self, provider: ToolProvider, *, private: bool = False, **settings: Unpack[ToolSettings]
     ) -> None:
         """Offer what a provider has; `settings` are those of each of its tools.
 
@@ -285,7 +285,7 @@ class Catalog:
                 known.unwatch()
                 known.unwatch = None
         providers = [known.provider for known in self._provided.values()]
-        closing = [each.aclose() for each in providers if isinstance(each, Closes) and each not in kept]
+        closing = [each.aclose() for each in providers if isinstance(each, ClosableToolProvider) and each not in kept]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -295,15 +295,15 @@ class Catalog:
         before = self._provided.get(provider.id)
         if before is not None and before.unwatch is not None:
             before.unwatch()
-        if isinstance(provider, TellsOfChanges):
+        if isinstance(provider, WatchableToolProvider):
             known.unwatch = provider.watch(partial(self.refresh, provider.id))
         self._provided[provider.id] = known
 
-    def _known(self, provider: ToolProvider, settings: Settings) -> _Provided | None:
+    def _known(self, provider: ToolProvider, settings: ToolSettings) -> _Provided | None:
         known = self._provided.get(provider.id)
         return known if known is not None and known.provider is provider and known.settings == settings else None
 
-    def _change(self, added: Sequence[Entry], without: Sequence[str] = (), *, private: Sequence[str] = ()) -> None:
+    def _change(self, added: Sequence[AnyTool], without: Sequence[str] = (), *, private: Sequence[str] = ()) -> None:
         entries = {name: entry for name, entry in self._entries.items() if name not in without}
         opened = {entry.name for entry in added if entry.name not in private}
         closed = {name for name in private if name not in entries}  # what everybody has stays everybody's
@@ -326,7 +326,7 @@ class _Found(msgspec.Struct):
     of: _Provided
     asked: int
     specs: list[ToolSpec]
-    by_tool: list[Settings]
+    by_tool: list[ToolSettings]
 
     @property
     def is_news(self) -> bool:
@@ -341,10 +341,10 @@ class _Found(msgspec.Struct):
     def tools(self) -> list[Tool]:
         owner = f"the provider '{self.of.provider.id}'"
 
-        def made(spec: ToolSpec, own: Settings) -> Tool:
+        def made(spec: ToolSpec, own: ToolSettings) -> Tool:
             if "recovery" in self.of.settings:
                 own = {key: value for key, value in own.items() if key != "retry"}  # type: ignore[assignment]
-            settings: Settings = {**own, **self.of.settings}
+            settings: ToolSettings = {**own, **self.of.settings}
             call = partial(self.of.provider.call, spec.name)
             return RemoteTool(spec.name, spec.description, spec.parameters, call, owner=owner, **settings)
 
@@ -358,8 +358,8 @@ async def _found(known: _Provided) -> _Found:
     known.asked += 1
     asked, provider = known.asked, known.provider
     specs = list(await provider.list_tools())
-    by_tool: list[Settings] = [
-        provider.settings_of(spec.name) if isinstance(provider, KnowsSettings) else {} for spec in specs
+    by_tool: list[ToolSettings] = [
+        provider.settings_of(spec.name) if isinstance(provider, ConfiguredToolProvider) else {} for spec in specs
     ]
     return _Found(known, asked, specs, by_tool)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.agent.tools.output import Output
-from holdfast.agent.tools.processes import Ended, run_process
+from holdfast.agent.tools.output import OutputStream
+from holdfast.agent.tools.subprocesses import SubprocessResult, run_process
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json
 
@@ -36,7 +36,7 @@ class ToolContext:
     """How often the call was run again in this attempt, because the tool said that it may."""
     deadline: float | None = None
     """When its time is over, as `time.monotonic()` counts; None: never."""
-    _output: Output = field(default_factory=Output, repr=False, compare=False)
+    _output: OutputStream = field(default_factory=OutputStream, repr=False, compare=False)
 
     def output(self, text: str) -> None:
         """Say something before the result is there.
@@ -57,7 +57,7 @@ class ToolContext:
         stdin: str = "",
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Ended:
+    ) -> SubprocessResult:
         """Run a process in a group of its own. What it says is told as `output` while it runs, and given at the end.
 
         If the turn is stopped meanwhile, or the time of the tool is over, the group is asked to end, and killed after

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from holdfast.agent.json_schema import problems_by_schema
 from holdfast.agent.machine.conversation import TurnState, tool_answer
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolDone
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.result_type import ResultInvalidError, ResultType
+from holdfast.agent.schema_check import problems_by_schema
 from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Driver
 
 if TYPE_CHECKING:
-    from holdfast.agent.mounted_store import Place
+    from holdfast.agent.mounted_store import MountedStore
 
 TOLD_PROBLEMS = 5
 """Problems of a value that a model is told at once: it mends the others on the way, or is told of them next."""
@@ -57,16 +57,16 @@ def _is_object(schema: dict[str, Json]) -> bool:
 class FinishDriver(Driver):
     """Takes the value that a model submits, if it is what the turn is to come to."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{FINISH_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=_UNBOUND)
-        self._place = place
+        self._mount = mount
 
     async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         assert isinstance(query, ToolQuery)
-        turn = await _turn(self._place, attempt)
+        turn = await _turn(self._mount, attempt)
         if turn is None or turn.output is None:
             return Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")
-        wanted = self._place.result_types.get((attempt.session_id, turn.id))
+        wanted = self._mount.result_types.get((attempt.session_id, turn.id))
         if problems := _problems(query.arguments, turn.output, wanted):
             return _not_taken(problems)
         for before in itertools.takewhile(lambda each: each.query != attempt.query_id, turn.calls):
@@ -98,13 +98,13 @@ def _value(arguments: dict[str, Json], schema: dict[str, Json]) -> Json:
 class GiveUpDriver(Driver):
     """Ends a turn whose model says that it cannot come to the value."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{GIVE_UP_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=_UNBOUND)
-        self._place = place
+        self._mount = mount
 
     async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         assert isinstance(query, ToolQuery)
-        turn = await _turn(self._place, attempt)
+        turn = await _turn(self._mount, attempt)
         if turn is None or turn.output is None:
             return Failure(f"there is no tool '{GIVE_UP_TOOL}': this turn is to end with a message", "unknown_tool")
         reason = query.arguments.get("reason")
@@ -113,8 +113,8 @@ class GiveUpDriver(Driver):
         return tool_answer(ToolDone(content="noted", gives_up=reason))
 
 
-async def _turn(place: Place, attempt: Attempt) -> TurnState | None:
-    return (await place.conversations.with_query(attempt.session_id, attempt.query_id)).running
+async def _turn(mount: MountedStore, attempt: Attempt) -> TurnState | None:
+    return (await mount.conversations.with_query(attempt.session_id, attempt.query_id)).running
 
 
 def _not_taken(problems: list[str]) -> Failure:

@@ -16,7 +16,7 @@ from holdfast.agent.tools.docstrings import Docstring
 from holdfast.agent.tools.errors import InvalidArgumentsError, InvalidResultError, ToolDefinitionError
 from holdfast.agent.tools.results import json_of
 from holdfast.agent.tools.schema import Schema, converted, schemas_of, split
-from holdfast.agent.tools.tool import P, R, Settings, Tool
+from holdfast.agent.tools.tool import P, R, Tool, ToolSettings
 from holdfast.core.values import Json
 
 SHOWN_SCHEMA_CHARS = 300
@@ -32,7 +32,7 @@ class FunctionTool(Tool, Generic[P, R]):
         *,
         name: str | None = None,
         description: str | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ToolSettings],
     ) -> None:
         self.function = function
         called = function if inspect.isroutine(function) else type(function).__call__
@@ -76,7 +76,7 @@ def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, **settings: Unpack[Settings]
+    *, name: str | None = None, description: str | None = None, **settings: Unpack[ToolSettings]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
@@ -86,7 +86,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ToolSettings],
 ) -> Any:
     """Make a tool of a function: `@tool`, or `@tool(recovery="safe", timeout_s=5)`."""
 

@@ -20,7 +20,7 @@ import msgspec
 from holdfast.agent.tools.context import ToolContext, ToolError
 from holdfast.agent.tools.errors import ToolDefinitionError
 from holdfast.agent.tools.schema import Schema
-from holdfast.agent.tools.tool import RemoteTool, Retry, Settings
+from holdfast.agent.tools.tool import RemoteTool, ToolRetryPolicy, ToolSettings
 from holdfast.core.values import Json
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def http_tool(
     description: str,
     parameters: Schema | None = None,
     headers: Mapping[str, str] | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ToolSettings],
 ) -> RemoteTool:
     """A tool that sends its arguments to a URL, and returns what it is sent: JSON, or text.
 
@@ -68,7 +68,7 @@ def http_tool(
     settings.setdefault("recovery", "idempotent")
     settings.setdefault("timeout_s", HTTP_TIMEOUT_S)
     if settings["recovery"] in ("safe", "idempotent"):
-        settings.setdefault("retry", Retry())
+        settings.setdefault("retry", ToolRetryPolicy())
     request = _Request(method, url, dict(headers or {}))
     owner = f"the HTTP tool for {request.shown}"
     return RemoteTool(name, description, parameters or {"type": "object"}, request, owner=owner, **settings)
@@ -156,7 +156,7 @@ def _as_text(value: Json) -> Any:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """`Retry-After`: seconds, or a date."""
+    """`ToolRetryPolicy-After`: seconds, or a date."""
     if not retry_after:
         return None
     if retry_after.strip().isdigit():

@@ -26,7 +26,7 @@ WAITING_CHARS = 256 * 1024
 """Characters of live output that wait for a slow listener; of more, the oldest are lost. They are not truth."""
 
 
-class OutputLimit(msgspec.Struct, frozen=True, kw_only=True):
+class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a tool's result a model is shown."""
 
     max_bytes: int = SHOWN_BYTES
@@ -39,7 +39,7 @@ class OutputLimit(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def shortened(text: str, limit: OutputLimit, hint: str = "ask for less at once") -> str:
+def shortened(text: str, limit: OutputLimits, hint: str = "ask for less at once") -> str:
     """The text itself, or its first two thirds and last third of what may be shown, with a note between them."""
     body = text.encode()
     lines = text.count("\n") + 1
@@ -61,7 +61,7 @@ def _last_lines(text: str, count: int) -> str:
     return "\n".join(text.rsplit("\n", count)[-count:])
 
 
-class Output:
+class OutputStream:
     """What one run of a tool says before it returns. May be written from any thread."""
 
     def __init__(self, wake: Callable[[], None] | None = None) -> None:

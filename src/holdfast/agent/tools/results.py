@@ -1,6 +1,6 @@
 """What came of a call, and the answer that says so: to a model, or to a strategy that asked by itself. No I/O.
 
-A model is shown a result up to the tool's `OutputLimit`. Of a longer one it is shown beginning and end, and the result
+A model is shown a result up to the tool's `OutputLimits`. Of a longer one it is shown beginning and end, and the result
 itself (up to `KEPT_BYTES`) stays in the journal beside that: `full_result` finds it.
 """
 
@@ -16,7 +16,7 @@ from holdfast.agent.machine.conversation import FULL, TOOL_MARK, tool_answer
 from holdfast.agent.machine.turn import FrameSwitch, ToolDone
 from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
-from holdfast.agent.tools.output import KEPT_BYTES, OutputLimit, shortened
+from holdfast.agent.tools.output import KEPT_BYTES, OutputLimits, shortened
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json, check_value, own_copy, repaired
@@ -27,7 +27,7 @@ ERROR_CHARS = 2_000
 _BINARY = (bytes, bytearray, memoryview)
 
 
-class Returned(msgspec.Struct, frozen=True):
+class ToolValue(msgspec.Struct, frozen=True):
     """The tool returned: any JSON, or what a turn is to do."""
 
     value: Json | Finish | SwitchFrame
@@ -35,7 +35,7 @@ class Returned(msgspec.Struct, frozen=True):
     """All of it, where the value is a part that was made to be shown; it is then shown as it is."""
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True):
+class ToolFailure(msgspec.Struct, frozen=True, kw_only=True):
     """It did not."""
 
     message: str
@@ -50,60 +50,60 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
     """False if it was not even called. That is the model's fault, and never stops a turn."""
 
 
-Result: TypeAlias = Returned | Failed
+ToolResult: TypeAlias = ToolValue | ToolFailure
 
 
-def returned(value: Any, tool: str) -> Result:
+def result_of_return(value: Any, tool: str) -> ToolResult:
     """What a tool's return value says."""
     try:
         match value:
             case Failure(message=message, code=code):
-                return Failed(message=message, code="failed" if code in TURNS_OWN else code)
+                return ToolFailure(message=message, code="failed" if code in TURNS_OWN else code)
             case Finish(value=inner):
-                return Returned(Finish(json_of(inner, tool)))
+                return ToolValue(Finish(json_of(inner, tool)))
             case SwitchFrame():
-                return Returned(msgspec.convert(json_of(value, tool), SwitchFrame))
+                return ToolValue(msgspec.convert(json_of(value, tool), SwitchFrame))
             case _:
-                return Returned(json_of(value, tool))
+                return ToolValue(json_of(value, tool))
     except InvalidResultError as error:
-        return Failed(message=str(error), code=error.kind)
+        return ToolFailure(message=str(error), code=error.kind)
     except msgspec.ValidationError as error:
-        return Failed(message=f"'{tool}' has run, but the frame it opens is none: {error}", code="invalid_result")
+        return ToolFailure(message=f"'{tool}' has run, but the frame it opens is none: {error}", code="invalid_result")
 
 
-def checked_result(made: object, tool: str) -> Result:
+def checked_result(made: object, tool: str) -> ToolResult:
     """A result that somebody made in place of another. Raises what is wrong with it."""
     match made:
-        case Returned(value=value, full=full):
+        case ToolValue(value=value, full=full):
             if isinstance(value, Finish | SwitchFrame):
                 json_of(value, tool)
             else:
                 check_value(value, "the result that it wants")
             if full is not msgspec.UNSET:
                 check_value(full, "the full result that it wants")
-        case Failed():
-            msgspec.convert(msgspec.to_builtins(made), Failed)
+        case ToolFailure():
+            msgspec.convert(msgspec.to_builtins(made), ToolFailure)
         case _:
             raise ValueError(f"it gave {type(made).__name__}, which is no result")
     return made
 
 
-def raised(error: BaseException, partial: str = "") -> Failed:
+def failure_of_exception(error: BaseException, partial: str = "") -> ToolFailure:
     """What an exception says: its type and its words, and never where it was raised."""
-    told = words_of(error)[:ERROR_CHARS]
+    told = exception_text(error)[:ERROR_CHARS]
     if not isinstance(error, Exception):
-        return Failed(message=told, code="tool_panicked", partial=partial)
+        return ToolFailure(message=told, code="tool_panicked", partial=partial)
     code = str(getattr(error, "code", error.kind)) if isinstance(error, HoldfastError) else "failed"
-    failed = Failed(message=told, code=repaired(code), partial=partial)
+    failed = ToolFailure(message=told, code=repaired(code), partial=partial)
     if not isinstance(error, ToolError):
         return failed
     return msgspec.structs.replace(failed, retryable=error.retryable, retry_after_s=error.retry_after_s)
 
 
-def words_of(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """An exception in a line."""
     if isinstance(error, BaseExceptionGroup):
-        return f"{len(error.exceptions)} errors: " + "; ".join(words_of(each) for each in error.exceptions)
+        return f"{len(error.exceptions)} errors: " + "; ".join(exception_text(each) for each in error.exceptions)
     try:
         text = repaired(str(error))
     except Exception:
@@ -126,7 +126,9 @@ def json_of(value: Any, tool: str) -> Json:
         hint = "; a tool returns text or JSON: save binary data, and return where" if "byte" in error.why else ""
         raise InvalidResultError(tool, error.why + place + hint) from None
     except Exception as error:  # objects may do anything when they are looked at
-        raise InvalidResultError(tool, words_of(error) if not isinstance(error, TypeError) else str(error)) from None
+        raise InvalidResultError(
+            tool, exception_text(error) if not isinstance(error, TypeError) else str(error)
+        ) from None
     return own_copy(plain)
 
 
@@ -142,29 +144,29 @@ def _to_json(value: Any) -> Any:
 # --- answers -------------------------------------------------------------------------------------------
 
 
-def told_to_model(result: Result, limit: OutputLimit, *, stops: bool) -> tuple[ToolDone, Json]:
+def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) -> tuple[ToolDone, Json]:
     """What a turn learns of a call, and what was left out of that, if anything was (else UNSET)."""
     match result:
-        case Failed():
+        case ToolFailure():
             content: Json = {"error": result.message, "code": result.code}
             if result.partial:
                 is_shown = result.full is not msgspec.UNSET
                 content["partial"] = result.partial if is_shown else shortened(result.partial, limit)
             done = ToolDone(content=content, is_error=True, executed=result.ran, stops=stops and result.ran)
             return done, result.full
-        case Returned(value=Finish(value=value)):
+        case ToolValue(value=Finish(value=value)):
             content, full = _limited(value, limit)
             return ToolDone(content=content, finish=value), full
-        case Returned(value=SwitchFrame(frame=frame, task=task)):
+        case ToolValue(value=SwitchFrame(frame=frame, task=task)):
             return ToolDone(content={"frame": frame}, frame=FrameSwitch(frame, task)), msgspec.UNSET
-        case Returned(value=value, full=full):
+        case ToolValue(value=value, full=full):
             content, full = _limited(value, limit) if full is msgspec.UNSET else (value, full)
             return ToolDone(content=content), full
 
 
-def answer_to_model(result: Result, done: ToolDone, full: Json) -> Json | Failure:
+def answer_to_model(result: ToolResult, done: ToolDone, full: Json) -> Json | Failure:
     """The answer to a query that is a model's call: as plain as it can be."""
-    if isinstance(result, Failed) and not done.stops and not result.partial:
+    if isinstance(result, ToolFailure) and not done.stops and not result.partial:
         return Failure(result.message, result.code)
     if full is not msgspec.UNSET:
         return {TOOL_MARK: {**tool_answer(done)[TOOL_MARK], FULL: full}}
@@ -172,16 +174,16 @@ def answer_to_model(result: Result, done: ToolDone, full: Json) -> Json | Failur
     return done.content if done == ToolDone(content=done.content) and not looks_marked else tool_answer(done)
 
 
-def answer_to_strategy(result: Result, tool: str) -> Json | Failure:
+def answer_to_strategy(result: ToolResult, tool: str) -> Json | Failure:
     """The answer to a query of a strategy, which takes values and failures, all of them."""
     match result:
-        case Failed(message=message, code=code):
+        case ToolFailure(message=message, code=code):
             return Failure(message, code)
-        case Returned(value=Finish(value=value)):
+        case ToolValue(value=Finish(value=value)):
             return value
-        case Returned(value=SwitchFrame()):
+        case ToolValue(value=SwitchFrame()):
             return Failure(f"'{tool}' switches frames, and only an agent has any", "invalid_result")
-        case Returned(value=value):
+        case ToolValue(value=value):
             return value
 
 
@@ -191,11 +193,11 @@ def full_result(answer: Json) -> Json:
     return marked.get(FULL) if isinstance(marked, dict) else None
 
 
-def _limited(value: Json, limit: OutputLimit) -> tuple[Json, Json]:
+def _limited(value: Json, limit: OutputLimits) -> tuple[Json, Json]:
     """A value as it is shown, and the whole of it if that is not all."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     shown = shortened(text, limit)
     if shown is text:
         return value, msgspec.UNSET
-    kept = shortened(text, OutputLimit(max_bytes=KEPT_BYTES, max_lines=sys.maxsize))
+    kept = shortened(text, OutputLimits(max_bytes=KEPT_BYTES, max_lines=sys.maxsize))
     return shown, value if kept is text else kept

@@ -21,22 +21,22 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holdfast.agent.live_events import LiveEvent, ToolFinished, ToolOutput, ToolStarted
+from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent, ToolStartedEvent
 from holdfast.agent.plugins.hooks import Hooks, abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
 from holdfast.agent.tools.catalog import unknown_tool
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
-from holdfast.agent.tools.output import Output
+from holdfast.agent.tools.output import OutputStream
 from holdfast.agent.tools.results import (
-    Failed,
-    Result,
+    ToolFailure,
+    ToolResult,
     answer_to_model,
     answer_to_strategy,
-    raised,
-    returned,
-    told_to_model,
-    words_of,
+    exception_text,
+    failure_of_exception,
+    result_for_model,
+    result_of_return,
 )
 from holdfast.agent.tools.threads import in_thread
 from holdfast.agent.tools.tool import Tool
@@ -51,7 +51,7 @@ process that will not."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CallRef:
+class ModelCall:
     """The model's call that a query stands for."""
 
     turn: str
@@ -65,14 +65,14 @@ class CallRef:
     """Tools that are run in place of others of the same name: methods of the session's own plugins."""
 
 
-About: TypeAlias = Callable[[Attempt], Awaitable[CallRef | None]]
+About: TypeAlias = Callable[[Attempt], Awaitable[ModelCall | None]]
 """Which call of a model an attempt is for; None if a strategy asks."""
 
 Emit: TypeAlias = Callable[[str, LiveEvent], Awaitable[None]]
 """Takes the live events of a session. It is awaited: whoever listens slowly slows the tool's turn down."""
 
 
-class Runner:
+class ToolRunner:
     """Runs the tools of a runtime."""
 
     def __init__(self, *, about: About | None = None, emit: Emit | None = None) -> None:
@@ -115,7 +115,7 @@ class Runner:
             if isinstance(found, NotDone):
                 return found
             ref = await self._ref(attempt)
-            result = returned(found, tool.name)
+            result = result_of_return(found, tool.name)
             if ref is not None:
                 result = await _Call(tool, attempt, ref, None).left_by_plugins(ref.arguments, result)
             return _answer(tool, result, ref)
@@ -135,20 +135,20 @@ class Runner:
         await call.tell_end(result)
         return _answer(tool, result, ref)
 
-    async def _ref(self, attempt: Attempt) -> CallRef | None:
+    async def _ref(self, attempt: Attempt) -> ModelCall | None:
         return await self._about(attempt) if self._about is not None else None
 
 
-def _answer(tool: Tool, result: Result, ref: CallRef | None) -> Json | Failure:
+def _answer(tool: Tool, result: ToolResult, ref: ModelCall | None) -> Json | Failure:
     if ref is None:
         return answer_to_strategy(result, tool.name)
-    return answer_to_model(result, *told_to_model(result, tool.output, stops=tool.on_error == "stop"))
+    return answer_to_model(result, *result_for_model(result, tool.output, stops=tool.on_error == "stop"))
 
 
 class _Call:
     """One call under way."""
 
-    def __init__(self, tool: Tool, attempt: Attempt, ref: CallRef | None, emit: Emit | None) -> None:
+    def __init__(self, tool: Tool, attempt: Attempt, ref: ModelCall | None, emit: Emit | None) -> None:
         self._tool = tool
         self._attempt = attempt
         self._ref = ref
@@ -156,20 +156,20 @@ class _Call:
         self._turn = ref.turn if ref is not None else ""
         self._id = ref.call_id if ref is not None else attempt.query_id
 
-    async def result(self, arguments: dict[str, Json]) -> Result:
+    async def result(self, arguments: dict[str, Json]) -> ToolResult:
         """What comes of it: what plugins want instead, or what the tool comes to, as they leave it."""
         allowed = self._ref.allowed if self._ref is not None else None
         hooks = self._ref.hooks if self._ref is not None else None
         if allowed is not None and self._tool.name not in allowed:
             unknown = unknown_tool(self._tool.name, sorted(allowed))
-            return Failed(message=unknown.message, code=unknown.code, ran=False)
+            return ToolFailure(message=unknown.message, code=unknown.code, ran=False)
         if hooks is None:
             return await self._run(arguments)
         verdict = await hooks.before_tool(self._seen(arguments))
         result = verdict.result if verdict.result is not None else await self._run(verdict.arguments)
         return await self.left_by_plugins(verdict.arguments, result)
 
-    async def left_by_plugins(self, arguments: dict[str, Json], result: Result) -> Result:
+    async def left_by_plugins(self, arguments: dict[str, Json], result: ToolResult) -> ToolResult:
         """What plugins make of a result."""
         hooks = self._ref.hooks if self._ref is not None else None
         return result if hooks is None else await hooks.after_tool(self._seen(arguments), result)
@@ -187,16 +187,16 @@ class _Call:
             output=self._tool.output,
         )
 
-    async def _run(self, arguments: dict[str, Json]) -> Result:
+    async def _run(self, arguments: dict[str, Json]) -> ToolResult:
         """What comes of the tool itself, after as many tries as it allows."""
         try:
             accepted = self._tool.accept(own_copy(arguments))  # the query's own must stay as they are
         except Exception as error:  # types may have checks of their own, that do anything
-            return Failed(message=words_of(error), code=InvalidArgumentsError.kind, ran=False)
+            return ToolFailure(message=exception_text(error), code=InvalidArgumentsError.kind, ran=False)
         retry, failures = self._tool.retry, 0
         while True:
             result = await self._try(accepted, failures)
-            if retry is None or not isinstance(result, Failed) or not result.retryable:
+            if retry is None or not isinstance(result, ToolFailure) or not result.retryable:
                 return result
             failures += 1
             delay = retry.delay_s(failures, result.retry_after_s)
@@ -205,7 +205,7 @@ class _Call:
             await self._say(f"{result.message}; it is tried again in {delay:g} s\n")
             await asyncio.sleep(delay)
 
-    async def _try(self, accepted: dict[str, object], retry: int) -> Result:
+    async def _try(self, accepted: dict[str, object], retry: int) -> ToolResult:
         limit = self._tool.timeout_s
         async with _Live(self._say if self._emit is not None else None) as output:
             ctx = ToolContext(
@@ -221,7 +221,7 @@ class _Call:
             )
             return await self._once(accepted, ctx, output)
 
-    async def _once(self, accepted: dict[str, object], ctx: ToolContext, output: Output) -> Result:
+    async def _once(self, accepted: dict[str, object], ctx: ToolContext, output: OutputStream) -> ToolResult:
         limit = self._tool.timeout_s
         running = asyncio.create_task(_invoked(self._tool, accepted, ctx))
         try:
@@ -229,7 +229,7 @@ class _Call:
             if not running.done():
                 await _give_up(running)
                 told = f"'{self._tool.name}' was given up after {limit:g} s, its time limit"
-                return Failed(message=told, code="timeout", partial=output.kept)
+                return ToolFailure(message=told, code="timeout", partial=output.kept)
         except asyncio.CancelledError:
             output.close()
             await _give_up(running)
@@ -237,27 +237,31 @@ class _Call:
         finally:
             output.close()
         if running.cancelled():
-            return Failed(
+            return ToolFailure(
                 message="CancelledError: the tool cancelled itself", code="tool_panicked", partial=output.kept
             )
         error = running.exception()
-        return returned(running.result(), self._tool.name) if error is None else raised(error, output.kept)
+        return (
+            result_of_return(running.result(), self._tool.name)
+            if error is None
+            else failure_of_exception(error, output.kept)
+        )
 
     # --- telling -----------------------------------------------------------------------------------
 
     async def tell_start(self, arguments: dict[str, Json]) -> None:
-        await self._tell(ToolStarted(turn=self._turn, call=self._id, name=self._tool.name, arguments=arguments))
+        await self._tell(ToolStartedEvent(turn=self._turn, call=self._id, name=self._tool.name, arguments=arguments))
 
-    async def tell_end(self, result: Result) -> None:
-        done, _ = told_to_model(result, self._tool.output, stops=False)
+    async def tell_end(self, result: ToolResult) -> None:
+        done, _ = result_for_model(result, self._tool.output, stops=False)
         await self._tell(
-            ToolFinished(
+            ToolFinishedEvent(
                 turn=self._turn, call=self._id, name=self._tool.name, result=done.content, is_error=done.is_error
             )
         )
 
     async def _say(self, text: str) -> None:
-        await self._tell(ToolOutput(turn=self._turn, call=self._id, text=text))
+        await self._tell(ToolOutputEvent(turn=self._turn, call=self._id, text=text))
 
     async def _tell(self, event: LiveEvent) -> None:
         if self._emit is not None:
@@ -289,9 +293,9 @@ class _Live:
         self._loop = asyncio.get_running_loop()
         self._pump: asyncio.Task[None] | None = None
         self._is_over = False
-        self.output = Output(self._wake if say is not None else None)
+        self.output = OutputStream(self._wake if say is not None else None)
 
-    async def __aenter__(self) -> Output:
+    async def __aenter__(self) -> OutputStream:
         return self.output
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:

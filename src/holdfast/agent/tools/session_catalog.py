@@ -16,7 +16,7 @@ from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
 from holdfast.agent.machine.policy import ALL_TOOLS
 from holdfast.agent.machine.window import value_tokens
 from holdfast.agent.providers.provider import ToolSpec
-from holdfast.agent.tools.catalog import Catalog, DeclaredTool, Entry
+from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool
 from holdfast.agent.tools.schema import Schema
 from holdfast.core.values import Json
 
@@ -24,7 +24,7 @@ FOUND = 8
 """Tools that one search gives: a screen of contracts, of which the right one is nearly always among the first."""
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class ToolSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as it stands in a catalog: enough to choose it by. What it takes is looked up when that is needed."""
 
     name: str
@@ -34,7 +34,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing here runs it: its calls wait for whoever answers."""
 
 
-def chosen(base: Catalog, own: Catalog, allow: Sequence[str] | None, deny: Sequence[str]) -> dict[str, Entry]:
+def chosen(base: Catalog, own: Catalog, allow: Sequence[str] | None, deny: Sequence[str]) -> dict[str, AnyTool]:
     """The tools that a session may use, by name: its own, and those of the runtime that its rules allow.
 
     A private tool has to be named, or meant by a pattern that is not just `*`. What is denied is never allowed.
@@ -55,13 +55,13 @@ def _is_allowed(name: str, allow: Sequence[str] | None, *, private: bool) -> boo
 class SessionCatalog:
     """What a model has. It never changes: another one takes its place."""
 
-    def __init__(self, entries: Mapping[str, Entry], manifests: Sequence[Manifest] | None = None) -> None:
+    def __init__(self, entries: Mapping[str, AnyTool], manifests: Sequence[ToolSummary] | None = None) -> None:
         self._entries = entries
         self.manifests = list(manifests) if manifests is not None else [_manifest(each) for each in entries.values()]
         self.names = frozenset(manifest.name for manifest in self.manifests)
         self._told: dict[int, list[ToolSpec]] = {}
 
-    def left_by(self, manifests: Sequence[Manifest]) -> SessionCatalog:
+    def left_by(self, manifests: Sequence[ToolSummary]) -> SessionCatalog:
         """The catalog with these of its tools, as they are described there."""
         return SessionCatalog(self._entries, manifests)
 
@@ -143,9 +143,9 @@ def _object(properties: dict[str, Any], required: list[str]) -> Schema:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
-def _manifest(entry: Entry) -> Manifest:
+def _manifest(entry: AnyTool) -> ToolSummary:
     is_declared = isinstance(entry, DeclaredTool)
-    return Manifest(name=entry.name, description=entry.description, owner=entry.owner, is_declared=is_declared)
+    return ToolSummary(name=entry.name, description=entry.description, owner=entry.owner, is_declared=is_declared)
 
 
 def _is_meant(term: str, wanted: str) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
-from holdfast.agent.tools.output import OutputLimit
+from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.schema import RAW_ARGUMENTS, Schema, problems_in
 from holdfast.core.values import Json, check_value, preview
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Probe, Recovery
@@ -28,7 +28,7 @@ DEFAULT_TIMEOUT_S = 120.0
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what all model services take
 
 
-class Retry(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often, and after what waits, a call is run again whose failure the tool itself marked as `retryable`.
 
     The wait doubles with each failure. Where the other side says how long to wait, that is done instead; neither is
@@ -51,7 +51,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(wanted, 0.0), self.max_delay_s)
 
 
-class Settings(TypedDict, total=False):
+class ToolSettings(TypedDict, total=False):
     """How a tool is run."""
 
     recovery: Recovery
@@ -65,8 +65,8 @@ class Settings(TypedDict, total=False):
     """Whether the model is told of a failure, or the turn is stopped by it. Wrong arguments are always told."""
     concurrency: int
     """How many calls run at once in one process."""
-    retry: Retry | None
-    output: OutputLimit
+    retry: ToolRetryPolicy | None
+    output: OutputLimits
     """How much of a result the model is shown. Of more, up to 1 MiB is kept beside it for people."""
 
 
@@ -77,7 +77,7 @@ class Tool:
     """Whether `invoke` gives an awaitable. If not, it is called in a thread."""
 
     def __init__(
-        self, name: str, description: str, parameters: Schema, *, owner: str, **settings: Unpack[Settings]
+        self, name: str, description: str, parameters: Schema, *, owner: str, **settings: Unpack[ToolSettings]
     ) -> None:
         self.name = name
         self.description = description
@@ -91,7 +91,7 @@ class Tool:
         self.on_error = settings.get("on_error", "result")
         self.concurrency = settings.get("concurrency", DEFAULT_CONCURRENCY)
         self.retry = settings.get("retry")
-        self.output = settings.get("output", OutputLimit())
+        self.output = settings.get("output", OutputLimits())
         self._check()
 
     @staticmethod
@@ -100,7 +100,7 @@ class Tool:
         *,
         name: str | None = None,
         description: str | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ToolSettings],
     ) -> FunctionTool[P, R]:
         """A tool made of a typed function, sync or async; name and description are its own unless others are given."""
         from holdfast.agent.tools.function import FunctionTool
@@ -160,7 +160,14 @@ class RemoteTool(Tool):
     """A tool with a schema of its own, called with JSON arguments as they are: it runs somewhere else."""
 
     def __init__(
-        self, name: str, description: str, parameters: Schema, call: Call, *, owner: str, **settings: Unpack[Settings]
+        self,
+        name: str,
+        description: str,
+        parameters: Schema,
+        call: Call,
+        *,
+        owner: str,
+        **settings: Unpack[ToolSettings],
     ) -> None:
         super().__init__(name, description, parameters, owner=owner, **settings)
         self._call = call

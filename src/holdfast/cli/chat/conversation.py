@@ -22,10 +22,10 @@ from holdfast.core.queries import HumanQuery
 if TYPE_CHECKING:
     from holdfast.agent.live_events import LiveEvent
     from holdfast.agent.machine.conversation import TurnState
-    from holdfast.agent.results import Buckets, ReadView, TurnResult, ViewMessage
+    from holdfast.agent.results import ReadView, TokenUsage, TurnResult, ViewMessage
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.session import AgentSession
-    from holdfast.agent.turns import TurnBuilder
+    from holdfast.agent.turn_builder import TurnBuilder
     from holdfast.core.queries import Query
     from holdfast.core.values import Json
 
@@ -126,7 +126,7 @@ class Chat:
         if running is None:
             return None
         self._show(self._screen.note, dim("\nThe last turn was under way, and goes on."))
-        row = await self.session.place.store.session(self.session.session_id)
+        row = await self.session.mount.store.session(self.session.session_id)
         if row.owner is not None:
             why = f"It is held by {row.owner}, and is joined. It is taken over as soon as that process is gone."
             self._show(self._screen.note, dim(why))
@@ -189,18 +189,18 @@ class Chat:
             self._held.append(event)
             return
         match event:
-            case live.ModelStarted() | live.TurnFinished():
+            case live.ModelStartedEvent() | live.TurnFinishedEvent():
                 await self._tell_answered(event.turn)
-            case live.ToolStarted(call=call):
+            case live.ToolStartedEvent(call=call):
                 self._told.add(call)
-            case live.Waiting(queries=queries):
+            case live.WaitingEvent(queries=queries):
                 self.waiting += queries
         if not self.is_cut_off:
             try:
                 await self._screen.event(event)
             except BrokenPipeError:
                 self.is_cut_off = True  # the turn must not fail because nobody looks on
-        if isinstance(event, live.Waiting):
+        if isinstance(event, live.WaitingEvent):
             approvals = [query for query in event.queries if self._asks and approved_call(query) is not None]
             if others := [query for query in event.queries if query not in approvals]:
                 self._show(self._screen.waits, self.session.session_id, others)
@@ -260,7 +260,7 @@ class Chat:
         if result.stopped is None or result.stopped.reason != "provider_error":
             return ""
         end = result.receipt.position
-        entries = await self.session.place.store.read(self.session.session_id, max(0, end - 5), 5)
+        entries = await self.session.mount.store.read(self.session.session_id, max(0, end - 5), 5)
         codes = [
             entry.record.answer.code
             for entry in entries
@@ -333,7 +333,7 @@ class Chat:
         return f"{self.model} answers from the next turn on."
 
 
-def _buckets(used: Buckets) -> str:
+def _buckets(used: TokenUsage) -> str:
     told = [f"{used.calls} calls", f"{used.total - used.output:,} tokens in", f"{used.output:,} out"]
     told += [f"{used.cache_read:,} read from cache"] if used.cache_read else []
     told += [f"{used.reasoning:,} reasoning"] if used.reasoning else []

@@ -158,22 +158,22 @@ class PlainScreen:
         from holdfast.agent import live_events as live
 
         match event:
-            case live.TextDelta(text=text):
+            case live.TextDeltaEvent(text=text):
                 self._say(text)
                 self._is_takeable = True
-            case live.ModelStarted():
+            case live.ModelStartedEvent():
                 self._is_takeable = False
-            case live.Retracted() if self._is_takeable:
+            case live.RetractedEvent() if self._is_takeable:
                 self._end_line()
                 self._say("[the answer above is taken back]\n")
                 self._has_spoken = self._is_takeable = False
-            case live.SummedUp(summary=summary, error=error):
+            case live.CompactionFinishedEvent(summary=summary, error=error):
                 self.note(summed_up_line(summary, error))
-            case live.Retrying(why=why, delay_s=delay):
+            case live.RetryEvent(why=why, delay_s=delay):
                 self.note(f"↻ {plain(why)}; asked again in {delay:.1f} s")
-            case live.ToolFinished(name=name, result=result, is_error=is_error):
+            case live.ToolFinishedEvent(name=name, result=result, is_error=is_error):
                 self.note(f"{'✗' if is_error else '⚙'} {plain(name)} → {shown_result(result, is_error)[:200]}")
-            case live.ToolStarted(name=name, arguments=arguments):
+            case live.ToolStartedEvent(name=name, arguments=arguments):
                 self.note(f"⚙ {plain(name)} {one_line(arguments, 200)}")
             case _:
                 pass
@@ -236,7 +236,7 @@ class JsonScreen:
     async def event(self, event: LiveEvent) -> None:
         from holdfast.agent import live_events as live
 
-        if not isinstance(event, live.TurnFinished):  # told by `ended`, with what came of it
+        if not isinstance(event, live.TurnFinishedEvent):  # told by `ended`, with what came of it
             print_json(event)
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:

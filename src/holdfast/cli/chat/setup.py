@@ -67,7 +67,7 @@ class _Gone:
 
 async def find_chat(given: str) -> Found:
     """A session to go on with, as it is in the store: read before anything here could go on with it."""
-    from holdfast.agent.conversations import Conversations
+    from holdfast.agent.conversation_cache import ConversationCache
     from holdfast.agent.errors import NotAnAgentError, SessionEndedError
     from holdfast.agent.machine.program import KIND
 
@@ -78,7 +78,7 @@ async def find_chat(given: str) -> Found:
             raise NotAnAgentError(session_id, summary.program_kind)
         if summary.state.is_terminal:
             raise SessionEndedError(session_id, summary.state)
-        return Found(session_id, await Conversations(store).get(session_id))
+        return Found(session_id, await ConversationCache(store).get(session_id))
 
 
 def find_servers(given: Sequence[str]) -> list[McpClient]:
@@ -138,7 +138,9 @@ def _url_of(variable: str | None) -> str | None:
 
 def runtime_for(asked: Asked) -> Runtime:
     """The runtime, which goes on with this session alone: whatever else waits in the store is none of our business."""
+    from holdfast.agent.machine.policy import Spec
     from holdfast.agent.runtime import Runtime
+    from holdfast.agent.runtime_options import RuntimeOptions
     from holdfast.agent.tools.catalog import DeclaredTool
     from holdfast.core.errors import HoldfastError
     from holdfast.engine.minder import Minder
@@ -152,9 +154,8 @@ def runtime_for(asked: Asked) -> Runtime:
         model=model,
         tools=[tool for tool in asked.tools if not isinstance(tool, DeclaredTool)],
         instructions=instructions,
-        limits=known.limits if known else None,
-        generation=known.generation if known else None,
-        name="chat",
+        spec=Spec(limits=msgspec.structs.asdict(known.limits), generation=known.generation) if known else None,
+        options=RuntimeOptions(name="chat"),
         minder=Minder(only=asked.session_id),
     )
     for tool in asked.tools:
@@ -203,7 +204,7 @@ async def open_chat(runtime: Runtime, asked: Asked, screen: Screen, *, asks: boo
     if asked.rules:
         builder.plugin(Approve(asked.rules))
     if asked.found is None:
-        if await _exists(runtime.place.store, asked.session_id):
+        if await _exists(runtime.mount.store, asked.session_id):
             raise SessionExistsError(asked.session_id)
         session = await builder.open()
     else:

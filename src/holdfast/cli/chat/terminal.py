@@ -92,44 +92,44 @@ class TerminalScreen:
         from holdfast.agent import live_events as live
 
         match event:
-            case live.ModelStarted(model=model):
+            case live.ModelStartedEvent(model=model):
                 self._settle()
                 self._wait_for(model)
-            case live.SummingUp():
+            case live.CompactionStartedEvent():
                 self._settle()
                 self._wait_for("summing up what was said")
-            case live.SummedUp(summary=summary, error=error):
+            case live.CompactionFinishedEvent(summary=summary, error=error):
                 self._settle()
                 self._keep(_styled((summed_up_line(summary, error), "yellow" if error else "dim")))
-            case live.TextDelta(text=text):
+            case live.TextDeltaEvent(text=text):
                 self._say(text, is_thought=False)
-            case live.ReasoningDelta(text=text):
+            case live.ReasoningDeltaEvent(text=text):
                 self._say(text, is_thought=True)
-            case live.Retracted():
+            case live.RetractedEvent():
                 self._take_back()
-            case live.Retrying(why=why, delay_s=delay):
+            case live.RetryEvent(why=why, delay_s=delay):
                 self._settle()
                 soon = f"in {delay:.1f} s" if delay >= 0.05 else "now"
                 told = f"↻ {one_line(why, RESULT_CHARS)}; {self._taken_back}asked again {soon}"
                 self._taken_back = ""
                 self._keep(_styled((told, "yellow")))
                 self._wait_for("asked again")
-            case live.ToolStarted(call=call, name=name, arguments=arguments):
+            case live.ToolStartedEvent(call=call, name=name, arguments=arguments):
                 self._begin_calls()
                 self._calls[call] = _Call(name, arguments, time.monotonic())
                 self._draw()
-            case live.ToolOutput(call=call, text=text):
+            case live.ToolOutputEvent(call=call, text=text):
                 if call in self._calls:
                     self._calls[call].output = text.strip().rpartition("\n")[2]
                     self._draw_soon()
-            case live.ToolFinished(call=call, result=result, is_error=is_error):
+            case live.ToolFinishedEvent(call=call, result=result, is_error=is_error):
                 if call in self._calls:
                     self._calls[call].result = shown_result(result, is_error)
                     self._calls[call].is_error = is_error
                     self._draw()
                 elif (left := self._left.pop(call, None)) is not None:
                     self.called(left.name, left.arguments, result, is_error)
-            case live.Waiting() | live.UsageEvent() | live.TurnFinished():
+            case live.WaitingEvent() | live.UsageEvent() | live.TurnFinishedEvent():
                 pass
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:

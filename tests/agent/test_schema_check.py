@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from holdfast.agent.json_schema import check_schema, problems_by_schema
+from holdfast.agent.schema_check import check_schema, problems_by_schema
 from holdfast.core.errors import InvalidValueError
 
 jsonschema: Any = importlib.import_module("jsonschema")  # it comes with `mcp`, and has no types

@@ -12,7 +12,7 @@ NOT_RUN = -39_404
 """Code of the errors that a wire answers requests with which the server did not take, and so has not run."""
 
 
-class Wire(Protocol):
+class Transport(Protocol):
     """The way to a server, for one connection."""
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:

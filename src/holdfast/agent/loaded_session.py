@@ -16,18 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
+from holdfast.agent.errors import PluginError
 from holdfast.agent.live_events import ends_turn
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.prompt import Contribution, PromptLayer, layer_of
 from holdfast.agent.plugins.hooks import Hooks
-from holdfast.agent.plugins.plugin import Plugin, SessionInfo
+from holdfast.agent.plugins.plugin import Plugin, SessionView
 from holdfast.agent.plugins.registry import Wanted
 from holdfast.agent.prompt_cache import PromptCache
 from holdfast.agent.results import result_of
-from holdfast.agent.tools.catalog import Catalog, Toolish
-from holdfast.agent.tools.catalog import Entry as CatalogEntry
+from holdfast.agent.tools.catalog import AnyTool, Catalog, Toolish
 from holdfast.agent.tools.results import full_result
 from holdfast.agent.tools.session_catalog import SessionCatalog, chosen
 from holdfast.agent.tools.tool import Tool
@@ -37,7 +36,7 @@ from holdfast.core.values import Json
 
 if TYPE_CHECKING:
     from holdfast.agent.live_events import LiveEvent
-    from holdfast.agent.mounted_store import Place
+    from holdfast.agent.mounted_store import MountedStore
     from holdfast.agent.runtime import Runtime
 
 log = logging.getLogger("holdfast.plugins")
@@ -45,12 +44,12 @@ log = logging.getLogger("holdfast.plugins")
 KEPT_CATALOGS = 8
 """Catalogs of a session that are kept: a plugin that switches between a few does not have them made each time."""
 
-RESIDENTS = 1_000
+LOADED_SESSIONS = 1_000
 """Sessions that are kept so: as many as conversations are. Those with a context of their own are kept beyond that,
 because nobody could give it to them again."""
 
 
-class CatalogKey(msgspec.Struct, frozen=True):
+class _CatalogKey(msgspec.Struct, frozen=True):
     """Everything that a catalog is made of, as numbers that change with it."""
 
     include_base: bool
@@ -61,29 +60,29 @@ class CatalogKey(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Services:
+class SessionContext:
     """What plugins, tools and code of a session may use of the runtime. One object, so that it can be handed on."""
 
     session_id: str
-    place: Place
+    mount: MountedStore
     tell: Callable[[LiveEvent], None]
     """Tell whoever watches the session; it is not waited for."""
 
     async def conversation(self) -> Conversation:
         """What was said so far."""
-        return await self.place.conversations.get(self.session_id)
+        return await self.mount.conversations.get(self.session_id)
 
     async def output(self, query: str) -> Json:
         """All that a tool of this session said; None if the model was shown all of it, or there is no such call.
 
         By the query that stands for the call in this session's journal, so that no other session's can be had.
         """
-        conversation = await self.place.conversations.whole(self.session_id)
+        conversation = await self.mount.conversations.whole(self.session_id)
         calls = (call for turn in conversation.turns.values() for call in turn.calls)
         answered = next((call.position for call in calls if call.query == query and call.position), None)
         if answered is None:
             return None
-        (entry,) = await self.place.store.read(self.session_id, answered - 1, 1)
+        (entry,) = await self.mount.store.read(self.session_id, answered - 1, 1)
         match entry.record:
             case AnsweredRecord(answer=Value(value=value)):
                 return full_result(value)
@@ -91,37 +90,12 @@ class Services:
                 return None
 
 
-class ExecRequest(msgspec.Struct, frozen=True):
-    """Code that a model wants run in its session."""
-
-    language: str
-    code: str
-    accept_finish: bool = False
-    """Whether the code may end the turn."""
-
-
-@dataclass(frozen=True)
-class Execution:
-    """What runs on behalf of one turn needs to know, be it a tool or code: where it is, and what it may use."""
-
-    session_id: str
-    turn: str
-    mode: str
-    catalog: SessionCatalog
-    hooks: Hooks
-    services: Services
-
-    async def run_code(self, request: ExecRequest) -> Json:
-        """Run code of the model. Raises `CodeExecutionUnavailableError` in sessions whose mode has none."""
-        raise CodeExecutionUnavailableError(self.session_id, self.mode, request.language)
-
-
-class Resident:
+class LoadedSession:
     """One session."""
 
-    def __init__(self, runtime: Runtime, place: Place, session_id: str, parent: str | None) -> None:
+    def __init__(self, runtime: Runtime, mount: MountedStore, session_id: str, parent: str | None) -> None:
         self.session_id = session_id
-        self.services = Services(session_id, place, self._tell)
+        self.services = SessionContext(session_id, mount, self._tell)
         self.prompts = PromptCache()
         self.hooks = Hooks(session_id, [], self._tell)
         self._runtime = runtime
@@ -135,7 +109,7 @@ class Resident:
         self._overlay_given: tuple[Toolish, ...] = ()
         self._overlay_revision = 0
         self._contributions: tuple[Contribution, ...] = ()
-        self._catalogs: OrderedDict[CatalogKey, SessionCatalog] = OrderedDict()
+        self._catalogs: OrderedDict[_CatalogKey, SessionCatalog] = OrderedDict()
         self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
         self._taking_up = asyncio.Lock()
         self.builds = 0
@@ -194,7 +168,7 @@ class Resident:
 
     # --- tools -------------------------------------------------------------------------------------
 
-    def tool(self, name: str) -> CatalogEntry | None:
+    def tool(self, name: str) -> AnyTool | None:
         """A tool by its name, the session's own first."""
         own = self._overlay.get(name)
         if own is not None or not self._include_base:
@@ -218,10 +192,10 @@ class Resident:
             self._catalogs.move_to_end(key)
         return found
 
-    def _key(self, policy: Policy) -> CatalogKey:
+    def _key(self, policy: Policy) -> _CatalogKey:
         access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny))
         generation = self._runtime.tools.generation + self._overlay.generation
-        return CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
+        return _CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
 
     def _build(self, policy: Policy) -> SessionCatalog:
         self.builds += 1
@@ -255,7 +229,7 @@ class Resident:
 
     async def _build_plugins(self, wanted: Wanted) -> None:
         await self.hooks.closed()
-        info = SessionInfo(session_id=self.session_id, parent=self._parent, services=self.services)
+        info = SessionView(session_id=self.session_id, parent=self._parent, services=self.services)
         built: list[Plugin] = []
         for plugin_id, (source, config) in wanted.items():
             plugin = await self._runtime.plugins.built(plugin_id, source, info, config)
@@ -267,66 +241,62 @@ class Resident:
         self.invalidate()  # plugins of the same revisions, but with other configurations, say something else
         await self.hooks.opened()
 
-    def execution(self, turn: str, policy: Policy) -> Execution:
-        """What something that runs in a turn is given."""
-        return Execution(self.session_id, turn, policy.mode, self.catalog(policy), self.hooks, self.services)
-
     async def close(self) -> None:
         """Let go of the session, and of what its own providers of tools hold."""
         await self.hooks.closed()
         await self._overlay.aclose()
 
     def _tell(self, event: Any) -> None:
-        self.services.place.tell_soon(self.session_id, event)
+        self.services.mount.tell_soon(self.session_id, event)
 
 
-class Residents:
+class LoadedSessions:
     """The sessions that this process has."""
 
-    def __init__(self, runtime: Runtime, place: Place) -> None:
+    def __init__(self, runtime: Runtime, mount: MountedStore) -> None:
         self._runtime = runtime
-        self._place = place
-        self._known: OrderedDict[str, Resident] = OrderedDict()
+        self._mount = mount
+        self._known: OrderedDict[str, LoadedSession] = OrderedDict()
         self._telling: dict[str, asyncio.Task[None]] = {}
         """By session: the plugins of these are told of the end of a turn."""
 
-    def peek(self, session_id: str) -> Resident | None:
+    def peek(self, session_id: str) -> LoadedSession | None:
         """A session that is here already."""
         return self._known.get(session_id)
 
-    async def get(self, session_id: str, policy: Policy, parent: str | None = None) -> Resident:
+    async def get(self, session_id: str, policy: Policy, parent: str | None = None) -> LoadedSession:
         """A session with its plugins."""
-        resident = self._known.get(session_id)
-        if resident is None:
-            resident = self._known[session_id] = Resident(self._runtime, self._place, session_id, parent)
+        loaded = self._known.get(session_id)
+        if loaded is None:
+            loaded = self._known[session_id] = LoadedSession(self._runtime, self._mount, session_id, parent)
             await self._make_room()
         self._known.move_to_end(session_id)
-        await resident.take_up(policy)
-        return resident
+        await loaded.take_up(policy)
+        return loaded
 
     async def _make_room(self) -> None:
-        if len(self._known) > RESIDENTS:
+        if len(self._known) > LOADED_SESSIONS:
             oldest = next((each for each in self._known.values() if not each.has_context), None)
             if oldest is not None:
                 del self._known[oldest.session_id]
                 await oldest.close()
 
-    async def at_work(self, conversation: Conversation) -> Resident:
+    async def at_work(self, conversation: Conversation) -> LoadedSession:
         """A session whose turn is about to be worked on: its plugins know of it. Raises `AbortTurn`."""
-        resident = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
+        loaded = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
         if conversation.running is not None:
-            await resident.hooks.turn_started(conversation.running)
-        return resident
+            await loaded.hooks.turn_started(conversation.running)
+        return loaded
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Entries that have just become durable, by this process: plugins are told, also of the end of a turn."""
-        resident = self._known.get(session_id)
-        if resident is None:
+        loaded = self._known.get(session_id)
+        if loaded is None:
             return
-        resident.hooks.committed(entries)
-        if resident.hooks.has("turn_ended") and any(map(ends_turn, entries)):
+        loaded.hooks.committed(entries)
+        if loaded.hooks.has("turn_ended") and any(map(ends_turn, entries)):
             before = self._telling.get(session_id)
-            task = asyncio.get_running_loop().create_task(self._tell_ended(resident, entries, before))
+            task = asyncio.get_running_loop().create_task(self._tell_ended(loaded, entries, before))
             self._telling[session_id] = task
             task.add_done_callback(lambda done: self._told(session_id, done))
 
@@ -336,15 +306,15 @@ class Residents:
             await asyncio.shield(telling)
 
     async def _tell_ended(
-        self, resident: Resident, entries: Sequence[Entry], before: asyncio.Task[None] | None
+        self, loaded: LoadedSession, entries: Sequence[Entry], before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
-        conversation = await self._place.conversations.get(resident.session_id)
+        conversation = await self._mount.conversations.get(loaded.session_id)
         ended = (turn for turn in reversed(conversation.turns.values()) if turn.ended is not None)
         told = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
         for turn in reversed([turn for turn in told if turn.ended_position <= entries[-1].position]):
-            await resident.hooks.turn_ended(result_of(conversation, turn, replayed=False))
+            await loaded.hooks.turn_ended(result_of(conversation, turn, replayed=False))
 
     def _told(self, session_id: str, done: asyncio.Task[None]) -> None:
         if self._telling.get(session_id) is done:
@@ -356,5 +326,5 @@ class Residents:
         """Let go of all."""
         await asyncio.gather(*self._telling.values(), return_exceptions=True)
         known, self._known = list(self._known.values()), OrderedDict()
-        for resident in known:
-            await resident.close()
+        for loaded in known:
+            await loaded.close()

@@ -11,8 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
 
-from holdfast.agent.channel import Channel
-from holdfast.agent.observed_events import Draft, DurableEvent, EntryEvent, Gap, Observation, Redraw, Seen
+from holdfast.agent.observed_events import (
+    Draft,
+    DurableEvent,
+    EntryEvent,
+    GapEvent,
+    Observation,
+    ObservedEvent,
+    RedrawEvent,
+)
+from holdfast.agent.watched_session import WatchedSession
 from holdfast.core.cursors import Cursor, InvalidCursorError, read_cursor
 from holdfast.store.contract import Store
 
@@ -27,16 +35,16 @@ class Observers:
     def __init__(self, store: Store, remind: Callable[[str], bool] = lambda _: False) -> None:
         self._store = store
         self._remind = remind
-        self._channels: OrderedDict[str, Channel] = OrderedDict()
+        self._channels: OrderedDict[str, WatchedSession] = OrderedDict()
 
     def observe(self, session_id: str, *, entries: bool = False) -> Observer:
         """A way to look at a session. Nothing is read before it is used."""
         return Observer(self, session_id, entries)
 
-    def channel(self, session_id: str) -> Channel:
+    def channel(self, session_id: str) -> WatchedSession:
         channel = self._channels.get(session_id)
         if channel is None:
-            channel = self._channels[session_id] = Channel(self._store, session_id, self._remind)
+            channel = self._channels[session_id] = WatchedSession(self._store, session_id, self._remind)
         self._channels.move_to_end(session_id)
         if len(self._channels) > KEPT_CHANNELS:
             idle = next((each for each in self._channels.values() if not each.watchers and each is not channel), None)
@@ -71,11 +79,11 @@ class Observer:
             await channel.read_on()
         return channel.observation()
 
-    def resume_from(self, cursor: str | None) -> AsyncGenerator[Seen, None]:
+    def resume_from(self, cursor: str | None) -> AsyncGenerator[ObservedEvent, None]:
         """What came after a cursor (None: the beginning), up to now."""
         return self._seen(cursor, stays=False)
 
-    def subscribe_from(self, cursor: str | None) -> AsyncGenerator[Seen, None]:
+    def subscribe_from(self, cursor: str | None) -> AsyncGenerator[ObservedEvent, None]:
         """What came after a cursor (None: the beginning), and what comes, until the session ends.
 
         Raises `SessionDeletedError` when the session is deleted meanwhile, and what the store raises when it is away:
@@ -83,14 +91,14 @@ class Observer:
         """
         return self._seen(cursor, stays=True)
 
-    async def _seen(self, text: str | None, *, stays: bool) -> AsyncGenerator[Seen, None]:
+    async def _seen(self, text: str | None, *, stays: bool) -> AsyncGenerator[ObservedEvent, None]:
         cursor = read_cursor(text, self.session_id) if text is not None else None
         channel = self._observers.channel(self.session_id)
         await channel.read_on()
         if cursor is not None and cursor.born != channel.born:
             observation = channel.observation()
             cursor = read_cursor(observation.cursor, self.session_id)
-            yield Seen(Gap("unavailable", observation), cursor)
+            yield ObservedEvent(GapEvent("unavailable", observation), cursor)
         cursor = cursor or Cursor(self.session_id, channel.born)
         self._check(channel, cursor)
         watcher = _Watcher(channel, cursor, entries=self._entries)
@@ -112,7 +120,7 @@ class Observer:
         finally:
             channel.leave()
 
-    def _check(self, channel: Channel, cursor: Cursor) -> None:
+    def _check(self, channel: WatchedSession, cursor: Cursor) -> None:
         if cursor.position + (cursor.part > 0) > channel.position:
             told = f"the cursor is at {cursor.position}, and its journal ends at {channel.position}"
             raise InvalidCursorError(self.session_id, "future", told)
@@ -123,7 +131,7 @@ class Observer:
 class _Watcher:
     """Where one watcher is. It reads from the channel at its own pace."""
 
-    def __init__(self, channel: Channel, cursor: Cursor, *, entries: bool) -> None:
+    def __init__(self, channel: WatchedSession, cursor: Cursor, *, entries: bool) -> None:
         self._channel = channel
         self._entries = entries
         self._position, self._part = cursor.position, cursor.part
@@ -149,7 +157,7 @@ class _Watcher:
             raise channel.failure.with_traceback(None)
         await channel.changed()
 
-    async def missed(self) -> AsyncGenerator[Seen, None]:
+    async def missed(self) -> AsyncGenerator[ObservedEvent, None]:
         """What has to be read; nothing, if what it has not seen is at hand."""
         if not self.is_far_behind:
             return
@@ -166,7 +174,7 @@ class _Watcher:
             if entry.position <= until:
                 yield [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
 
-    def new(self) -> Iterator[Seen]:
+    def new(self) -> Iterator[ObservedEvent]:
         """What is at hand: the durable first. What was said before is settled by it, or is still there to be read."""
         channel, until = self._channel, self._channel.position
         if self._position < until:
@@ -179,16 +187,16 @@ class _Watcher:
         if self._position == channel.position:
             yield from self._said()
 
-    def _steps(self, events: list[DurableEvent]) -> Iterator[Seen]:
+    def _steps(self, events: list[DurableEvent]) -> Iterator[ObservedEvent]:
         """What follows from one entry, but for what was seen."""
         for number, event in enumerate(events, 1):
             if event.position == self._position + 1 and number <= self._part:
                 continue
             is_last = number == len(events)
             self._position, self._part = (event.position, 0) if is_last else (event.position - 1, number)
-            yield Seen(event, self._place())
+            yield ObservedEvent(event, self._place())
 
-    def _said(self) -> Iterator[Seen]:
+    def _said(self) -> Iterator[ObservedEvent]:
         """What is said meanwhile, and was not seen."""
         channel = self._channel
         seen, is_known = self._live, self._ring == channel.ring_id
@@ -197,13 +205,13 @@ class _Watcher:
         if is_first:
             events = channel.so_far()
             for number, event in enumerate(events, 1):
-                yield Seen(event, self._place() if number == len(events) else self._place(is_drawn=False))
+                yield ObservedEvent(event, self._place() if number == len(events) else self._place(is_drawn=False))
         elif not is_known or seen < channel.lost_before:
-            yield Seen(Redraw(channel.observation()), self._place())
+            yield ObservedEvent(RedrawEvent(channel.observation()), self._place())
         else:
             place = self._place()
             for live, event in channel.live_after(seen):
-                yield Seen(event, msgspec.structs.replace(place, live=live) if place.ring else place)
+                yield ObservedEvent(event, msgspec.structs.replace(place, live=live) if place.ring else place)
 
     def _place(self, *, is_drawn: bool = True) -> Cursor:
         """Where it is now. Where nothing is being said, it does not matter by whom it would be told of it."""

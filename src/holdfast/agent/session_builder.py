@@ -32,7 +32,7 @@ from holdfast.core.values import Json
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
-    from holdfast.agent.mounted_store import Place
+    from holdfast.agent.mounted_store import MountedStore
     from holdfast.agent.providers.provider import Provider
     from holdfast.agent.runtime import Runtime
 
@@ -121,27 +121,27 @@ class SessionBuilder:
     async def open(self) -> AgentSession:
         """Go on with the session, or begin it. What the host says now is in force; the recorded provider is kept."""
         policy = await self._policy()
-        place = await self._place(policy)
-        stored = await self._stored(place)
-        policy = await self._with_rules(place, policy, stored)
+        mount = await self._mount(policy)
+        stored = await self._stored(mount)
+        policy = await self._with_rules(mount, policy, stored)
         if stored is None:
-            return await self._start(place, policy, None)
-        return await self._handle(place, self._kept(stored.policy or Policy(), policy), stored)
+            return await self._start(mount, policy, None)
+        return await self._handle(mount, self._kept(stored.policy or Policy(), policy), stored)
 
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
         policy = await self._policy()
-        return await self._begin_anew(await self._place(policy), policy, Begin())
+        return await self._begin_anew(await self._mount(policy), policy, Begin())
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
         """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
         policy = await self._policy()
-        place = await self._place(policy)
+        mount = await self._mount(policy)
         if state.session_id != self._id:
             raise StoreSessionMismatchError(state.session_id, self._id)
         if state.policy is not None:
             policy = self._kept(state.policy, policy)
-        return await self._begin_anew(place, policy, Begin(state.messages), state.policy)
+        return await self._begin_anew(mount, policy, Begin(state.messages), state.policy)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -179,14 +179,14 @@ class SessionBuilder:
         return list({**self._runtime.plugins.everywhere, **self._plugins}.values())
 
     async def _with_rules(
-        self, place: Place, policy: Policy, stored: Conversation | None, brought: Policy | None = None
+        self, mount: MountedStore, policy: Policy, stored: Conversation | None, brought: Policy | None = None
     ) -> Policy:
         """The policy with rules that are not named now: those that are recorded, and those of the parent.
 
         A child may do no more than its parent. The plugins whose code is to decide are the session's, too.
         """
         before = (stored.policy if stored is not None else None) or brought or Policy()
-        above = await self._parent_policy(place, self._parent or (stored.parent if stored is not None else None))
+        above = await self._parent_policy(mount, self._parent or (stored.parent if stored is not None else None))
         inherited = [msgspec.structs.replace(layer, origin="parent") for layer in above.approval]
         layers = with_layers(before.approval, [*inherited, *policy.approval])
         known, named = {**above.plugins, **before.plugins}, {*self._runtime.plugins.everywhere, *policy.plugins}
@@ -194,36 +194,36 @@ class SessionBuilder:
         plugins = {**policy.plugins, **{plugin_id: known.get(plugin_id) for plugin_id in deciding}}
         return msgspec.structs.replace(policy, approval=layers, plugins=plugins)
 
-    async def _parent_policy(self, place: Place, parent: str | None) -> Policy:
+    async def _parent_policy(self, mount: MountedStore, parent: str | None) -> Policy:
         if parent is not None:
-            for where in (place, *self._runtime.places):
+            for where in (mount, *self._runtime.mounts):
                 with contextlib.suppress(SessionNotFoundError):
                     return (await where.conversations.get(parent, fresh=True)).policy or Policy()
         return Policy()
 
-    async def _place(self, policy: Policy) -> Place:
+    async def _mount(self, policy: Policy) -> MountedStore:
         if self._store is not None:
-            return await self._runtime.place_of(self._store)
+            return await self._runtime.mount_of(self._store)
         try:
             store = await self._runtime.make_store(self._id, self._relation(), policy)
         except Exception as error:
             raise StoreFactoryError(self._id, f"{type(error).__name__}: {error}") from error
-        return await self._runtime.place_of(store)
+        return await self._runtime.mount_of(store)
 
     def _relation(self) -> Mapping[str, str]:
         return {"kind": "child", "parent": self._parent} if self._parent is not None else {"kind": "root"}
 
-    async def _stored(self, place: Place) -> Conversation | None:
+    async def _stored(self, mount: MountedStore) -> Conversation | None:
         """The conversation that the session has; None if there is no such session."""
         try:
-            row = await place.store.session(self._id)
+            row = await mount.store.session(self._id)
         except SessionNotFoundError as error:
             if type(error) is not SessionNotFoundError:
                 raise  # one that was deleted
             return None
         if row.summary.program_kind != KIND:
             raise NotAnAgentError(self._id, row.summary.program_kind)
-        return await place.conversations.get(self._id, fresh=True)
+        return await mount.conversations.get(self._id, fresh=True)
 
     def _kept(self, recorded: Policy, policy: Policy) -> Policy:
         """A policy with the provider that the session is recorded with."""
@@ -235,34 +235,34 @@ class SessionBuilder:
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
 
     async def _begin_anew(
-        self, place: Place, policy: Policy, begin: Begin, brought: Policy | None = None
+        self, mount: MountedStore, policy: Policy, begin: Begin, brought: Policy | None = None
     ) -> AgentSession:
-        stored = await self._stored(place)
-        policy = await self._with_rules(place, policy, stored, brought)
+        stored = await self._stored(mount)
+        policy = await self._with_rules(mount, policy, stored, brought)
         if stored is None:
-            return await self._start(place, policy, begin if begin.messages else None)
-        return await self._handle(place, policy, stored, begin)
+            return await self._start(mount, policy, begin if begin.messages else None)
+        return await self._handle(mount, policy, stored, begin)
 
-    async def _start(self, place: Place, policy: Policy, begin: Begin | None) -> AgentSession:
+    async def _start(self, mount: MountedStore, policy: Policy, begin: Begin | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
         if self._parent is not None:
             ctx["parent"] = self._parent
-        program = Program(kind=KIND, name=self._runtime.name)
+        program = Program(kind=KIND, name=self._runtime.options.name)
         try:
-            await place.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.prices, wait=0)
+            await mount.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.models.prices, wait=0)
         except SessionExistsError:  # another process was quicker
-            return await self.open() if begin is None else await self._begin_anew(place, policy, begin)
-        return await self._handle(place, policy, None, begin)
+            return await self.open() if begin is None else await self._begin_anew(mount, policy, begin)
+        return await self._handle(mount, policy, None, begin)
 
     async def _handle(
-        self, place: Place, policy: Policy, stored: Conversation | None, begin: Begin | None = None
+        self, mount: MountedStore, policy: Policy, stored: Conversation | None, begin: Begin | None = None
     ) -> AgentSession:
         parent = self._parent or (stored.parent if stored is not None else None)
         plugins = {plugin.id: plugin for plugin in self._all_plugins()}
         for plugin in self._plugins.values():
             self._runtime.plugins.give(self._id, plugin.source or plugin)
-        session = AgentSession(self._runtime, place, self._id, policy, parent=parent, begin=begin, plugins=plugins)
-        await session.resident()  # its plugins know of it from now on
+        session = AgentSession(self._runtime, mount, self._id, policy, parent=parent, begin=begin, plugins=plugins)
+        await session.loaded()  # its plugins know of it from now on
         return session
 
 

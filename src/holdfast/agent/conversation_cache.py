@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from holdfast.agent.machine.conversation import Conversation
-from holdfast.agent.phases import PhaseProbe, phase_of, tell
+from holdfast.agent.turn_phases import PhaseProbe, phase_of, tell
 from holdfast.core.records import Entry
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
@@ -37,7 +37,7 @@ class _Kept:
         return self.is_read and self.conversation.position >= self.written
 
 
-class Conversations:
+class ConversationCache:
     """Conversations by session."""
 
     def __init__(self, store: Store, residency: Residency = "keep_all", kept: int = KEPT) -> None:

@@ -24,7 +24,7 @@ OUTPUT_BYTES = 4 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
 
 
-class Ended(msgspec.Struct, frozen=True):
+class SubprocessResult(msgspec.Struct, frozen=True):
     """What came of a process."""
 
     code: int
@@ -46,7 +46,7 @@ async def run_process(
     stdin: str = "",
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
-) -> Ended:
+) -> SubprocessResult:
     """Run a process to its end; `tell` is called with what it says."""
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -65,7 +65,7 @@ async def run_process(
         finally:
             feeding.cancel()
             await asyncio.gather(feeding, return_exceptions=True)
-        return Ended(code, output, lost)
+        return SubprocessResult(code, output, lost)
     finally:
         await _end(process)
 

@@ -20,19 +20,19 @@ from holdfast.agent.errors import ObservationClosedError
 from holdfast.agent.live_events import (
     DRAFT_CHARS,
     OUTPUT_CHARS,
+    CatchUpEvent,
+    CompactionFinishedEvent,
+    CompactionStartedEvent,
     LiveEvent,
-    ModelStarted,
-    PluginFailed,
-    ReasoningDelta,
-    Retracted,
-    Retrying,
-    SoFar,
-    SummedUp,
-    SummingUp,
-    TextDelta,
-    Told,
-    ToolOutput,
-    told_decoder,
+    ModelStartedEvent,
+    PluginFailedEvent,
+    PublishedEvent,
+    ReasoningDeltaEvent,
+    RetractedEvent,
+    RetryEvent,
+    TextDeltaEvent,
+    ToolOutputEvent,
+    published_decoder,
 )
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.observed_events import Draft, DurableEvent, Observation, events_of, observation_of
@@ -57,7 +57,7 @@ times a second."""
 _Judged: TypeAlias = Literal["past", "now", "later"]
 
 
-class Channel:
+class WatchedSession:
     """A session, and those who watch it."""
 
     def __init__(self, store: Store, session_id: str, remind: Callable[[str], bool]) -> None:
@@ -92,7 +92,7 @@ class Channel:
         self._call = ""
         self._draft: Draft | None = None
         self._outputs: dict[str, Draft] = {}
-        self._later: deque[Told] = deque()
+        self._later: deque[PublishedEvent] = deque()
         self._is_waiting = False
         """Whether something was missed, and all that was said is about to be told again: what comes before is in it."""
         self._told_last: tuple[tuple[int, int, int], list[tuple[int, LiveEvent]]] = ((0, 0, 0), [])
@@ -215,12 +215,12 @@ class Channel:
         """The same as events, each draft in one piece: for whoever has seen nothing of it."""
         events: list[LiveEvent] = []
         if (draft := self._draft) is not None:
-            events.append(ModelStarted(turn=draft.turn, iteration=draft.iteration, model=draft.model))
+            events.append(ModelStartedEvent(turn=draft.turn, iteration=draft.iteration, model=draft.model))
             if draft.reasoning:
-                events.append(ReasoningDelta(turn=draft.turn, text=draft.reasoning, attempt=draft.attempt))
+                events.append(ReasoningDeltaEvent(turn=draft.turn, text=draft.reasoning, attempt=draft.attempt))
             if draft.text:
-                events.append(TextDelta(turn=draft.turn, text=draft.text, attempt=draft.attempt))
-        events += [ToolOutput(turn=each.turn, call=each.call, text=each.text) for each in self._outputs.values()]
+                events.append(TextDeltaEvent(turn=draft.turn, text=draft.text, attempt=draft.attempt))
+        events += [ToolOutputEvent(turn=each.turn, call=each.call, text=each.text) for each in self._outputs.values()]
         return events
 
     def live_after(self, seen: int) -> list[tuple[int, LiveEvent]]:
@@ -261,15 +261,15 @@ class Channel:
             self._miss()
             return
         try:
-            told = told_decoder.decode(heard)
+            told = published_decoder.decode(heard)
         except msgspec.MsgspecError:
             return  # of another version
-        if isinstance(told.event, SoFar):
+        if isinstance(told.event, CatchUpEvent):
             self._is_waiting = False
         if not self._is_waiting:
             self._judge(told)
 
-    def _judge(self, told: Told) -> None:
+    def _judge(self, told: PublishedEvent) -> None:
         match self._judged(told.event):
             case "now":
                 self._take(told)
@@ -281,7 +281,7 @@ class Channel:
             case "past":
                 pass
 
-    def _judged(self, event: LiveEvent | SoFar) -> _Judged:
+    def _judged(self, event: LiveEvent | CatchUpEvent) -> _Judged:
         """Whether an event is of what the journal is at, has settled, or has yet to come to."""
         turn = self.conversation.turns.get(event.turn)
         if turn is None:
@@ -289,12 +289,12 @@ class Channel:
         if turn.ended is not None:
             return "past"
         match event:
-            case ToolOutput(call=call):
+            case ToolOutputEvent(call=call):
                 calls = [each for each in turn.calls if each.call.id == call]
                 return "later" if not calls else "past" if all(each.done is not None for each in calls) else "now"
-            case ModelStarted(iteration=iteration):
+            case ModelStartedEvent(iteration=iteration):
                 return self._judged_asking(iteration)
-            case SoFar(iteration=iteration, outputs=outputs):
+            case CatchUpEvent(iteration=iteration, outputs=outputs):
                 return "now" if outputs else self._judged_asking(iteration)
             case _:
                 return "later" if self._later else "now"  # after what it follows
@@ -306,20 +306,20 @@ class Channel:
             return "now"
         return "later" if iteration > self._iteration else "past"
 
-    def _take(self, told: Told) -> None:
+    def _take(self, told: PublishedEvent) -> None:
         event = told.event
         match event:
-            case SoFar():
+            case CatchUpEvent():
                 self._take_so_far(told.call, event)
-            case ToolOutput(call=call, text=text):
+            case ToolOutputEvent(call=call, text=text):
                 before = self._outputs.get(call) or Draft(turn=event.turn, call=call)
                 self._outputs[call] = msgspec.structs.replace(before, text=(before.text + text)[-OUTPUT_CHARS:])
                 self._put(event, call)
-            case ModelStarted(turn=turn, iteration=iteration, model=model):
+            case ModelStartedEvent(turn=turn, iteration=iteration, model=model):
                 self._call, self._draft = told.call, Draft(turn=turn, iteration=iteration, model=model)
                 self._drop("")
                 self._put(event)
-            case PluginFailed() | SummingUp() | SummedUp():
+            case PluginFailedEvent() | CompactionStartedEvent() | CompactionFinishedEvent():
                 self._put(event)
             case _ if told.call == self._call and self._draft is not None:
                 self._take_piece(self._draft, event)
@@ -328,11 +328,11 @@ class Channel:
 
     def _take_piece(self, draft: Draft, event: LiveEvent) -> None:
         match event:
-            case TextDelta(text=text, attempt=attempt):
+            case TextDeltaEvent(text=text, attempt=attempt):
                 self._draft = msgspec.structs.replace(draft, text=draft.text + text, attempt=attempt)
-            case ReasoningDelta(text=text, attempt=attempt):
+            case ReasoningDeltaEvent(text=text, attempt=attempt):
                 self._draft = msgspec.structs.replace(draft, reasoning=draft.reasoning + text, attempt=attempt)
-            case Retracted() | Retrying():
+            case RetractedEvent() | RetryEvent():
                 self._draft = msgspec.structs.replace(draft, text="", reasoning="")
             case _:
                 return
@@ -341,7 +341,7 @@ class Channel:
         else:
             self._put(event)
 
-    def _take_so_far(self, call: str, so_far: SoFar) -> None:
+    def _take_so_far(self, call: str, so_far: CatchUpEvent) -> None:
         """All of it is told: for those who have not heard the beginning. Most of the time it is what is known."""
         draft = self._draft
         if self._judged_asking(so_far.iteration) == "now":
@@ -366,7 +366,7 @@ class Channel:
         self._call, self._draft, self._outputs = call if draft is not None else self._call, draft, outputs
         if is_news:
             for event in self.so_far():
-                self._put(event, event.call if isinstance(event, ToolOutput) else "")
+                self._put(event, event.call if isinstance(event, ToolOutputEvent) else "")
         else:
             self._redraw()
 
@@ -408,7 +408,7 @@ class Channel:
             self._call, self._draft = "", None
             self._drop("")
         for call, output in [*self._outputs.items()]:
-            if self._judged(ToolOutput(turn=output.turn, call=call, text="")) == "past":
+            if self._judged(ToolOutputEvent(turn=output.turn, call=call, text="")) == "past":
                 del self._outputs[call]
                 self._drop(call)
         if not self.drafts:
@@ -418,18 +418,18 @@ class Channel:
             self._judge(told)
 
 
-def _output(so_far: SoFar, call: str) -> ToolOutput:
-    return ToolOutput(turn=so_far.turn, call=call, text=so_far.outputs[call])
+def _output(so_far: CatchUpEvent, call: str) -> ToolOutputEvent:
+    return ToolOutputEvent(turn=so_far.turn, call=call, text=so_far.outputs[call])
 
 
 def _joined(first: LiveEvent, second: LiveEvent) -> LiveEvent | None:
     """Two pieces of one text as one; None if they are not."""
     match first, second:
-        case TextDelta(turn=turn, attempt=attempt, text=text), TextDelta() as more:
+        case TextDeltaEvent(turn=turn, attempt=attempt, text=text), TextDeltaEvent() as more:
             is_same = (more.turn, more.attempt) == (turn, attempt)
-        case ReasoningDelta(turn=turn, attempt=attempt, text=text), ReasoningDelta() as more:
+        case ReasoningDeltaEvent(turn=turn, attempt=attempt, text=text), ReasoningDeltaEvent() as more:
             is_same = (more.turn, more.attempt) == (turn, attempt)
-        case ToolOutput(turn=turn, call=call, text=text), ToolOutput() as more:
+        case ToolOutputEvent(turn=turn, call=call, text=text), ToolOutputEvent() as more:
             is_same = (more.turn, more.call) == (turn, call)
         case _:
             return None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from holdfast.agent.errors import CodeExecutionUnavailableError, PluginError
+from holdfast.agent.errors import PluginError
+from holdfast.agent.loaded_session import KEPT_CATALOGS, LOADED_SESSIONS
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.provider import ToolSpec
-from holdfast.agent.resident import KEPT_CATALOGS, RESIDENTS, ExecRequest, Execution, Resident
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import RemoteTool, ToolContext
-from holdfast.agent.tools.session_catalog import Manifest, SessionCatalog
+from holdfast.agent.tools.session_catalog import SessionCatalog, ToolSummary
 from holdfast.testing.provider import ScriptedProvider, Step, tool_call
 from tests.agent.helpers import OBJECT, soon
 
@@ -51,11 +50,11 @@ class Chooser(Plugin):
     hidden: Sequence[str] = ()
     said = ""
 
-    def catalog(self, tools: Sequence[Manifest]) -> Sequence[Manifest]:
+    def catalog(self, tools: Sequence[ToolSummary]) -> Sequence[ToolSummary]:
         left = [tool for tool in tools if tool.name not in self.hidden]
         if not self.said:
             return left
-        return [Manifest(name=tool.name, description=self.said, owner=tool.owner) for tool in left]
+        return [ToolSummary(name=tool.name, description=self.said, owner=tool.owner) for tool in left]
 
 
 def saw() -> str:
@@ -90,14 +89,14 @@ async def test_an_unchanged_catalog_is_the_same_object_and_is_built_once() -> No
         for _ in range(5):
             await soon(session.turn("Hi").run())
             assert await session.catalog() is first
-        assert (await session.resident()).builds == 1
+        assert (await session.loaded()).builds == 1
 
 
 async def test_key_parts_each_invalidate() -> None:
     chooser = Chooser()
     async with await runtime_with() as runtime:
         session = await runtime.session("s-1").plugin(chooser).open()
-        resident = await session.resident()
+        resident = await session.loaded()
         seen = [await session.catalog()]
 
         async def is_new() -> bool:
@@ -176,7 +175,7 @@ async def test_failure_leaves_old(broken: Any, told: str) -> None:
             await session.set_context(broken(), [Contribution("context", "Something else.")])
         assert caught.value.session_id == "s-1"
         assert await session.catalog() is before
-        resident = await session.resident()
+        resident = await session.loaded()
         assert resident.prompt(session.policy, None, before) == "# Context\n\nA jug."
 
 
@@ -222,7 +221,7 @@ async def test_a_refresh_that_fails_leaves_what_was_there() -> None:
 async def test_bound_on_entries() -> None:
     async with await runtime_with() as runtime:
         session = await runtime.session("s-1").open()
-        resident = await session.resident()
+        resident = await session.loaded()
         for number in range(100):
             session.configure(deny=[f"tool-{number}"])
             await session.catalog()
@@ -240,7 +239,7 @@ async def test_a_plugin_with_another_configuration_is_asked_again() -> None:
     class Hides(Plugin):
         id = "hides"
 
-        def catalog(self, tools: Sequence[Manifest]) -> Sequence[Manifest]:
+        def catalog(self, tools: Sequence[ToolSummary]) -> Sequence[ToolSummary]:
             return [tool for tool in tools if tool.name != self.config]
 
         def prompt(self) -> Sequence[Contribution]:
@@ -351,10 +350,10 @@ async def test_a_plugin_hides_tools_and_describes_them_otherwise() -> None:
 @pytest.mark.parametrize(
     "gives",
     [
-        lambda tools: [Manifest(name="fly", description="Fly.", owner="nobody")],
+        lambda tools: [ToolSummary(name="fly", description="Fly.", owner="nobody")],
         lambda tools: [tools[0], tools[0]],
         lambda tools: ["saw"],
-        lambda tools: [Manifest(name="saw", description=None, owner="x")],  # type: ignore[arg-type]
+        lambda tools: [ToolSummary(name="saw", description=None, owner="x")],  # type: ignore[arg-type]
         lambda tools: None,
     ],
 )
@@ -362,7 +361,7 @@ async def test_a_plugin_can_neither_invent_tools_nor_spoil_the_catalog(gives: An
     class Odd(Plugin):
         id = "odd"
 
-        def catalog(self, tools: Sequence[Manifest]) -> Sequence[Manifest]:
+        def catalog(self, tools: Sequence[ToolSummary]) -> Sequence[ToolSummary]:
             return gives(tools)  # type: ignore[no-any-return]
 
     async with await runtime_with() as runtime:
@@ -432,8 +431,8 @@ async def test_providers_that_an_overlay_no_longer_has_are_closed_and_the_others
 
 
 async def test_a_context_is_kept_however_many_sessions_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.agent.resident.RESIDENTS", 3)
-    assert RESIDENTS > 3
+    monkeypatch.setattr("holdfast.agent.loaded_session.LOADED_SESSIONS", 3)
+    assert LOADED_SESSIONS > 3
     closed: list[str] = []
 
     class Diary(Plugin):
@@ -469,19 +468,3 @@ async def test_tools_of_a_plugin_are_the_methods_of_the_sessions_own_copy() -> N
         for number, session in enumerate(sessions):
             result = await soon(session.turn("Who?").run())
             assert [call.result for call in result.tool_calls] == [f"s-{number} with {number}"]
-
-
-# --- what runs in a turn -------------------------------------------------------------------------------
-
-
-async def test_what_runs_in_a_turn_gets_one_object_with_what_it_may_use() -> None:
-    async with await runtime_with() as runtime:
-        session = await runtime.session("s-1").open()
-        resident = await session.resident()
-        assert list(inspect.signature(Resident.execution).parameters) == ["self", "turn", "policy"]
-        execution = resident.execution("t-1", session.policy)
-        assert isinstance(execution, Execution)
-        assert (execution.session_id, execution.turn, execution.mode) == ("s-1", "t-1", "standard")
-        assert execution.catalog is await session.catalog()
-        with pytest.raises(CodeExecutionUnavailableError, match=r"session 's-1' .* runs no code \(python\)"):
-            await execution.run_code(ExecRequest("python", "1 + 1"))

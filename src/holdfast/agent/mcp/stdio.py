@@ -39,7 +39,7 @@ _ID_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*\Z')
 
 
-class Launch(msgspec.Struct, frozen=True):
+class ChildSpec(msgspec.Struct, frozen=True):
     """How a child is started."""
 
     command: Sequence[str]
@@ -67,10 +67,10 @@ class _Pipes(SubprocessStreamProtocol):
         self.exited.set()
 
 
-class ChildWire:
+class StdioTransport:
     """The pipes of one child."""
 
-    def __init__(self, launch: Launch, over: asyncio.Event) -> None:
+    def __init__(self, launch: ChildSpec, over: asyncio.Event) -> None:
         self._launch = launch
         self._over = over
         self._transport: asyncio.SubprocessTransport | None = None

@@ -18,7 +18,7 @@ from holdfast.agent.errors import (
     TurnInProgressError,
     UnknownPluginError,
 )
-from holdfast.agent.live_events import Sink, TurnFinished, Waiting
+from holdfast.agent.live_events import Sink, TurnFinishedEvent, WaitingEvent
 from holdfast.agent.machine.conversation import Conversation, TurnInput, TurnState
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
@@ -26,8 +26,8 @@ from holdfast.agent.machine.prompt import PromptLayer, layer_of
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
-from holdfast.agent.tools.results import words_of
-from holdfast.agent.turn_stream import Follower, TurnStream
+from holdfast.agent.tools.results import exception_text
+from holdfast.agent.turn_stream import TurnObserver, TurnStream
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
@@ -100,8 +100,8 @@ class TurnBuilder:
     async def stream_to(self, sink: Sink, *, wait: float | None = None) -> TurnResult:
         """As `run`; what happens meanwhile is given to a sink, which is awaited. What it raises is raised here."""
         session = self._session
-        follower = Follower(self._named(), sink)
-        stop = session.place.hub.listen(session.session_id, follower)
+        follower = TurnObserver(self._named(), sink)
+        stop = session.mount.live_events.listen(session.session_id, follower)
         following = asyncio.create_task(self._followed(follower))
         try:
             async with asyncio.timeout(wait):
@@ -169,9 +169,9 @@ class TurnBuilder:
         )
         asked = conversation.input
         session.own_turns.add(turn_id)
-        session.place.expect(session.session_id, turn_id, self._type)
+        session.mount.expect(session.session_id, turn_id, self._type)
         try:
-            await session.place.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
+            await session.mount.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
         begun = await self._taken(asked)
@@ -184,7 +184,7 @@ class TurnBuilder:
         conversation = await session.conversation()
         if turn_id in conversation.turns:
             return _Begun(conversation, conversation.turns[turn_id], is_here=True)
-        with session.place.store.watch(session.session_id) as changes:
+        with session.mount.store.watch(session.session_id) as changes:
             while True:
                 conversation = await session.conversation(fresh=True)
                 if turn_id in conversation.turns:
@@ -204,28 +204,28 @@ class TurnBuilder:
             before, now = preview(before_given), preview(now_given)
             raise TurnConflictError(session.session_id, turn_id, before, now)
         if turn.ended is None:
-            session.place.expect(session.session_id, turn_id, self._type)
+            session.mount.expect(session.session_id, turn_id, self._type)
         if turn.begins:
             session.has_begun_with(turn_id)
         if not turn.is_whole:
-            conversation = await session.place.conversations.whole(session.session_id)
+            conversation = await session.mount.conversations.whole(session.session_id)
             turn = conversation.turns[turn_id]
         return _Begun(conversation, turn, replayed=turn.ended is not None)
 
     # --- waiting -----------------------------------------------------------------------------------
 
-    async def _followed(self, follower: Follower) -> TurnResult:
+    async def _followed(self, follower: TurnObserver) -> TurnResult:
         result = await self._until_over(await self._begin(), follower)
-        await follower(TurnFinished(turn=result.turn, outcome=result.outcome))
+        await follower(TurnFinishedEvent(turn=result.turn, outcome=result.outcome))
         return result
 
     async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
         session, conversation, turn = self._session, begun.conversation, begun.turn
         told: list[str] = []
-        with session.place.store.watch(session.session_id) as changes:
+        with session.mount.store.watch(session.session_id) as changes:
             if turn.ended is None and not begun.is_here:
                 # Whoever worked on it may be gone. And what was written before the watch, that does not tell.
-                await session.place.holdfast.resume(session.session_id, wait=0)
+                await session.mount.holdfast.resume(session.session_id, wait=0)
                 conversation = await session.conversation(fresh=True)
                 turn = conversation.turns[turn.id]
             while turn.ended is None:
@@ -236,28 +236,28 @@ class TurnBuilder:
                 if turn.ended is None:
                     conversation = await session.conversation(fresh=True)
                     turn = conversation.turns[turn.id]
-                if turn.ended is None and session.place.conversations.is_by_others(session.session_id):
+                if turn.ended is None and session.mount.conversations.is_by_others(session.session_id):
                     # It may have answered what we waited for, and not be able to do what comes next.
-                    await session.place.holdfast.resume(session.session_id, wait=0)
-        session.place.result_types.pop((session.session_id, turn.id), None)
+                    await session.mount.holdfast.resume(session.session_id, wait=0)
+        session.mount.result_types.pop((session.session_id, turn.id), None)
         result = result_of(conversation, turn, replayed=begun.replayed, wanted=self._type)
-        await session.place.residents.told(session.session_id)
+        await session.mount.loaded_sessions.told(session.session_id)
         return result
 
     async def _over(self, turn_id: str) -> None:
         """Wait until another turn is over."""
         session = self._session
-        with session.place.store.watch(session.session_id) as changes:
+        with session.mount.store.watch(session.session_id) as changes:
             while (await session.conversation(fresh=True)).turns[turn_id].ended is None:
                 await changes.changed()
 
     async def _tell_waiting(self, turn: TurnState, sink: Sink, told: list[str]) -> list[str]:
         """Say which queries wait for somebody outside, once each."""
-        event = await self._session.place.event(self._session.session_id)
+        event = await self._session.mount.event(self._session.session_id)
         queries = event.queries if isinstance(event, PausedEvent) else []
         new: list[Query] = [each for each in queries if not isinstance(each, InputQuery) and each.id not in told]
         if new:
-            await sink(Waiting(turn=turn.id, queries=new))
+            await sink(WaitingEvent(turn=turn.id, queries=new))
         return [*told, *(query.id for query in new)]
 
 
@@ -284,7 +284,7 @@ def content_with(
         try:
             texts.append(plugin.turn_text(inputs.get(plugin_id)))
         except Exception as error:
-            raise PluginError(plugin_id, "turn_text", session_id, words_of(error)) from error
+            raise PluginError(plugin_id, "turn_text", session_id, exception_text(error)) from error
     return [*given, *(TextBlock(text) for text in texts if text)]
 
 

@@ -12,8 +12,8 @@ from mcp import Client
 
 from holdfast.alc.cards.tool import own_box
 from holdfast.alc.lua.source import lua_code
+from holdfast.alc.lua.stubs import render_stubs
 from holdfast.core.records import Program
-from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.serve.mcp.prompts import MAX_ARGUMENT_CHARS
 from holdfast.serve.mcp.server import Family, McpServer, tools_of

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 
 from holdfast.alc.cards.tool import own_box
-from holdfast.programs.api.lua_stubs import render_stubs
+from holdfast.alc.lua.stubs import render_stubs
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.journal import MAX_PAGE_BYTES

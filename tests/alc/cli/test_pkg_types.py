@@ -8,7 +8,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from holdfast.alc.cli.pkg_types import types_command
-from holdfast.programs.api.lua_stubs import render_stubs
+from holdfast.alc.lua.stubs import render_stubs
 
 
 def test_the_stubs_are_printed() -> None:

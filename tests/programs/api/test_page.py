@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.alc.lua.stubs import render_stubs
 from holdfast.programs.api import GROUPS
 from holdfast.programs.api.languages import lua_name
-from holdfast.programs.api.lua_stubs import render_stubs
 from holdfast.programs.api.page import render_page
 from holdfast.programs.api.python_stubs import render_python_stubs
 

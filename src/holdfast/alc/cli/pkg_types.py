@@ -29,7 +29,7 @@ def types_command(output: Path | None) -> int:
     Without --output they are printed. What has to stand in the project's .luarc.json, so that the language server
     finds them, is printed with them.
     """
-    from holdfast.programs.api.lua_stubs import STUB_NAME, render_stubs
+    from holdfast.alc.lua.stubs import STUB_NAME, render_stubs
 
     stubs = render_stubs()
     if output is None:

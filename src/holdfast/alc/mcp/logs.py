@@ -11,12 +11,13 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.alc.cards.tool import own_box
+from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
-from holdfast.serve.mcp.directories import on_files, where_of
+from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import Run, rows_of
 from holdfast.serve.mcp.tools import Call, NoParams, Object, Params, SessionId, Tool, ToolError, about
 from holdfast.store.contract import SessionFilter, Store
@@ -273,7 +274,7 @@ def _card_sinks() -> list[Object]:
 
 
 async def alc_info(call: Call, params: NoParams) -> Object:
-    where = where_of(None)
+    where = directories_of(None)
     roots = await on_files(where.roots)
     told: Object = {
         "version": __version__,

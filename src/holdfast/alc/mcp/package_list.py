@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.alc.mcp.sessions import unquoted
+from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.packages.package_list import PackageEntry, PackageList, listing
 from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.values import Json, encode, fingerprint, repaired
 from holdfast.programs.kinds import get_language
 from holdfast.serve.mcp.catalog import runnables_in
-from holdfast.serve.mcp.directories import on_files, shown, where_of
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
+from holdfast.serve.mcp.directories import on_files, shown
+from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about, unquoted
 
 DEFAULT_LIMIT = 50
 """Packages in a list, unless it is said otherwise."""
@@ -74,10 +74,10 @@ async def alc_pkg_list(call: Call, params: ListParams) -> Object:
     wanted = unquoted(params.filter)
     if wanted is not None and not isinstance(wanted, dict):
         raise ToolError("`filter` must be an object of keys and the values that they must have")
-    found: PackageList = await on_files(listing, where_of(params.project_root))
+    found: PackageList = await on_files(listing, directories_of(params.project_root))
     await fill_in(found)
     packages = await on_files(entries, found)
-    strategies = await runnables_in(get_language("python"), where_of(params.project_root).project)
+    strategies = await runnables_in(get_language("python"), directories_of(params.project_root).project)
     _check_known(keys, packages)
     matching = [each for each in packages if matches(each, wanted or {})]
     limit = DEFAULT_LIMIT if params.limit is None else params.limit

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.alc.lua.packages import find_package
+from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.mcp.spec_child import Job
 from holdfast.alc.packages.directories import PackageDirectories
@@ -21,7 +22,7 @@ from holdfast.alc.specs.discovery import Specs, discover
 from holdfast.alc.specs.errors import NoSpecsError
 from holdfast.core.values import repaired
 from holdfast.programs.language import MAX_SOURCE_BYTES
-from holdfast.serve.mcp.directories import directory, on_files, shown, where_of
+from holdfast.serve.mcp.directories import directory, on_files, shown
 from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
 
 INLINE = "inline.lua"
@@ -51,7 +52,7 @@ class TestParams(Params):
 async def alc_pkg_test(call: Call, params: TestParams) -> Object:
     if sum(given is not None for given in (params.pkg, params.code_file, params.code)) != 1:
         raise ToolError("pkg_test: provide exactly one of pkg, code_file, code")
-    where = where_of(params.project_root)
+    where = directories_of(params.project_root)
     environ = _environ(where, params.search_paths or [])
     with tempfile.TemporaryDirectory(prefix="holdfast-spec-") as scratch:
         specs = await on_files(_specs, params, where, Path(scratch))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.alc.mcp import package_list, package_tests
+from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.health import DoctorReport, Finding, RepairReport, doctor, repair
@@ -22,7 +23,7 @@ from holdfast.alc.packages.project_files import family
 from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.scaffold import scaffold
 from holdfast.alc.packages.sources import Source, public_url
-from holdfast.serve.mcp.directories import directory, on_files, where_of
+from holdfast.serve.mcp.directories import directory, on_files
 from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
 
 MAX_TEXT_CHARS = 2_000
@@ -43,7 +44,7 @@ class InstallParams(Params):
 
 
 async def alc_pkg_install(call: Call, params: InstallParams) -> Object:
-    where = where_of(params.project_root)
+    where = directories_of(params.project_root)
     async with _telling(call) as tell:
         options = Options(name=params.name, force=bool(params.force), progress=tell)
         report: InstallReport = await on_files(install, where, [params.url], options)
@@ -99,7 +100,7 @@ class RemoveParams(Params):
 
 
 async def alc_pkg_remove(call: Call, params: RemoveParams) -> Object:
-    where = where_of(params.project_root)
+    where = directories_of(params.project_root)
     scope = params.scope or "project"
     if scope == "project" and where.root is None:
         raise ToolError(
@@ -137,7 +138,7 @@ class LinkParams(Params):
 
 
 async def alc_pkg_link(call: Call, params: LinkParams) -> Object:
-    where = where_of(params.project_root)
+    where = directories_of(params.project_root)
     report = await on_files(_link, where, directory(params.path, "path"), params)
     shown: Object = msgspec.to_builtins(report)
     local = shown.pop("local_file", None)
@@ -159,7 +160,7 @@ class UnlinkParams(Params):
 
 
 async def alc_pkg_unlink(call: Call, params: UnlinkParams) -> Object:
-    report = await on_files(unlink, where_of(params.project_root), params.name)
+    report = await on_files(unlink, directories_of(params.project_root), params.name)
     return _clean(msgspec.to_builtins(report))
 
 
@@ -172,7 +173,7 @@ class DoctorParams(Params):
 
 
 async def alc_pkg_doctor(call: Call, params: DoctorParams) -> Object:
-    report: DoctorReport = await on_files(doctor, where_of(params.project_root), params.name)
+    report: DoctorReport = await on_files(doctor, directories_of(params.project_root), params.name)
     return _clean({**report.to_json(), "healthy": [{"name": name} for name in report.healthy]})
 
 
@@ -183,7 +184,7 @@ class RepairParams(Params):
 
 
 async def alc_pkg_repair(call: Call, params: RepairParams) -> Object:
-    return _clean(await on_files(_repair, where_of(params.project_root), params))
+    return _clean(await on_files(_repair, directories_of(params.project_root), params))
 
 
 def _repair(where: PackageDirectories, params: RepairParams) -> Object:
@@ -250,7 +251,7 @@ class ProjectParams(Params):
 async def alc_init(call: Call, params: ProjectParams) -> Object:
     around = os.environ.get("HOLDFAST_PROJECT_ROOT") or os.environ.get("ALC_PROJECT_ROOT") or "."
     named = params.project_root if params.project_root is not None else around
-    return _clean(await on_files(_init, where_of(named)))
+    return _clean(await on_files(_init, directories_of(named)))
 
 
 def _init(where: PackageDirectories) -> Object:
@@ -262,7 +263,7 @@ def _init(where: PackageDirectories) -> Object:
 
 
 async def alc_update(call: Call, params: ProjectParams) -> Object:
-    return _clean((await on_files(update, where_of(params.project_root))).to_json())
+    return _clean((await on_files(update, directories_of(params.project_root))).to_json())
 
 
 def _clean(shown: Any) -> Object:

@@ -9,12 +9,23 @@ import msgspec
 
 from holdfast.core.decide import Given
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
-from holdfast.core.queries import Failure, Usage, Value
+from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
 from holdfast.core.state import State
 from holdfast.core.values import Json
 from holdfast.serve.mcp import sessions
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, SessionId, Tool, ToolError, about
+from holdfast.serve.mcp.tools import (
+    Call,
+    Object,
+    Params,
+    ProjectRoot,
+    SessionId,
+    Tool,
+    ToolError,
+    UsageParams,
+    about,
+    unquoted,
+)
 from holdfast.store.contract import SessionFilter
 
 ACTIVE = (State.RUNNING, State.PAUSED)
@@ -78,27 +89,7 @@ async def alc_advice(call: Call, params: AdviceParams) -> Object | types.InputRe
     return await sessions.run(call, lambda: sessions.program_named(params.strategy, params.project_root), ctx)
 
 
-def unquoted(given: Json) -> Json:
-    """JSON that a host sent as text; anything else as it is."""
-    if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(given)
-        except msgspec.DecodeError:
-            return given
-    return given
-
-
 # --- continue --------------------------------------------------------------------------------------
-
-
-class UsageParams(msgspec.Struct, kw_only=True):
-    """What an answer cost. Hosts send more than these two; the rest is passed over."""
-
-    prompt_tokens: Annotated[int | None, about("Tokens of the prompt.")] = None
-    completion_tokens: Annotated[int | None, about("Tokens of the answer.")] = None
-
-    def kept(self) -> Usage:
-        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
 
 
 class ResponseParams(msgspec.Struct, kw_only=True):

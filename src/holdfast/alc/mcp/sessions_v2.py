@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
-from holdfast.alc.mcp.sessions import UsageParams, unquoted
+from holdfast.alc.mcp.directories import directories_of
 from holdfast.core.decide import Given
 from holdfast.core.errors import FeedError, SessionNotFoundError, TransitionError
 from holdfast.core.events import query_json
@@ -24,8 +24,19 @@ from holdfast.core.state import Pending, Session, State
 from holdfast.core.values import Json
 from holdfast.engine.host_view import pending_below
 from holdfast.serve.mcp import sessions
-from holdfast.serve.mcp.directories import shown, where_of
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, SessionId, Tool, ToolError, about
+from holdfast.serve.mcp.directories import shown
+from holdfast.serve.mcp.tools import (
+    Call,
+    Object,
+    Params,
+    ProjectRoot,
+    SessionId,
+    Tool,
+    ToolError,
+    UsageParams,
+    about,
+    unquoted,
+)
 
 MAX_DETAIL_CHARS = 2_000
 """Characters of a reason for a cancellation: it stands in the journal."""
@@ -46,7 +57,7 @@ class RunParams(Params):
 
 
 async def alc_v2_run(call: Call, params: RunParams) -> Object:
-    where = where_of(params.project_root)
+    where = directories_of(params.project_root)
     project = None if where.project is None else str(where.project)
     program = sessions.program_of_code(params.code, None, project)
     session_id = new_session_id()

@@ -22,7 +22,8 @@ from holdfast.alc.packages.install import packages_in
 from holdfast.alc.packages.project_files import family, forget_locked, set_package
 from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.sources import Source
-from holdfast.alc.packages.tree import locked, staging, take_away
+from holdfast.alc.packages.tree import staging, take_away
+from holdfast.programs.files import locked
 from holdfast.programs.names import invalid_name_reason
 
 LinkScope = Literal["global", "variant"]

@@ -16,8 +16,9 @@ from holdfast.alc.packages.install import packages_in, place, stage_package
 from holdfast.alc.packages.project_files import family, set_locked
 from holdfast.alc.packages.records import PackageSource, Records
 from holdfast.alc.packages.sources import parse_source, public_url
-from holdfast.alc.packages.tree import checksum, locked, staging, write_atomically
+from holdfast.alc.packages.tree import checksum, staging
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.files import locked, write_atomically
 from holdfast.programs.paths import PROJECT_NAMES
 
 _PROJECT_FILE = """\

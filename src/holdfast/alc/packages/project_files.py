@@ -13,7 +13,7 @@ import tomli_w
 
 from holdfast.alc.lua.project import LOCK_VERSION, Locked
 from holdfast.alc.packages.errors import ProjectFileError
-from holdfast.alc.packages.tree import locked, write_atomically
+from holdfast.programs.files import locked, write_atomically
 from holdfast.programs.paths import PROJECT_NAMES
 
 if TYPE_CHECKING:

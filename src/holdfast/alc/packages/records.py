@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.alc.packages.tree import checksum, finish_replacing, locked, write_atomically
+from holdfast.alc.packages.tree import checksum, finish_replacing
+from holdfast.programs.files import locked, write_atomically
 
 
 class PackageSource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast.alc.packages.errors import UnsafePackageError
+from holdfast.programs.files import sync_directory
 
 MAX_FILES = 20_000
 """Files of one package; a hundred times the largest known, so that a wrong directory is noticed."""
@@ -160,7 +161,7 @@ def put_in_place(staged: Path, target: Path) -> None:
         os.rename(target, aside)  # a crash from here to the next line is mended by `finish_replacing`
         os.rename(staged, target)
         shutil.rmtree(aside, ignore_errors=True)
-    _sync_directory(target.parent)
+    sync_directory(target.parent)
 
 
 def finish_replacing(packages: Path) -> None:
@@ -177,38 +178,8 @@ def take_away(directory: Path, stage: Path) -> None:
     """Remove a directory so that it is there in full or not at all."""
     gone = stage / f"gone-{secrets.token_hex(4)}"
     os.rename(directory, gone)
-    _sync_directory(directory.parent)
+    sync_directory(directory.parent)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step. A link is followed, so that it stays a link."""
-    path = Path(os.path.realpath(path))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            if path.exists():
-                os.fchmod(stream.fileno(), stat.S_IMODE(path.stat().st_mode))
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock that a file, or a directory, stands for. Other processes wait."""
-    flags = os.O_RDONLY | os.O_DIRECTORY if path.is_dir() else os.O_RDWR | os.O_CREAT
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _exchange(first: Path, second: Path) -> bool:
@@ -224,13 +195,3 @@ def _exchange(first: Path, second: Path) -> bool:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
         return False
     raise OSError(code, os.strerror(code), str(second))
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass  # some file systems cannot; the rename is still in order
-    finally:
-        os.close(descriptor)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from os import scandir
 from typing import TypeAlias
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from holdfast.alc.cards.tool import own_box
-from holdfast.alc.lua.packages import find_roots, list_packages
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import State
 from holdfast.core.values import preview
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.kinds import language_names
-from holdfast.programs.paths import algocline_home, home
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.serve.mcp import catalog, prompts, resources
+from holdfast.serve.mcp.extensions import extensions
 from holdfast.serve.mcp.tools import in_thread
 from holdfast.store.contract import SessionFilter
 
 MOST = 100
 """Values in one answer: what the protocol allows."""
 
-Source: TypeAlias = Callable[[Holdfast, str], Awaitable[list[str]]]
+CompletionSource: TypeAlias = Callable[[Holdfast, str], Awaitable[list[str]]]
 """What gives the values that begin with a text: all of them, or more than `MOST`."""
 
 
@@ -34,7 +31,8 @@ async def _sessions(holdfast: Holdfast, prefix: str) -> list[str]:
     return await _session_ids(holdfast, SessionFilter(id_prefix=prefix))
 
 
-async def _ended(holdfast: Holdfast, prefix: str) -> list[str]:
+async def complete_ended_sessions(holdfast: Holdfast, prefix: str) -> list[str]:
+    """The sessions that have ended well."""
     return await _session_ids(holdfast, SessionFilter(id_prefix=prefix, states=[State.COMPLETED]))
 
 
@@ -45,58 +43,34 @@ async def _session_ids(holdfast: Holdfast, where: SessionFilter) -> list[str]:
 
 
 async def _strategies(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning(await in_thread(catalog.names), prefix)
+    return beginning_with(await in_thread(catalog.names), prefix)
 
 
 async def _in_python(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning((each.name for each in await in_thread(list_strategies)), prefix)
+    return beginning_with((each.name for each in await in_thread(list_strategies)), prefix)
 
 
 async def _languages(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning(language_names(), prefix)
+    return beginning_with(language_names(), prefix)
 
 
-async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:
-    found = await in_thread(lambda: [each.name for each in list_packages(find_roots()) if each.active])
-    return _beginning(found, prefix)
-
-
-async def _cards(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning((str(card["card_id"]) for card in await in_thread(own_box().list)), prefix)
-
-
-async def _scenarios(holdfast: Holdfast, prefix: str) -> list[str]:
-    return _beginning(await in_thread(_scenario_names), prefix)
-
-
-def _scenario_names() -> list[str]:
-    found = set()
-    for place in (home(), algocline_home()):
-        with suppress(OSError):
-            found |= {entry.name.removesuffix(".lua") for entry in scandir(place / "scenarios")}
-    return sorted(found)
-
-
-def _beginning(names: Iterable[str], prefix: str) -> list[str]:
+def beginning_with(names: Iterable[str], prefix: str) -> list[str]:
+    """Those of the names that begin with a text."""
     return [name for name in names if name.startswith(prefix)]
 
 
-_IN_PROMPTS: dict[tuple[str, str], Source] = {
+_IN_PROMPTS: dict[tuple[str, str], CompletionSource] = {
     ("advice", "strategy"): _strategies,
     ("new_strategy", "language"): _languages,
 }
 
-_IN_TEMPLATES: dict[tuple[str, str], Source] = {
+_IN_TEMPLATES: dict[tuple[str, str], CompletionSource] = {
     ("holdfast://strategies/{name}", "name"): _strategies,
     ("holdfast://strategies/{name}/strategy.py", "name"): _in_python,
-    ("alc://packages/{name}/init.lua", "name"): _packages,
-    ("alc://packages/{name}/meta", "name"): _packages,
-    ("alc://scenarios/{name}", "name"): _scenarios,
-    ("alc://eval/{result_id}", "result_id"): _ended,
 }
 """Where the name of a hole does not say enough."""
 
-_BY_HOLE: dict[str, Source] = {"session_id": _sessions, "card_id": _cards}
+_BY_HOLE: dict[str, CompletionSource] = {"session_id": _sessions}
 
 
 async def complete(holdfast: Holdfast, params: types.CompleteRequestParams) -> types.CompleteResult:
@@ -106,13 +80,13 @@ async def complete(holdfast: Holdfast, params: types.CompleteRequestParams) -> t
     if source is not None:
         with suppress(HoldfastError):  # a beginning that no id can have, a directory that cannot be read
             found = await source(holdfast, params.argument.value)
-    values = sorted(found[:MOST]) if source in (_sessions, _ended) else sorted(found)[:MOST]
+    values = sorted(found[:MOST]) if source in (_sessions, complete_ended_sessions) else sorted(found)[:MOST]
     more = len(found) > MOST
-    known = None if more and source in (_sessions, _ended) else len(found)
+    known = None if more and source in (_sessions, complete_ended_sessions) else len(found)
     return types.CompleteResult(completion=types.Completion(values=values, total=known, has_more=more))
 
 
-def _source(ref: types.PromptReference | types.ResourceTemplateReference, argument: str) -> Source | None:
+def _source(ref: types.PromptReference | types.ResourceTemplateReference, argument: str) -> CompletionSource | None:
     if isinstance(ref, types.PromptReference):
         if prompts.find(ref.name) is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no prompt {preview(ref.name)}")
@@ -120,4 +94,8 @@ def _source(ref: types.PromptReference | types.ResourceTemplateReference, argume
     template = resources.find_template(ref.uri)
     if template is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no resource template {preview(ref.uri)}")
-    return _IN_TEMPLATES.get((template.template, argument), _BY_HOLE.get(argument))
+    hole = (template.template, argument)
+    for extension in extensions().values():
+        if hole in extension.completions:
+            return extension.completions[hole]
+    return _IN_TEMPLATES.get(hole, _BY_HOLE.get(argument))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.core.values import repaired
 from holdfast.serve.mcp.tools import ToolError, in_thread
 
@@ -16,13 +15,6 @@ T = TypeVar("T")
 
 _SHOWN_CHARS = 200
 """Characters of a path that an error quotes."""
-
-
-def where_of(project_root: str | None) -> PackageDirectories:
-    """The surroundings of a call. A project that is named and not there is an error: no other one is taken for it."""
-    if project_root is None:
-        return PackageDirectories()
-    return PackageDirectories(directory(project_root, "project_root"))
 
 
 def directory(given: str, what: str) -> Path:

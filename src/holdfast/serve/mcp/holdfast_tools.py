@@ -8,7 +8,6 @@ import mcp_types as types
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.alc.mcp.sessions import UsageParams, unquoted
 from holdfast.core.decide import Given
 from holdfast.core.errors import TransitionError
 from holdfast.core.queries import Failure, Value
@@ -18,7 +17,18 @@ from holdfast.core.values import Json
 from holdfast.serve.mcp import catalog, sessions
 from holdfast.serve.mcp.journal import journal_page
 from holdfast.serve.mcp.shapes import EventShape, SessionShape, SessionsShape, ShowShape, StrategiesShape
-from holdfast.serve.mcp.tools import Call, Object, Params, SessionId, Tool, ToolError, about, schema_of
+from holdfast.serve.mcp.tools import (
+    Call,
+    Object,
+    Params,
+    SessionId,
+    Tool,
+    ToolError,
+    UsageParams,
+    about,
+    schema_of,
+    unquoted,
+)
 from holdfast.store.contract import SessionFilter, SessionRow
 
 MAX_LISTED = 200

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.alc.packages.tree import write_atomically
+from holdfast.programs.files import write_atomically
 from holdfast.serve.mcp.config_file import EditError, set_json, set_toml
 
 NAME = "holdfast"

@@ -16,8 +16,8 @@ from itertools import pairwise
 from logging import getLogger
 from pathlib import Path
 
-from holdfast.alc.packages.tree import locked
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.files import locked
 from holdfast.programs.paths import home
 from holdfast.serve.mcp.server import PAUSE_TTL_S
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from keyword import iskeyword
 from typing import TypeAlias
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from holdfast.alc.lua.packages import BUILT_IN
 from holdfast.core.values import preview
-from holdfast.programs.api.lua_stubs import STUB_NAME
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
-from holdfast.programs.kinds import language_names
+from holdfast.programs.kinds import languages
 from holdfast.programs.sandbox.features import MODULES
 from holdfast.serve.mcp import catalog
+from holdfast.serve.mcp.extensions import extensions
 from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
 
 MAX_ARGUMENT_CHARS = 100_000
@@ -26,11 +24,9 @@ MAX_ARGUMENT_CHARS = 100_000
 _NEW_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 """As `holdfast pkg scaffold` and `holdfast new` take it."""
 
-STUBS_URI = f"holdfast://types/{STUB_NAME}"
-
 
 @dataclass(frozen=True)
-class Names:
+class ToolNames:
     """What the tools are called that the texts speak of: they differ between the families."""
 
     run: str = "`run` with strategy and task"
@@ -42,24 +38,18 @@ class Names:
     """What a new strategy is written in, where nobody says."""
 
 
-OWN = Names()
-ALC = Names(
-    run="`alc_advice` with strategy and task",
-    run_code="`alc_run` with code",
-    answer="`alc_continue`",
-    strategies="`alc_pkg_list`",
-    show="`alc_status`",
-    language="lua",
-)
-
+OWN = ToolNames()
 Arguments: TypeAlias = Mapping[str, str]
 Content: TypeAlias = list[types.ContentBlock]
+
+StrategyPrompt: TypeAlias = Callable[[ToolNames, str, str], Content]
+"""The text that has a strategy written: from the names of the tools, the strategy's name and its purpose."""
 
 
 # --- advice --------------------------------------------------------------------------------------------
 
 
-async def _advice(names: Names, given: Arguments) -> Content:
+async def _advice(names: ToolNames, given: Arguments) -> Content:
     strategy, task = given.get("strategy", ""), given["task"]
     if strategy:
         found = next((each for each in await catalog.runnables() if each.name == strategy), None)
@@ -97,25 +87,28 @@ The task:
 
 _QUOTES = '"""'
 
-_GOOD = """\
+GOOD_STRATEGY = """\
 What makes a good one
 - Say to yourself first which steps it has, and why each question improves the answer over asking once.
 - Every prompt stands alone: whoever answers sees nothing but that prompt and its system text.
 - Ask in one batch what does not depend on one another. Bound every loop, and let options in `ctx` change the bounds."""
 
 
-async def _new_strategy(names: Names, given: Arguments) -> Content:
+async def _new_strategy(names: ToolNames, given: Arguments) -> Content:
     name, language = given["name"], given.get("language") or names.language
-    if language not in language_names():
-        known = ", ".join(language_names())
+    texts: dict[str, StrategyPrompt] = {"python": _in_python}
+    for extension in extensions().values():
+        texts |= extension.new_strategy
+    if language not in texts:
+        known = ", ".join(sorted(texts))
         raise MCPError(types.INVALID_PARAMS, f"new_strategy: no language {preview(language)} (there are: {known})")
-    if not _NEW_NAME.fullmatch(name) or name in BUILT_IN or iskeyword(name):
+    if not _NEW_NAME.fullmatch(name) or any(name in each.reserved for each in languages()):
         why = "a new strategy has 1 to 64 of a-z, 0-9 and '_', begins with a letter, and is no word of the language"
         raise MCPError(types.INVALID_PARAMS, f"new_strategy: {preview(name)} cannot be the name: {why}")
-    return (_in_python if language == "python" else _in_lua)(names, name, given["purpose"])
+    return texts[language](names, name, given["purpose"])
 
 
-def _in_python(names: Names, name: str, purpose: str) -> Content:
+def _in_python(names: ToolNames, name: str, purpose: str) -> Content:
     text = f"""Write a reasoning strategy in sandboxed Python named `{name}`. What it is for:
 
 {purpose}
@@ -153,7 +146,7 @@ def run(ctx):
     return ctx
 ```
 
-{_GOOD}
+{GOOD_STRATEGY}
 - Answers are free text: take out of them what you need with `json_extract`, `parse_score`, `match_enum` or `re`, and
   say what happens when it is not there. Keep what was found on the way under keys of `ctx` of its own.
 
@@ -174,56 +167,6 @@ Then
     return [types.TextContent(text=text), link]
 
 
-def _in_lua(names: Names, name: str, purpose: str) -> Content:
-    text = f"""Write a reasoning strategy as a Lua package named `{name}`. What it is for:
-
-{purpose}
-
-How a strategy works
-- It is a Lua 5.4 program that asks: `alc.llm(prompt, {{system = …, max_tokens = …}})` gives the answer of a model as
-  text, `alc.llm_batch({{…}})` asks several things at once. Between question and answer it may be stopped and started
-  again, and is then replayed on the recorded answers: everything it does must follow from `ctx` and the answers. Time,
-  randomness and the order of `pairs` are made to replay; files and the network are not there.
-- {STUBS_URI} has every function in `alc`, with types. Read it before you write; do not guess names.
-
-The package is a directory `{name}` with an `init.lua`:
-
-```lua
-local M = {{}}
-
-M.meta = {{
-    name = "{name}",
-    version = "0.1.0",
-    description = "…",  -- one sentence: what it does and when to use it
-    category = "…",     -- such as reasoning, verification, exploration, synthesis
-}}
-
-function M.run(ctx)
-    local task = ctx.task or error("ctx.task is required", 0)
-    -- ask, judge, combine
-    ctx.result = {{ answer = … }}
-    return ctx
-end
-
-return M
-```
-
-{_GOOD}
-- Answers are free text: take out of them what you need with `alc.json_extract` or a pattern, and say what happens when
-  it is not there. Keep what was found on the way in `ctx.result`, so that a run can be understood afterwards.
-
-Then
-1. Try it: call {names.run_code} = the whole `init.lua` and ctx = a small task, and answer its questions with
-   {names.answer}. Try an answer of the wrong form, and an empty one.
-2. When it does what it should, write it to `{name}/init.lua` in the project's packages, with a test in
-   `{name}/spec/{name}_spec.lua` (`holdfast pkg scaffold {name}` makes both, `holdfast pkg test` runs it,
-   `holdfast pkg link {name}` makes it known)."""
-    link = types.ResourceLink(
-        uri=STUBS_URI, name=STUB_NAME, title="The alc API", description="Type stubs of the API.", mime_type="text/x-lua"
-    )
-    return [types.TextContent(text=text), link]
-
-
 # --- the table -----------------------------------------------------------------------------------------
 
 
@@ -235,7 +178,7 @@ class Prompt:
     title: str
     description: str
     arguments: tuple[types.PromptArgument, ...]
-    content: Callable[[Names, Arguments], Awaitable[Content]]
+    content: Callable[[ToolNames, Arguments], Awaitable[Content]]
 
     def declared(self) -> types.Prompt:
         return types.Prompt(
@@ -277,7 +220,7 @@ def find(name: str) -> Prompt | None:
     return next((each for each in PROMPTS if each.name == name), None)
 
 
-async def get(names: Names, name: str, given: Arguments) -> types.GetPromptResult:
+async def get(names: ToolNames, name: str, given: Arguments) -> types.GetPromptResult:
     """The messages of a prompt; `MCPError` where there is none, or its arguments are not what it takes."""
     prompt = find(name)
     if prompt is None:

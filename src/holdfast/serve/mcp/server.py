@@ -12,13 +12,10 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
-from holdfast.alc.mcp import logs as alc_logs
-from holdfast.alc.mcp import packages as alc_packages
-from holdfast.alc.mcp import sessions as alc
-from holdfast.alc.mcp import sessions_v2 as alc_v2
 from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.mcp import completion, prompts, resources
 from holdfast.serve.mcp import holdfast_tools as own
+from holdfast.serve.mcp.extensions import extensions
 from holdfast.serve.mcp.tools import Call, Tool, Toolbox, in_thread
 
 NAME = "holdfast"
@@ -40,10 +37,12 @@ completed. Every session has an id and outlives this process: if anything breaks
 
 
 def tools_of(family: Family) -> list[Tool[Any]]:
-    """The tools of a family."""
-    ours: list[Tool[Any]] = [*own.TOOLS]
-    theirs: list[Tool[Any]] = [*alc.TOOLS, *alc_packages.TOOLS, *alc_logs.TOOLS, *alc_v2.TOOLS]
-    return {"holdfast": ours, "alc": theirs, "all": ours + theirs}[family]
+    """The tools of a family; Holdfast's own come first."""
+    tools: list[Tool[Any]] = [*own.TOOLS] if family in ("holdfast", "all") else []
+    for name, extension in extensions().items():
+        if family in (name, "all"):
+            tools += extension.tools
+    return tools
 
 
 class McpServer:
@@ -52,7 +51,7 @@ class McpServer:
     def __init__(self, holdfast: Holdfast, *, family: Family = "holdfast", keys: Sequence[bytes]) -> None:
         self.holdfast = holdfast
         self.toolbox = Toolbox(tools_of(family))
-        self._names = prompts.ALC if family == "alc" else prompts.OWN
+        self._names = extensions()[family].names if family in extensions() else prompts.OWN
         self.server: Server[Any] = Server(
             NAME,
             version=__version__,

@@ -16,6 +16,7 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import Holdfast
 
@@ -46,6 +47,16 @@ ProjectRoot: TypeAlias = Annotated[
     str | None, about("The project's directory (with holdfast.toml or alc.toml); else the nearest above the server's.")
 ]
 SessionId: TypeAlias = Annotated[str, about("The session's id.")]
+
+
+class UsageParams(msgspec.Struct, kw_only=True):
+    """What an answer cost. Hosts send more than these two; the rest is passed over."""
+
+    prompt_tokens: Annotated[int | None, about("Tokens of the prompt.")] = None
+    completion_tokens: Annotated[int | None, about("Tokens of the answer.")] = None
+
+    def kept(self) -> Usage:
+        return Usage(prompt_tokens=self.prompt_tokens, completion_tokens=self.completion_tokens)
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,16 @@ class Toolbox:
 
     def find(self, name: str) -> Tool[Any] | None:
         return self._tools.get(name)
+
+
+def unquoted(given: Json) -> Json:
+    """JSON that a host sent as text; anything else as it is."""
+    if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
+        try:
+            return msgspec.json.decode(given)
+        except msgspec.DecodeError:
+            return given
+    return given
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

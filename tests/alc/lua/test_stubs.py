@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from holdfast.alc.lua.stubs import lua_type, render_stubs
 from holdfast.alc.lua.vm import new_runtime
 from holdfast.programs.api import CTX, GROUPS
 from holdfast.programs.api.languages import lua_name
-from holdfast.programs.api.lua_stubs import lua_type, render_stubs
 
 BUILT_IN = {
     *("string", "number", "integer", "boolean", "false", "any", "nil", "table", "function", "fun", "userdata", "null")

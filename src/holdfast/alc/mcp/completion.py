@@ -1,0 +1,45 @@
+"""Completion of the holes in algocline's resources: packages, cards and scenarios."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from os import scandir
+
+from holdfast.alc.cards.tool import own_box
+from holdfast.alc.lua.packages import find_roots, list_packages
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.paths import algocline_home, home
+from holdfast.serve.mcp.completion import CompletionSource, beginning_with, complete_ended_sessions
+from holdfast.serve.mcp.tools import in_thread
+
+
+async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:
+    found = await in_thread(lambda: [each.name for each in list_packages(find_roots()) if each.active])
+    return beginning_with(found, prefix)
+
+
+async def _cards(holdfast: Holdfast, prefix: str) -> list[str]:
+    return beginning_with((str(card["card_id"]) for card in await in_thread(own_box().list)), prefix)
+
+
+async def _scenarios(holdfast: Holdfast, prefix: str) -> list[str]:
+    return beginning_with(await in_thread(_scenario_names), prefix)
+
+
+def _scenario_names() -> list[str]:
+    found = set()
+    for place in (home(), algocline_home()):
+        with suppress(OSError):
+            found |= {entry.name.removesuffix(".lua") for entry in scandir(place / "scenarios")}
+    return sorted(found)
+
+
+COMPLETIONS: dict[tuple[str, str], CompletionSource] = {
+    ("alc://packages/{name}/init.lua", "name"): _packages,
+    ("alc://packages/{name}/meta", "name"): _packages,
+    ("alc://cards/{card_id}", "card_id"): _cards,
+    ("alc://cards/{card_id}/samples{?offset,limit}", "card_id"): _cards,
+    ("alc://scenarios/{name}", "name"): _scenarios,
+    ("alc://eval/{result_id}", "result_id"): complete_ended_sessions,
+}
+"""What completes each hole, by the template and the hole."""

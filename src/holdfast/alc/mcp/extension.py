@@ -1,0 +1,17 @@
+"""What algocline's room adds to the MCP server."""
+
+from __future__ import annotations
+
+from holdfast.alc.mcp import logs, packages, sessions, sessions_v2
+from holdfast.alc.mcp.completion import COMPLETIONS
+from holdfast.alc.mcp.prompts import TOOL_NAMES, new_package
+from holdfast.alc.mcp.resources import RESOURCES
+from holdfast.serve.mcp.extensions import Extension
+
+EXTENSION = Extension(
+    tools=[*sessions.TOOLS, *packages.TOOLS, *logs.TOOLS, *sessions_v2.TOOLS],
+    names=TOOL_NAMES,
+    resources=RESOURCES,
+    completions=COMPLETIONS,
+    new_strategy={"lua": new_package},
+)

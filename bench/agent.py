@@ -27,7 +27,7 @@ from holdfast.agent.session_builder import AgentState
 from holdfast.agent.summary_prompt import summary_task
 from holdfast.agent.tools import RemoteTool, Tool, ToolContext
 from holdfast.core.queries import Usage
-from holdfast.testing.provider import Reply, ScriptedProvider, Step, ToolCall
+from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptedToolCall, ScriptStep
 
 TURNS = 12
 """Turns of one run, as in lash's harness."""
@@ -65,16 +65,16 @@ def echo(text: str) -> str:
     return text
 
 
-def _plain(number: int) -> Step:
-    return Reply(parts=[f"The answer to question {number} is short."], usage=USAGE)
+def _plain(number: int) -> ScriptStep:
+    return ScriptedReply(parts=[f"The answer to question {number} is short."], usage=USAGE)
 
 
 def _provider(steps: int, *, tools: int = 0) -> ScriptedProvider:
-    script: list[Step] = []
+    script: list[ScriptStep] = []
     for number in range(steps):
         if tools:
-            calls = [ToolCall("echo", {"text": f"part {part} of {number}"}) for part in range(tools)]
-            script.append(Reply(parts=list(calls), usage=USAGE))
+            calls = [ScriptedToolCall("echo", {"text": f"part {part} of {number}"}) for part in range(tools)]
+            script.append(ScriptedReply(parts=list(calls), usage=USAGE))
         script.append(_plain(number))
     return ScriptedProvider(script)
 
@@ -196,7 +196,7 @@ async def _bytes(plan: Plan) -> list[Figure]:
     """What a chat with messages of 1 KB takes, beside what was said in it."""
     path = plan.directory / "agent-bytes.db"
     said = texts(1024)
-    script: list[Step] = [Reply(parts=[said[number % len(said)]], usage=USAGE) for number in range(200)]
+    script: list[ScriptStep] = [ScriptedReply(parts=[said[number % len(said)]], usage=USAGE) for number in range(200)]
     async with Runtime(f"sqlite:///{path}", provider=ScriptedProvider(script)) as runtime:
         session = await runtime.session("chat").open()
         content = 0
@@ -342,7 +342,9 @@ async def compaction(plan: Plan) -> list[Figure]:
     """A chat of 2,000 messages is summed up: what each part of that takes, and a turn before and after."""
     count, size = LONG_CHAT
     said = texts(size)
-    model = ScriptedProvider([lambda request: Reply(parts=[said[len(request.messages) % len(said)]])], loop=True)
+    model = ScriptedProvider(
+        [lambda request: ScriptedReply(parts=[said[len(request.messages) % len(said)]])], loop=True
+    )
     async with Runtime(f"sqlite:///{plan.directory / 'agent-compaction.db'}", provider=model) as runtime:
         session = await runtime.session("chat").open()
         for number in range(count // 2):

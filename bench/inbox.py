@@ -16,7 +16,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import Usage
-from holdfast.testing.provider import Reply, ScriptedProvider, Step
+from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptStep
 
 SENT = 200
 """Items whose way is timed, each sent when the one before is done."""
@@ -30,8 +30,8 @@ AHEAD = 8
 USAGE = Usage(prompt_tokens=100, completion_tokens=20)
 
 
-def _answer(request: ModelRequest) -> Step:
-    return Reply(parts=["Done."], usage=USAGE)
+def _answer(request: ModelRequest) -> ScriptStep:
+    return ScriptedReply(parts=["Done."], usage=USAGE)
 
 
 class _Timed:
@@ -40,7 +40,7 @@ class _Timed:
     def __init__(self, note: Callable[[str, int], None]) -> None:
         self._note = note
 
-    def __call__(self, request: ModelRequest) -> Step:
+    def __call__(self, request: ModelRequest) -> ScriptStep:
         self._note(request.messages[-1].text, time.time_ns())
         return _answer(request)
 

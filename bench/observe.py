@@ -18,7 +18,7 @@ from holdfast.agent.observed_events import TurnEndedEvent
 from holdfast.agent.observer import Observer, Observers
 from holdfast.agent.runtime import Runtime
 from holdfast.store import open_store
-from holdfast.testing.provider import Reply, ScriptedProvider, Stream
+from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptedStream
 
 TURNS = 100
 """Turns that are watched: some 500 commits."""
@@ -34,7 +34,9 @@ ROUNDS = 5
 
 
 def _provider(pieces: int = 3) -> ScriptedProvider:
-    return ScriptedProvider([Reply(parts=[Stream([f"piece {number} " for number in range(pieces)])])], loop=True)
+    return ScriptedProvider(
+        [ScriptedReply(parts=[ScriptedStream([f"piece {number} " for number in range(pieces)])])], loop=True
+    )
 
 
 # --- latency ---------------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ async def owner(plan: Plan) -> list[Figure]:
 async def _turn_with(path: str, watchers: int) -> float:
     """Milliseconds of a turn with a millisecond between its pieces."""
     pieces = [f"piece {number} " for number in range(PIECES)]
-    model = ScriptedProvider([Reply(parts=[Stream(pieces, every_s=0.001)])], loop=True)
+    model = ScriptedProvider([ScriptedReply(parts=[ScriptedStream(pieces, every_s=0.001)])], loop=True)
     async with Runtime(f"sqlite:///{path}", provider=model, model="m") as runtime:
         session = await runtime.session("chat").open()
         observer = session.observe()

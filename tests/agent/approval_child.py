@@ -18,12 +18,12 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.store import open_store
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 
 LEASE_MS = 400
 
 
-def answers(request: ModelRequest) -> Step:
+def answers(request: ModelRequest) -> ScriptStep:
     """A model that goes by what was said: it can be another process in every step."""
     last = request.messages[-1]
     return tool_call("pay", euros=3) if last.role == "user" else f"It came to {last.content[0].content}."  # type: ignore[union-attr]

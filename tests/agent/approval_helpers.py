@@ -13,7 +13,7 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery
 from holdfast.testing import tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.helpers import Home, soon, until
 
 CONFIRM = Approve([Rule.confirm("delete")])
@@ -36,12 +36,12 @@ class Disk:
         return "text"
 
 
-def deletes(*paths: str) -> list[Step]:
+def deletes(*paths: str) -> list[ScriptStep]:
     """A model that deletes something in each turn, and says so."""
     return [step for path in paths for step in (tool_call("delete", path=path), f"Deleted {path}.")]
 
 
-def runtime_on(home: Home, disk: Disk, *script: Step, **options: Any) -> Runtime:
+def runtime_on(home: Home, disk: Disk, *script: ScriptStep, **options: Any) -> Runtime:
     return home.runtime(*script, tools=[disk.delete, disk.read], **options)
 
 

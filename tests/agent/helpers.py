@@ -16,7 +16,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.core.queries import Usage
 from holdfast.core.records import Entry
 from holdfast.store import Store, open_store
-from holdfast.testing.provider import ScriptedProvider, Step
+from holdfast.testing.provider import ScriptedProvider, ScriptStep
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class Home:
         """Not opened, unless it is the one in memory, which always is."""
         return self._memory or open_store(self.url)
 
-    def runtime(self, *script: Step, provider: Provider | None = None, **options: Any) -> Runtime:
+    def runtime(self, *script: ScriptStep, provider: Provider | None = None, **options: Any) -> Runtime:
         """A runtime whose model follows a script."""
         options.setdefault("retry", AT_ONCE)
         options.setdefault("model", "m-1")

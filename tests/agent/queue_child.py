@@ -24,10 +24,10 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 
 
-async def answer(request: ModelRequest) -> Step:
+async def answer(request: ModelRequest) -> ScriptStep:
     last = request.messages[-1]
     asked = next(message.text for message in reversed(request.messages) if message.role == "user")
     if asked.startswith("hang"):

@@ -8,11 +8,11 @@ from typing import Any
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.queue import ItemOutcome
 from holdfast.agent.session import AgentSession
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.helpers import Home
 
 
-def echo(request: ModelRequest) -> Step:
+def echo(request: ModelRequest) -> ScriptStep:
     """A model that says the same again."""
     return f"re: {request.messages[-1].text}"
 
@@ -28,7 +28,7 @@ class Gate:
         self.asked = 0
         self.open = asyncio.Event()
 
-    async def __call__(self, request: ModelRequest) -> Step:
+    async def __call__(self, request: ModelRequest) -> ScriptStep:
         self.asked += 1
         await self.open.wait()
         return echo(request)

@@ -17,7 +17,7 @@ from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, Stal
 from holdfast.core.queries import Failure, HumanQuery
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, waiting, worked, working
 from tests.agent.helpers import Home, journal, soon, until
 
@@ -31,7 +31,7 @@ def disk() -> Disk:
 
 
 async def test_a_call_waits_for_somebody_and_the_others_run_at_once(home: Home, disk: Disk) -> None:
-    script: list[Step] = [[tool_call("delete", path="/x"), tool_call("read", path="/y")], "Done."]
+    script: list[ScriptStep] = [[tool_call("delete", path="/x"), tool_call("read", path="/y")], "Done."]
     async with runtime_on(home, disk, *script, plugins=[Approve([Rule.confirm("delete").because("for good")])]) as rt:
         session = await rt.session("s").open()
         async with working(session) as work:
@@ -120,7 +120,7 @@ async def test_always_is_for_the_rest_of_the_session_also_in_another_process(hom
 
 
 async def test_always_answers_for_calls_like_it_that_wait_beside_it(home: Home, disk: Disk) -> None:
-    script: list[Step] = [[tool_call("delete", path=path) for path in ("/a", "/b", "/c")], "Done."]
+    script: list[ScriptStep] = [[tool_call("delete", path=path) for path in ("/a", "/b", "/c")], "Done."]
     async with runtime_on(home, disk, *script, plugins=[CONFIRM]) as runtime:
         session = await runtime.session("s").open()
         async with working(session) as work:
@@ -169,7 +169,7 @@ async def test_nobody_has_for_ever_where_there_is_a_timeout(home: Home, disk: Di
 
 
 async def test_a_turn_can_be_stopped_while_approvals_wait(home: Home, disk: Disk) -> None:
-    script: list[Step] = [[tool_call("delete", path="/a"), tool_call("delete", path="/b")], *deletes("/c")]
+    script: list[ScriptStep] = [[tool_call("delete", path="/a"), tool_call("delete", path="/b")], *deletes("/c")]
     async with runtime_on(home, disk, *script, plugins=[CONFIRM]) as runtime:
         session = await runtime.session("s").open()
         async with working(session) as work:

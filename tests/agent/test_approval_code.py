@@ -15,7 +15,7 @@ from holdfast.agent.plugins import hooks
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.core.errors import InvalidValueError
 from holdfast.testing import tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, worked
 from tests.agent.helpers import Home, soon
 
@@ -85,7 +85,7 @@ async def test_code_may_leave_it_to_somebody(home: Home, disk: Disk) -> None:
 
 async def test_code_is_asked_only_where_rules_leave_it_to_code(home: Home, disk: Disk) -> None:
     plugin = Approve([Rule.allow("read"), Rule.callback("delete", path="/*")], default="confirm", callback=allows_tmp)
-    script: list[Step] = [tool_call("read", path="x"), tool_call("delete", path="/tmp/y"), "Done."]
+    script: list[ScriptStep] = [tool_call("read", path="x"), tool_call("delete", path="/tmp/y"), "Done."]
     async with runtime_on(home, disk, *script, plugins=[plugin]) as runtime:
         session = await runtime.session("s").open()
         assert (await soon(session.turn("Go").run())).is_success
@@ -223,7 +223,7 @@ def test_rules_that_make_no_sense_are_refused_when_they_are_made(make: Callable[
 
 
 async def test_a_model_cannot_ask_the_runtime_itself(home: Home, disk: Disk) -> None:
-    steps: list[Step] = [
+    steps: list[ScriptStep] = [
         tool_call("holdfast.authorize", tool="delete", arguments={}, callbacks=["approve"]),
         tool_call("holdfast.command", name="compact", arguments={}),
         tool_call("holdfast.state", op="get", key="x"),

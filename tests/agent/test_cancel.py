@@ -13,12 +13,12 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
 from holdfast.core.records import StopRecord
-from holdfast.testing.provider import Step, tool_call
+from holdfast.testing.provider import ScriptStep, tool_call
 from tests.agent.helpers import Home, journal, said, soon, until
 from tests.agent.processes import Process
 
 
-async def hangs(request: ModelRequest) -> Step:
+async def hangs(request: ModelRequest) -> ScriptStep:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -59,7 +59,7 @@ async def test_a_cancelled_turn_is_committed_with_who_when_and_why(any_home: Hom
 async def test_a_late_cancel_hits_neither_the_turn_nor_the_next_one(any_home: Home) -> None:
     release = asyncio.Event()
 
-    async def waits(request: ModelRequest) -> Step:
+    async def waits(request: ModelRequest) -> ScriptStep:
         await release.wait()
         return "second"
 

@@ -15,7 +15,7 @@ from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.sync import SyncRuntime
 from holdfast.core.queries import Usage
 from holdfast.testing import ScriptedProvider, fault, reply, tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
 from tests.agent.helpers import Home, add, said, soon
 
@@ -23,7 +23,7 @@ from tests.agent.helpers import Home, add, said, soon
 
 
 async def test_a_window_that_is_nearly_full_is_summed_up_before_the_model_is_asked(home: Home) -> None:
-    script: list[Step] = ["One.", "Two.", NOTES, "Three.", "Four."]
+    script: list[ScriptStep] = ["One.", "Two.", NOTES, "Three.", "Four."]
     async with home.runtime(*script, window=WINDOW, compaction={"keep": 210}) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 4)
@@ -77,7 +77,7 @@ async def test_where_it_is_switched_off_it_is_not_done(home: Home) -> None:
 
 
 async def test_a_long_turn_is_summed_up_as_often_as_it_must_be(home: Home) -> None:
-    def work(request: ModelRequest) -> Step:
+    def work(request: ModelRequest) -> ScriptStep:
         if request.system == SUMMARY_SYSTEM:
             return f"Notes, part {len(summaries(runtime))}."
         return tool_call("read") if len(requests(runtime)) < 20 else "Done."
@@ -100,7 +100,7 @@ async def test_a_long_turn_is_summed_up_as_often_as_it_must_be(home: Home) -> No
 
 
 async def test_a_window_that_the_system_text_fills_is_not_summed_up_again_and_again(home: Home) -> None:
-    def counted(request: ModelRequest) -> Step:
+    def counted(request: ModelRequest) -> ScriptStep:
         sent = (len(request.system) + sum(map(len, shown(request)))) // 3
         return reply("Yes.", usage=Usage(prompt_tokens=sent, completion_tokens=5))
 
@@ -125,7 +125,7 @@ async def test_pictures_take_room_and_are_told_of(home: Home) -> None:
 
 
 async def test_an_input_that_is_larger_than_what_is_kept_is_shown_as_it_was_given(home: Home) -> None:
-    script: list[Step] = ["One.", "Two.", NOTES, "It is long."]
+    script: list[ScriptStep] = ["One.", "Two.", NOTES, "It is long."]
     async with home.runtime(*script, window=WINDOW, compaction={"keep": 50}) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 2)
@@ -141,7 +141,7 @@ async def test_what_is_kept_never_has_a_result_without_its_call(home: Home) -> N
 
     calls: Any = [tool_call("read", part=1), tool_call("read", part=2)]
     for keep in (0, 150, 210, 300, 420):
-        script: list[Step] = ["One.", calls, NOTES, "Done."]
+        script: list[ScriptStep] = ["One.", calls, NOTES, "Done."]
         async with Home("memory:").runtime(*script, tools=[read], window=WINDOW) as runtime:
             session = await runtime.session("s").spec(compaction={"keep": keep}).open()
             await talked(session, 1)
@@ -153,7 +153,7 @@ async def test_what_is_kept_never_has_a_result_without_its_call(home: Home) -> N
 
 async def test_the_beginning_of_requests_stays_the_same_byte_for_byte_between_summaries(home: Home) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         "Hi.",
         [tool_call("add", a=1, b=2), tool_call("nope")],
         "Three.",
@@ -203,7 +203,7 @@ async def test_all_that_was_said_can_still_be_read_and_where_each_window_began(h
 
 
 async def test_a_process_that_keeps_only_what_is_active_shows_the_same(home: Home) -> None:
-    script: list[Step] = ["One.", "Two.", NOTES, "Three."]
+    script: list[ScriptStep] = ["One.", "Two.", NOTES, "Three."]
     for residency in ("keep_all", "active_path_only"):
         async with home.runtime(*script, window=WINDOW, residency=residency) as runtime:
             session = await runtime.session(residency).open()
@@ -272,7 +272,7 @@ async def test_a_wish_that_makes_no_sense_is_refused(home: Home) -> None:
 
 
 @pytest.mark.parametrize("failing", [fault("auth", "who are you?"), reply(""), reply("  \n")])
-async def test_when_it_fails_by_hand_that_is_the_outcome(home: Home, failing: Step) -> None:
+async def test_when_it_fails_by_hand_that_is_the_outcome(home: Home, failing: ScriptStep) -> None:
     async with home.runtime("One.", failing, "Two.") as runtime:
         session = await runtime.session("s").open()
         await talked(session, 1)

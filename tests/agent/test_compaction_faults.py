@@ -17,7 +17,7 @@ from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_cha
 from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord, FrameRecord, LoggedRecord
 from holdfast.testing import fault, reply, tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
 from tests.agent.helpers import Home, add, journal, soon, until
 
@@ -25,7 +25,7 @@ from tests.agent.helpers import Home, add, journal, soon, until
 
 
 async def test_when_it_fails_by_itself_the_turn_goes_on_and_it_is_tried_again_in_the_next(home: Home) -> None:
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         "One.",
         "Two.",
         fault("auth", "no summaries today"),
@@ -44,7 +44,7 @@ async def test_when_it_fails_by_itself_the_turn_goes_on_and_it_is_tried_again_in
 
 
 async def test_a_model_that_will_not_take_the_conversation_is_asked_again_after_a_summary(home: Home) -> None:
-    script: list[Step] = ["One.", "Two.", fault("context_length"), NOTES, "Three."]
+    script: list[ScriptStep] = ["One.", "Two.", fault("context_length"), NOTES, "Three."]
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         result = await talked(session, 3)
@@ -56,7 +56,7 @@ async def test_a_model_that_will_not_take_the_conversation_is_asked_again_after_
 
 async def test_if_that_does_not_help_the_turn_is_stopped_and_says_so(home: Home) -> None:
     too_long = fault("context_length", "9 tokens > 8")
-    script: list[Step] = ["One.", "Two.", too_long, NOTES, too_long, "Three."]
+    script: list[ScriptStep] = ["One.", "Two.", too_long, NOTES, too_long, "Three."]
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 2)
@@ -69,7 +69,7 @@ async def test_if_that_does_not_help_the_turn_is_stopped_and_says_so(home: Home)
 
 async def test_it_may_overflow_again_later_in_the_same_turn(home: Home) -> None:
     too_long = fault("context_length")
-    script: list[Step] = ["One.", too_long, NOTES, tool_call("add", a=1, b=2), too_long, "More notes.", "Three."]
+    script: list[ScriptStep] = ["One.", too_long, NOTES, tool_call("add", a=1, b=2), too_long, "More notes.", "Three."]
     async with home.runtime(*script, tools=[add]) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 1)
@@ -78,7 +78,7 @@ async def test_it_may_overflow_again_later_in_the_same_turn(home: Home) -> None:
 
 
 async def test_a_conversation_that_neither_fits_nor_can_be_summed_up_stops_the_turn(home: Home) -> None:
-    script: list[Step] = ["One.", fault("context_length"), fault("auth", "who are you?")]
+    script: list[ScriptStep] = ["One.", fault("context_length"), fault("auth", "who are you?")]
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 1)
@@ -98,10 +98,10 @@ async def test_an_input_that_alone_is_too_long_is_not_summed_up(home: Home) -> N
 
 
 async def test_what_is_too_long_to_be_summed_up_is_shortened_until_it_fits(home: Home) -> None:
-    def sum_up(request: ModelRequest) -> Step:
+    def sum_up(request: ModelRequest) -> ScriptStep:
         return NOTES if len(request.messages[0].text) < 1_500 else fault("context_length")
 
-    script: list[Step] = ["One.", "Two.", fault("context_length"), sum_up, sum_up, "Three."]
+    script: list[ScriptStep] = ["One.", "Two.", fault("context_length"), sum_up, sum_up, "Three."]
     async with home.runtime(*script, compaction={"keep": 100}) as runtime:
         session = await runtime.session("s").open()
         assert (await talked(session, 3)).text == "Three."
@@ -113,7 +113,7 @@ async def test_what_is_too_long_to_be_summed_up_is_shortened_until_it_fits(home:
 
 async def test_what_the_runtime_remarks_is_not_said_twice_when_the_model_is_asked_again(home: Home) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    script: list[Step] = ["One.", "It is 3.", fault("context_length"), NOTES, tool_call("finish", n=3)]
+    script: list[ScriptStep] = ["One.", "It is 3.", fault("context_length"), NOTES, tool_call("finish", n=3)]
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 1)
@@ -128,12 +128,12 @@ async def test_what_the_runtime_remarks_is_not_said_twice_when_the_model_is_aske
 async def test_it_can_be_stopped(home: Home) -> None:
     begun = asyncio.Event()
 
-    async def never(request: ModelRequest) -> Step:
+    async def never(request: ModelRequest) -> ScriptStep:
         begun.set()
         await asyncio.Event().wait()
         return "?"
 
-    script: list[Step] = ["One.", "Two.", never, NOTES, "Four."]
+    script: list[ScriptStep] = ["One.", "Two.", never, NOTES, "Four."]
     async with home.runtime(*script, window=WINDOW) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 2)
@@ -148,7 +148,7 @@ async def test_it_can_be_stopped(home: Home) -> None:
 
 
 async def test_whoever_follows_the_turn_is_told_and_does_not_take_the_summary_for_an_answer(home: Home) -> None:
-    script: list[Step] = ["One.", "Two.", fault("rate_limit"), NOTES, "Three."]
+    script: list[ScriptStep] = ["One.", "Two.", fault("rate_limit"), NOTES, "Three."]
     async with home.runtime(*script, window=WINDOW) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 2)
@@ -183,7 +183,7 @@ async def test_whoever_follows_the_turn_is_told_why_it_was_not_done(home: Home) 
 
 async def test_what_it_takes_is_counted_and_limited(home: Home) -> None:
     used = Usage(prompt_tokens=50, completion_tokens=10)
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         "One.",
         "Two.",
         reply(NOTES, usage=used),
@@ -229,7 +229,7 @@ async def test_another_process_goes_on_with_what_was_counted(shared_home: Home) 
 
 
 async def test_summaries_are_asked_for_while_many_wait_their_turn(home: Home) -> None:
-    script: list[Step] = ["One.", NOTES, "Two."]
+    script: list[ScriptStep] = ["One.", NOTES, "Two."]
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 1)

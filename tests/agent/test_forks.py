@@ -11,10 +11,10 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools.function import tool
 from holdfast.engine.errors import ForkPointError
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import AT_ONCE, Home, add, said, soon, until
 
-SUM: list[Step] = [tool_call("add", a=2, b=40), "It is 42."]
+SUM: list[ScriptStep] = [tool_call("add", a=2, b=40), "It is 42."]
 
 
 async def nodes(session: AgentSession, role: str) -> list[str]:
@@ -58,7 +58,7 @@ async def test_after_a_reply_that_calls_tools_the_fork_calls_them_itself(home: H
         keys.append(f"noted {n}")
         return "noted"
 
-    script: list[Step] = [tool_call("note", n=1), "Done.", "Done in the fork."]
+    script: list[ScriptStep] = [tool_call("note", n=1), "Done.", "Done in the fork."]
     async with home.runtime(*script, tools=[note]) as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn("go").id("t").run())

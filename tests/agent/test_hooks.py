@@ -21,7 +21,7 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session_builder import AgentState
 from holdfast.agent.tools.context import Finish
 from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import grouped, soon
 
 Hook = Callable[..., Any]
@@ -52,7 +52,7 @@ class Seen:
         self.requests = provider.requests
 
 
-async def worked(*plugins: Plugin, script: Sequence[Step] = ("Hello.",), **options: Any) -> Seen:
+async def worked(*plugins: Plugin, script: Sequence[ScriptStep] = ("Hello.",), **options: Any) -> Seen:
     """One turn of a session with these plugins."""
     provider = ScriptedProvider(script)
     events: list[LiveEvent] = []
@@ -69,7 +69,7 @@ async def worked(*plugins: Plugin, script: Sequence[Step] = ("Hello.",), **optio
     return Seen(result, events, provider)
 
 
-SUM: Sequence[Step] = (tool_call("add", a=2, b=40), "It is 42.")
+SUM: Sequence[ScriptStep] = (tool_call("add", a=2, b=40), "It is 42.")
 
 
 def raises(error: BaseException) -> Hook:

@@ -17,12 +17,12 @@ from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.store.contract import Commit, SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim
 from tests.agent.helpers import Home, journal, soon, until
 
 
-async def hangs(request: ModelRequest) -> Step:
+async def hangs(request: ModelRequest) -> ScriptStep:
     await asyncio.Event().wait()
     raise AssertionError
 

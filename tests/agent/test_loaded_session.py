@@ -16,7 +16,7 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog, ToolSummary
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import OBJECT, soon
 
 
@@ -75,7 +75,7 @@ async def names(session: AgentSession) -> list[str]:
     return [manifest.name for manifest in (await session.catalog()).manifests]
 
 
-async def runtime_with(*script: Step, **options: Any) -> Runtime:
+async def runtime_with(*script: ScriptStep, **options: Any) -> Runtime:
     return Runtime("memory:", provider=ScriptedProvider(script), tools=[saw, drill], **options)
 
 

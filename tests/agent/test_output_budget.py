@@ -18,7 +18,7 @@ from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import encode
 from holdfast.store.codec import blob_id_of, encode_entry
-from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
 from tests.agent.helpers import Home, journal, soon, until
 
 LINES = [f"line {number}: {'x' * (number % 7)}" for number in range(1, 5_001)]
@@ -36,11 +36,11 @@ def last_result(provider: ScriptedProvider) -> Any:
     return found[-1].content
 
 
-def reads(**arguments: Any) -> Step:
+def reads(**arguments: Any) -> ScriptStep:
     return tool_call("read_output", **arguments)
 
 
-async def after(home: Home, *calls: Step, budget: OutputBudget | None = None, **options: Any) -> list[Any]:
+async def after(home: Home, *calls: ScriptStep, budget: OutputBudget | None = None, **options: Any) -> list[Any]:
     """The results of some calls, as the model was told them."""
     provider = ScriptedProvider([*calls, "Done."])
     async with home.runtime(provider=provider, **options) as runtime:
@@ -96,7 +96,7 @@ async def test_a_model_that_goes_on_as_it_is_told_reads_all_of_it(home: Home) ->
 
     read: list[str] = []
 
-    def next_piece(request: Any) -> Step:
+    def next_piece(request: Any) -> ScriptStep:
         told = request.messages[-1].content[-1].content
         if told.startswith("[characters"):
             note, _, piece = told.partition("\n")
@@ -256,7 +256,13 @@ async def test_a_fork_reads_what_it_shares_also_when_the_source_is_gone(shared_h
 
 
 async def test_it_stays_readable_when_the_conversation_has_been_summed_up(home: Home) -> None:
-    script: list[Step] = [tool_call("log"), "Done.", "A log was read, id 'q-2'.", reads(id="q-2", lines=1), "Done."]
+    script: list[ScriptStep] = [
+        tool_call("log"),
+        "Done.",
+        "A log was read, id 'q-2'.",
+        reads(id="q-2", lines=1),
+        "Done.",
+    ]
     provider = ScriptedProvider(script)
     async with home.runtime(provider=provider, tools=[log]) as runtime:
         session = await runtime.session("s-1").plugin(OutputBudget()).open()

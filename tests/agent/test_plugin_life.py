@@ -18,7 +18,7 @@ from holdfast.agent.plugins.plugin import AbortTurn, Plugin
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.core.records import Entry
-from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
 from tests.agent.helpers import Home, add, journal, soon, until
 
 
@@ -48,7 +48,7 @@ class Diary(Plugin):
 
 async def test_plugins_are_told_once_of_each_turns_beginning_and_end(home: Home) -> None:
     diary = Diary()
-    script: list[Step] = [tool_call("add", a=1, b=2), tool_call("add", a=3, b=4), "Done.", "Hello."]
+    script: list[ScriptStep] = [tool_call("add", a=1, b=2), tool_call("add", a=3, b=4), "Done.", "Hello."]
     async with home.runtime(*script, tools=[add]) as runtime:
         session = await runtime.session("s-1").plugin(diary).open()
         await soon(session.turn("Add").id("t-1").run())

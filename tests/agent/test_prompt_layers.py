@@ -14,7 +14,7 @@ from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.runtime import Runtime
 from holdfast.core.values import encode
 from holdfast.testing.model_server import ModelServer
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import soon
 
 
@@ -166,7 +166,7 @@ async def sent(server: ModelServer, *turns: dict[str, Any], plugins: Sequence[Pl
     await provider.aclose()
 
 
-CHAT: Sequence[Step] = (
+CHAT: Sequence[ScriptStep] = (
     "Hello.",
     [tool_call("search", words="cats"), tool_call("search", words="dogs")],
     "All about both.",

@@ -13,7 +13,7 @@ from holdfast.agent.machine.turn import FinishedMessage, FinishedValue, Stopped
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.errors import InvalidValueError, ItemConflictError
 from holdfast.core.records import EnqueuedRecord
-from holdfast.testing.provider import Step, tool_call
+from holdfast.testing.provider import ScriptStep, tool_call
 from tests.agent.helpers import Home, add, journal, said, soon, until
 from tests.agent.processes import Process
 from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
@@ -105,7 +105,7 @@ async def test_an_item_is_shown_after_the_results_of_tools_and_not_between(any_h
 
     seen: list[list[str]] = []
 
-    def last(request: ModelRequest) -> Step:
+    def last(request: ModelRequest) -> ScriptStep:
         seen.append([message.role for message in request.messages])
         return "Done."
 
@@ -261,7 +261,7 @@ async def test_an_item_can_come_to_a_value(home: Home) -> None:
 async def test_what_was_configured_is_in_force_for_items_that_were_sent_after(home: Home) -> None:
     models: list[str] = []
 
-    def note(request: ModelRequest) -> Step:
+    def note(request: ModelRequest) -> ScriptStep:
         models.append(request.model)
         return "ok"
 

@@ -15,7 +15,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.transcript import Transcript
-from holdfast.testing.provider import ScriptedProvider, Step, stream, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, stream, tool_call
 from tests.agent.helpers import PATIENCE, Home, add
 from tests.paths import REPO
 
@@ -28,7 +28,7 @@ SESSIONS = 4
 TURNS = 3
 
 
-def answer(request: ModelRequest) -> Step:
+def answer(request: ModelRequest) -> ScriptStep:
     """What the model says: first that it calls a tool, and then a text that comes in pieces."""
     if request.messages[-1].role == "user":
         return [stream("Let ", "me ", "see."), tool_call("add", a=1, b=2)]

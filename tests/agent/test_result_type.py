@@ -24,7 +24,7 @@ from holdfast.agent.sync import SyncRuntime
 from holdfast.core.queries import ToolQuery
 from holdfast.core.values import Json
 from holdfast.testing import ScriptedProvider, reply, tool_call
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.agent.helpers import OBJECT, Home, add, journal, soon, until
 
 
@@ -168,9 +168,9 @@ async def test_a_value_that_does_not_fit_is_told_to_the_model_which_mends_it(
 
 
 async def test_arguments_that_are_no_json_are_told_as_well(home: Home) -> None:
-    from holdfast.testing.provider import ToolCall
+    from holdfast.testing.provider import ScriptedToolCall
 
-    async with home.runtime(ToolCall("finish", '{"n": '), tool_call("finish", n=1)) as runtime:
+    async with home.runtime(ScriptedToolCall("finish", '{"n": '), tool_call("finish", n=1)) as runtime:
         assert (await turned(runtime, SCHEMA)).value == {"n": 1}
         assert "not taken" in str(told(requests(runtime)[1])[0])
 
@@ -186,7 +186,7 @@ async def test_words_instead_of_a_value_are_answered_with_a_reminder_that_is_not
 
 
 @pytest.mark.parametrize("wrong", ["In words.", tool_call("finish", n="x"), reply("")])
-async def test_it_is_asked_again_only_so_often(home: Home, wrong: Step) -> None:
+async def test_it_is_asked_again_only_so_often(home: Home, wrong: ScriptStep) -> None:
     async with home.runtime(*[wrong] * 3, "Next.", limits={"repairs": 2}) as runtime:
         result = await turned(runtime, SCHEMA)
         assert (stopped(result).reason, stopped(result).limit) == ("incomplete", "repairs")
@@ -197,7 +197,7 @@ async def test_it_is_asked_again_only_so_often(home: Home, wrong: Step) -> None:
 
 
 async def test_words_and_wrong_values_are_counted_together_and_other_work_is_not(home: Home) -> None:
-    script: list[Step] = ["In words.", tool_call("add", a=1, b=2), tool_call("finish", n="x"), "Words again."]
+    script: list[ScriptStep] = ["In words.", tool_call("add", a=1, b=2), tool_call("finish", n="x"), "Words again."]
     async with home.runtime(*script, tools=[add], limits={"repairs": 2}) as runtime:
         assert stopped(await turned(runtime, SCHEMA)).limit == "repairs"
         assert len(requests(runtime)) == 4
@@ -254,7 +254,7 @@ async def test_what_is_called_in_the_same_reply_is_done_before_the_turn_ends(hom
 
 
 async def test_a_wrong_value_beside_other_calls_is_mended_with_their_results_known(home: Home) -> None:
-    script: list[Step] = [[tool_call("add", a=1, b=2), tool_call("finish", n="?")], tool_call("finish", n=3)]
+    script: list[ScriptStep] = [[tool_call("add", a=1, b=2), tool_call("finish", n="?")], tool_call("finish", n=3)]
     async with home.runtime(*script, tools=[add]) as runtime:
         assert (await turned(runtime, SCHEMA)).value == {"n": 3}
         assert told(requests(runtime)[1])[0] == 3

@@ -16,7 +16,7 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.core.queries import HumanQuery
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import soon, until
 
 SYSTEMS = {
@@ -141,7 +141,7 @@ def results(provider: ScriptedProvider) -> list[Any]:
     return [block.content for message in messages for block in message.content]  # type: ignore[union-attr]
 
 
-async def worked(*script: Step, plugins: Sequence[Plugin] = (), **spec: Any) -> ScriptedProvider:
+async def worked(*script: ScriptStep, plugins: Sequence[Plugin] = (), **spec: Any) -> ScriptedProvider:
     provider = ScriptedProvider([*script, "Done."])
     async with Runtime("memory:", provider=provider, tools=TOOLS) as runtime:
         builder = runtime.session("s-1").spec(**spec)
@@ -215,7 +215,7 @@ async def test_searching_is_no_tool_where_all_are_told() -> None:
         (tool_call("call_tool", name="send_sms", arguments={"id": 5}), "id"),
     ],
 )
-async def test_a_call_that_makes_no_sense_says_how_it_is_done(call: Step, told: str) -> None:
+async def test_a_call_that_makes_no_sense_says_how_it_is_done(call: ScriptStep, told: str) -> None:
     provider = await worked(call)
     (result,) = results(provider)
     assert told in result["error"]
@@ -249,7 +249,7 @@ async def test_plugins_see_the_tool_that_is_meant() -> None:
 
 async def test_rules_and_approvals_are_about_the_tool_that_is_meant() -> None:
     rules = Approval(rules=[Rule("*_delete_*", "deny"), Rule("send_sms", "confirm")])
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         tool_call("call_tool", name="drive_delete_file", arguments={"id": "f-1"}),
         tool_call("call_tool", name="send_sms", arguments={"id": "+1"}),
         "Done.",

@@ -17,7 +17,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Finish, ToolContext, ToolError, ToolRetryPolicy, tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
-from holdfast.testing.provider import ToolCall, fault, reply, tool_call
+from holdfast.testing.provider import ScriptedToolCall, fault, reply, tool_call
 from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
 
 
@@ -138,7 +138,7 @@ async def test_a_tool_panic_is_contained_and_so_is_every_other_failure(home: Hom
         tool_call("raises"),
         tool_call("nope"),
         tool_call("add", a="one"),
-        ToolCall("add", "not JSON"),
+        ScriptedToolCall("add", "not JSON"),
         tool_call("add", a=1, b=2),
     ]
     async with home.runtime(calls, "I see.", tools=[panics, raises, add]) as runtime:
@@ -166,8 +166,8 @@ async def test_a_tool_whose_failure_is_to_stop_the_turn_stops_it(home: Home) -> 
 
 async def test_calls_with_the_same_id_in_one_turn_do_not_hide_each_other(home: Home) -> None:
     script: list[Any] = [
-        [ToolCall("add", {"a": 1, "b": 1}, "c"), ToolCall("add", {"a": 2, "b": 2}, "c")],
-        ToolCall("add", {"a": 3, "b": 3}, "model"),
+        [ScriptedToolCall("add", {"a": 1, "b": 1}, "c"), ScriptedToolCall("add", {"a": 2, "b": 2}, "c")],
+        ScriptedToolCall("add", {"a": 3, "b": 3}, "model"),
         "done",
     ]
     async with home.runtime(*script, tools=[add]) as runtime:

@@ -9,7 +9,7 @@ import pytest
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.engine.errors import StaleError, WorkerExistsError
 from holdfast.store.errors import LeaseLostError, PositionConflictError
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim
 from tests.agent.helpers import Home, journal, soon, until
 from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
@@ -55,7 +55,7 @@ async def test_a_worker_drains_all_sessions_each_in_order(any_home: Home) -> Non
 async def test_a_worker_has_no_more_turns_under_way_than_it_may(home: Home) -> None:
     now, most = 0, 0
 
-    async def slow(request: ModelRequest) -> Step:
+    async def slow(request: ModelRequest) -> ScriptStep:
         nonlocal now, most
         now += 1
         most = max(most, now)
@@ -75,7 +75,7 @@ async def test_a_worker_has_no_more_turns_under_way_than_it_may(home: Home) -> N
 async def test_a_busy_session_does_not_keep_the_others_waiting(home: Home) -> None:
     order: list[str] = []
 
-    def note(request: ModelRequest) -> Step:
+    def note(request: ModelRequest) -> ScriptStep:
         order.append(request.messages[-1].text)
         return "ok"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.testing.model_server import ModelServer
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.cli.helpers import Home, Terminal
 
 TOOLS = '''
@@ -36,7 +36,7 @@ both = [add, broken]
 
 
 @contextmanager
-def serving(*steps: Step, loop: bool = False, api_key: str | None = None) -> Iterator[ModelServer]:
+def serving(*steps: ScriptStep, loop: bool = False, api_key: str | None = None) -> Iterator[ModelServer]:
     """A scripted model behind a server, in a thread of its own."""
     server = ModelServer(steps, loop=loop, api_key=api_key)
     events = asyncio.new_event_loop()

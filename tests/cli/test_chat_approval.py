@@ -12,7 +12,7 @@ from click.testing import Result
 from holdfast.agent.machine.approval import Approval, ruling
 from holdfast.cli.approval import rules_of
 from holdfast.testing.model_server import ModelServer
-from holdfast.testing.provider import Step, tool_call
+from holdfast.testing.provider import ScriptStep, tool_call
 from tests.cli.chat_helpers import picture, serving
 from tests.cli.helpers import Home, Terminal
 
@@ -58,7 +58,7 @@ def chatting(home: Home, server: ModelServer, *args: str) -> Iterator[Terminal]:
         yield terminal
 
 
-def removes(*paths: str) -> list[Step]:
+def removes(*paths: str) -> list[ScriptStep]:
     return [step for path in paths for step in (tool_call("remove", path=path), f"Done with {path}.")]
 
 
@@ -94,7 +94,7 @@ def test_a_no_is_told_to_the_model(home: Home, typed: str, told: str) -> None:
 
 
 def test_always_is_not_asked_again(home: Home) -> None:
-    calls: list[Step] = [[tool_call("remove", path="/a"), tool_call("remove", path="/b")], "Two.", *removes("/c")]
+    calls: list[ScriptStep] = [[tool_call("remove", path="/a"), tool_call("remove", path="/b")], "Two.", *removes("/c")]
     with serving(*calls) as server, chatting(home, server) as terminal:
         terminal.expect("Run it?")
         terminal.type("a path=/etc/*\n")
@@ -137,7 +137,7 @@ def test_what_is_no_answer_is_asked_again(home: Home) -> None:
 
 
 def test_what_was_typed_before_it_was_asked_approves_nothing(home: Home) -> None:
-    calls: list[Step] = [tool_call("linger"), tool_call("remove", path="/x"), "Done."]
+    calls: list[ScriptStep] = [tool_call("linger"), tool_call("remove", path="/x"), "Done."]
     with serving(*calls) as server, chatting(home, server) as terminal:
         terminal.expect("⚙ linger")
         terminal.type("y\ny\n")
@@ -149,7 +149,10 @@ def test_what_was_typed_before_it_was_asked_approves_nothing(home: Home) -> None
 
 
 def test_other_calls_go_on_while_a_person_thinks_and_are_shown_afterwards(home: Home) -> None:
-    calls: list[Step] = [[tool_call("linger"), tool_call("remove", path="/x"), tool_call("look", path="/y")], "Done."]
+    calls: list[ScriptStep] = [
+        [tool_call("linger"), tool_call("remove", path="/x"), tool_call("look", path="/y")],
+        "Done.",
+    ]
     with serving(*calls) as server, chatting(home, server) as terminal:
         terminal.expect("Run it?")
         asked = len(terminal.raw)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from holdfast.testing.provider import Step, fault, reasoning, reply, stream, tool_call
+from holdfast.testing.provider import ScriptStep, fault, reasoning, reply, stream, tool_call
 from tests.cli.chat_helpers import only_session, said_to, serving, with_tools
 from tests.cli.helpers import Home
 
@@ -48,7 +48,7 @@ def test_one_message_may_come_from_standard_input_with_all_its_lines(home: Home)
 
 def test_events_are_json_one_a_line(home: Home) -> None:
     with_tools(home)
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         [reasoning("Hm."), tool_call("add", a=1, b=2)],
         fault("overloaded", after=["It"]),
         reply(stream("3", ".")),

@@ -13,12 +13,12 @@ from typing import Any
 
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.testing.model_server import ModelServer
-from holdfast.testing.provider import Step
+from holdfast.testing.provider import ScriptStep
 from tests.cli.chat_helpers import serving
 from tests.cli.helpers import Home
 
 
-def echo(request: ModelRequest) -> Step:
+def echo(request: ModelRequest) -> ScriptStep:
     return f"re: {request.messages[-1].text}"
 
 
@@ -115,7 +115,7 @@ def test_what_is_sent_is_worked_by_a_worker_and_can_be_looked_at(home: Home) -> 
 def test_a_worker_ends_its_turns_first_and_a_second_signal_ends_it_at_once(home: Home) -> None:
     is_asked, may_go = threading.Event(), threading.Event()
 
-    async def waits(request: ModelRequest) -> Step:
+    async def waits(request: ModelRequest) -> ScriptStep:
         is_asked.set()
         await asyncio.to_thread(may_go.wait, 30)
         return echo(request)
@@ -151,7 +151,7 @@ def test_a_worker_ends_its_turns_first_and_a_second_signal_ends_it_at_once(home:
 def test_a_turn_in_another_process_is_stopped_from_the_command_line(home: Home) -> None:
     is_asked = threading.Event()
 
-    async def hangs(request: ModelRequest) -> Step:
+    async def hangs(request: ModelRequest) -> ScriptStep:
         is_asked.set()
         await asyncio.sleep(60)
         return "never"

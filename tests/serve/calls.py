@@ -13,7 +13,7 @@ from mcp import Client
 
 from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.mcp.server import McpServer
-from holdfast.serve.mcp.tools import Tool, Toolbox
+from holdfast.serve.mcp.tools import McpTool, ToolCatalog
 
 ERAS = ("legacy", "2026-07-28")
 
@@ -44,10 +44,10 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def host_of(holdfast: Holdfast, tools: Iterable[Tool[Any]], era: str = "2026-07-28") -> AsyncIterator[Host]:
+async def host_of(holdfast: Holdfast, tools: Iterable[McpTool[Any]], era: str = "2026-07-28") -> AsyncIterator[Host]:
     """A host of a server that has these tools."""
     server = McpServer(holdfast, family="alc", keys=[b"k" * 32])
-    server.toolbox = Toolbox(tools)
+    server.tools = ToolCatalog(tools)
     connected: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 

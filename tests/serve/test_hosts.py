@@ -16,9 +16,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from holdfast.serve.mcp.config_file import EditError, read_json, set_json, set_toml
-from holdfast.serve.mcp.hosts import HOSTS, Folders, Launch, write
+from holdfast.serve.mcp.hosts import HOSTS, ServerCommand, UserDirectories, write
 
-LAUNCH = Launch("/opt/holdfast/bin/holdfast", ("mcp", "--tools", "all"), {})
+LAUNCH = ServerCommand("/opt/holdfast/bin/holdfast", ("mcp", "--tools", "all"), {})
 ENTRY = {"command": "holdfast", "args": ["mcp"]}
 
 
@@ -40,15 +40,15 @@ ENTRY = {"command": "holdfast", "args": ["mcp"]}
     ],
 )
 def test_every_host_has_its_file(host: str, user: str, project: str | None) -> None:
-    folders = Folders({"HOME": "/home/ada"}, "linux")
-    assert HOSTS[host].path(None, folders) == Path("/home/ada") / user
+    directories = UserDirectories({"HOME": "/home/ada"}, "linux")
+    assert HOSTS[host].path(None, directories) == Path("/home/ada") / user
     in_project = Path("/work") / project if project else Path("/home/ada") / user
-    assert HOSTS[host].path(Path("/work"), folders) == in_project
+    assert HOSTS[host].path(Path("/work"), directories) == in_project
 
 
 def test_variables_and_the_system_move_the_files() -> None:
     environ = {"HOME": "/h", "XDG_CONFIG_HOME": "/c", "CODEX_HOME": "/codex", "CLAUDE_CONFIG_DIR": "/claude"}
-    linux, mac = Folders(environ, "linux"), Folders({"HOME": "/h"}, "darwin")
+    linux, mac = UserDirectories(environ, "linux"), UserDirectories({"HOME": "/h"}, "darwin")
     assert HOSTS["vscode"].path(None, linux) == Path("/c/Code/User/mcp.json")
     assert HOSTS["codex"].path(None, linux) == Path("/codex/config.toml")
     assert HOSTS["claude-code"].path(None, linux) == Path("/claude/.claude.json")
@@ -59,11 +59,11 @@ def test_variables_and_the_system_move_the_files() -> None:
 
 
 def test_of_the_two_spellings_of_opencode_the_one_that_is_there_is_taken(tmp_path: Path) -> None:
-    folders = Folders({"HOME": str(tmp_path)})
+    directories = UserDirectories({"HOME": str(tmp_path)})
     (tmp_path / "opencode.jsonc").write_text("{}")
-    assert HOSTS["opencode"].path(tmp_path, folders).name == "opencode.jsonc"
+    assert HOSTS["opencode"].path(tmp_path, directories).name == "opencode.jsonc"
     (tmp_path / "opencode.json").write_text("{}")
-    assert HOSTS["opencode"].path(tmp_path, folders).name == "opencode.json"
+    assert HOSTS["opencode"].path(tmp_path, directories).name == "opencode.json"
 
 
 SHAPES: dict[str, Any] = {
@@ -92,10 +92,10 @@ def test_what_is_printed_and_what_is_written_are_the_same(tmp_path: Path, name: 
 
 
 def test_variables_of_the_server_are_called_as_each_host_calls_them() -> None:
-    launch = Launch("holdfast", ("mcp",), {"HOLDFAST_HOME": "/x"})
-    assert json.loads(HOSTS["cursor"].shown(launch))["mcpServers"]["holdfast"]["env"] == {"HOLDFAST_HOME": "/x"}
-    assert json.loads(HOSTS["opencode"].shown(launch))["mcp"]["holdfast"]["environment"] == {"HOLDFAST_HOME": "/x"}
-    assert tomllib.loads(HOSTS["codex"].shown(launch))["mcp_servers"]["holdfast"]["env"] == {"HOLDFAST_HOME": "/x"}
+    command = ServerCommand("holdfast", ("mcp",), {"HOLDFAST_HOME": "/x"})
+    assert json.loads(HOSTS["cursor"].shown(command))["mcpServers"]["holdfast"]["env"] == {"HOLDFAST_HOME": "/x"}
+    assert json.loads(HOSTS["opencode"].shown(command))["mcp"]["holdfast"]["environment"] == {"HOLDFAST_HOME": "/x"}
+    assert tomllib.loads(HOSTS["codex"].shown(command))["mcp_servers"]["holdfast"]["env"] == {"HOLDFAST_HOME": "/x"}
 
 
 # --- writing ---------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_file_keeps_all_it_had_and_is_kept_as_it_was(tmp_path: Path) -> None:
         '// mine\n{\n\t"theme": "dark", // at night\n\t"context_servers": {\n\t\t"other": {"command": "x"},\n'
     )
     assert read_json(text)["context_servers"]["holdfast"] == SHAPES["zed"]["context_servers"]["holdfast"]
-    again = write(HOSTS["zed"], path, Launch("/elsewhere/holdfast", ("mcp",), {}))
+    again = write(HOSTS["zed"], path, ServerCommand("/elsewhere/holdfast", ("mcp",), {}))
     assert again.backup == tmp_path / "settings.json.bak2"
     assert again.backup.read_text() == text
     assert written.backup.read_text() == before

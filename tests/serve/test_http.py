@@ -16,7 +16,7 @@ import mcp_types as types
 import pytest
 
 import holdfast
-from holdfast.serve.mcp.http import Http, HttpError
+from holdfast.serve.mcp.http import HttpError, HttpSettings
 from holdfast.serve.mcp.limits import GRACE_S, MAX_MESSAGE_BYTES
 from tests.serve.calls import ERAS
 from tests.serve.processes import ECHO, SLOW, HttpServer, Place, break_off
@@ -208,19 +208,19 @@ async def test_where_there_is_a_token_nothing_is_done_without_it(place: Place) -
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
 def test_what_others_can_reach_needs_a_token(host: str) -> None:
     with pytest.raises(HttpError, match="a token is needed: set HOLDFAST_MCP_TOKEN"):
-        Http(host=host)
-    assert Http(host=host, token=TOKEN).token == TOKEN
+        HttpSettings(host=host)
+    assert HttpSettings(host=host, token=TOKEN).token == TOKEN
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_loopback_needs_no_token(host: str) -> None:
-    assert Http(host=host).token is None
+    assert HttpSettings(host=host).token is None
 
 
 @pytest.mark.parametrize("token", ["", "short", "sixteen spaces in", "sixteen characters\n", "éééééééééééééééé"])
 def test_a_token_that_cannot_be_used_is_refused(token: str) -> None:
     with pytest.raises(HttpError, match="token"):
-        Http(token=token)
+        HttpSettings(token=token)
 
 
 def test_the_command_refuses_an_open_address_without_a_token_and_a_port_in_use(place: Place) -> None:

@@ -19,7 +19,7 @@ from holdfast.cli.output import plain, print_json
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.serve.mcp.hosts import Launch
+    from holdfast.serve.mcp.hosts import ServerCommand
     from holdfast.serve.mcp.server import Family, McpServer
 
 _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PATH")
@@ -90,14 +90,16 @@ def mcp_command(
     logging.getLogger("mcp.shared.jsonrpc_dispatcher").setLevel(logging.ERROR)
     if not use_http:
         # First of all: from here on nothing that is imported, or run, can print between the messages.
-        from holdfast.serve.mcp.stdio import serve_stdio, take_wire
+        from holdfast.serve.mcp.stdio import serve_stdio, take_stdio
 
-        wire = take_wire()
+        wire = take_stdio()
         return _serve(tools, lambda server: serve_stdio(server, wire))
-    from holdfast.serve.mcp.http import Http, serve_http
+    from holdfast.serve.mcp.http import HttpSettings, serve_http
 
     given: dict[str, Any] = {"host": host, "port": port, "token": token or None}
-    http = Http(**{key: value for key, value in given.items() if value is not None}, names=tuple(map(str.lower, names)))
+    http = HttpSettings(
+        **{key: value for key, value in given.items() if value is not None}, names=tuple(map(str.lower, names))
+    )
     return _serve(tools, lambda server: serve_http(server, http, _tell_url))
 
 
@@ -143,7 +145,7 @@ def _install(name: str, project: Path | None, tools: Family, write: bool) -> int
         raise InputError(f"'{name}' is no known host; there are {', '.join(hosts.HOSTS)}")
     root = project.absolute() if project is not None else None
     launch = _launch(root, tools)
-    path = host.path(root, hosts.Folders(os.environ))
+    path = host.path(root, hosts.UserDirectories(os.environ))
     told: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(launch)}
     if write:
         written = hosts.write(host, path, launch)
@@ -164,9 +166,9 @@ def _install(name: str, project: Path | None, tools: Family, write: bool) -> int
     return ExitCode.OK
 
 
-def _launch(project: Path | None, tools: Family) -> Launch:
+def _launch(project: Path | None, tools: Family) -> ServerCommand:
     """How a host starts the server that would be started here and now: with full paths, for a host has its own PATH."""
-    from holdfast.serve.mcp.hosts import Launch
+    from holdfast.serve.mcp.hosts import ServerCommand
 
     script = Path(sys.executable).with_name("holdfast")
     command, *args = [str(script)] if script.exists() else [sys.executable, "-m", "holdfast.cli"]
@@ -177,7 +179,7 @@ def _launch(project: Path | None, tools: Family) -> Launch:
         args += ["--project", str(project)]
     if settings().store is not None:
         args += ["--store", _absolute(settings().url(create=True))]
-    return Launch(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})
+    return ServerCommand(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})
 
 
 def _absolute(url: str) -> str:

@@ -4,8 +4,8 @@
         OpenAIProvider(server.url)
 
 Steps are those of `holdfast.testing.provider`. A `fault` is a status with an error in its body; after some text it is
-an error within the stream. Three of them are faults of the line: `network` cuts the connection, `bad_stream` ends the
-stream without its last event, `timeout` says nothing more until the client goes away.
+an error within the stream. Three are faults of the connection: `network` cuts it, `bad_stream` ends the stream without
+its last event, and `timeout` sends nothing more until the client goes away.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Literal, assert_never
 
 import msgspec
 
 from holdfast.agent.providers.provider import ModelRequest, ProviderError
 from holdfast.core.values import Json
 from holdfast.testing.model_wire import chunk, chunks_of, completion_of, event, read_request, refusal_of
-from holdfast.testing.provider import Faulty, Raw, Reply, Script, Step, fault
+from holdfast.testing.provider import ModelScript, RawReply, ScriptedFailure, ScriptedReply, ScriptStep, fault
 
 
-class Wire(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server writes: all of it is allowed, or at least met with."""
+class WireOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server writes. Every choice is allowed, or at least found in real servers."""
 
     newline: Literal["\n", "\r\n", "\r"] = "\n"
     split_bytes: int | None = None
-    """Send everything in pieces of so many bytes, wherever that cuts."""
+    """Send everything in pieces of this many bytes, wherever that cuts."""
     comments: bool = False
-    """A comment before each event, as sent to keep connections alive."""
+    """Whether a comment precedes each event, as servers send to keep connections alive."""
     done: bool = True
     """Whether the stream ends with `[DONE]`."""
     streams: bool = True
-    """False for a server that answers in one piece, whatever it is asked for."""
+    """False for a server that always answers in one piece."""
 
 
-class Received(msgspec.Struct, frozen=True):
-    """A request as it came."""
+class ReceivedRequest(msgspec.Struct, frozen=True):
+    """A request as it arrived."""
 
     headers: dict[str, str]
     """By names in lower case."""
@@ -53,27 +53,27 @@ class ModelServer:
 
     def __init__(
         self,
-        script: Script | Sequence[Step],
+        script: ModelScript | Sequence[ScriptStep],
         *,
         loop: bool = False,
-        wire: Wire | None = None,
+        wire: WireOptions | None = None,
         api_key: str | None = None,
     ) -> None:
-        self.script = script if isinstance(script, Script) else Script(script, loop=loop)
+        self.script = script if isinstance(script, ModelScript) else ModelScript(script, loop=loop)
         self.url = ""
-        self.received: list[Received] = []
+        self.received: list[ReceivedRequest] = []
         self.connections = 0
         """How many were opened so far."""
         self.hangups = 0
-        """How many clients went away before they had all of their answer."""
-        self._wire = wire or Wire()
+        """How many clients went away before their answer was complete."""
+        self._wire = wire or WireOptions()
         self._api_key = api_key
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def requests(self) -> list[ModelRequest]:
-        """All that was asked so far."""
+        """Every request so far."""
         return self.script.requests
 
     async def __aenter__(self) -> ModelServer:
@@ -126,41 +126,43 @@ class _Exchange:
         content = await self._reader.readexactly(int(headers.get("content-length", "0")))
         method, path, _ = head[0].split(" ")
         if method != "POST" or path != "/v1/chat/completions":
-            return await self._refuse(fault("invalid_request", f"there is no {method} {path} here", status=404))
+            return await self._refuse(fault("invalid_request", f"no {method} {path} here", status=404))
         key = self._server._api_key
         if key is not None and headers.get("authorization") != f"Bearer {key}":
             return await self._refuse(fault("auth", "Incorrect API key provided"))
         body = msgspec.json.decode(content)
-        self._server.received.append(Received(headers, body, content))
+        self._server.received.append(ReceivedRequest(headers, body, content))
         request = read_request(body, headers.get("idempotency-key", ""))
         try:
             step = await self._server.script.next(request)
         except ProviderError as error:  # the script is at its end
             return await self._refuse(fault("invalid_request", str(error)))
         match step:
-            case Raw():
-                return await self._give(step)
-            case Faulty():
+            case RawReply():
+                return await self._send_raw(step)
+            case ScriptedFailure():
                 return await self._fail(step)
-            case Reply():
+            case ScriptedReply():
                 return await self._reply(step, request, body)
+            case _:
+                assert_never(step)
 
     # --- answers -----------------------------------------------------------------------------------
 
-    async def _reply(self, step: Reply, request: ModelRequest, body: dict[str, Json]) -> bool:
+    async def _reply(self, step: ScriptedReply, request: ModelRequest, body: dict[str, Json]) -> bool:
         if not self._wire.streams or not body.get("stream"):
             await asyncio.sleep(step.delay_s)
             return await self._plain(200, completion_of(step, request))
         await self._begin(200, "text/event-stream")
         with_usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        for told, takes_s in chunks_of(step, request, with_usage=with_usage):
-            await asyncio.sleep(takes_s)
-            await self._event(told)
+        for data, delay_s in chunks_of(step, request, with_usage=with_usage):
+            await asyncio.sleep(delay_s)
+            await self._event(data)
         if self._wire.done:
             await self._send(b"data: [DONE]" + self._newline * 2)
         return await self._end()
 
-    async def _fail(self, step: Faulty) -> bool:
+    async def _fail(self, step: ScriptedFailure) -> bool:
         await asyncio.sleep(step.delay_s)
         if not step.after and step.fault not in ("network", "bad_stream", "timeout"):
             return await self._refuse(step)
@@ -180,12 +182,12 @@ class _Exchange:
                 await self._event(refusal_of(step)[1])
                 return await self._end()
 
-    async def _refuse(self, step: Faulty) -> bool:
-        status, told = refusal_of(step)
-        after = {} if step.retry_after_s is None else {"Retry-After": f"{step.retry_after_s:g}"}
-        return await self._plain(status, told, after)
+    async def _refuse(self, step: ScriptedFailure) -> bool:
+        status, body = refusal_of(step)
+        headers = {} if step.retry_after_s is None else {"Retry-After": f"{step.retry_after_s:g}"}
+        return await self._plain(status, body, headers)
 
-    async def _give(self, step: Raw) -> bool:
+    async def _send_raw(self, step: RawReply) -> bool:
         await self._begin(step.status, step.content_type, step.headers)
         await self._send(step.body)
         match step.ending:
@@ -195,6 +197,8 @@ class _Exchange:
                 return False
             case "hold":
                 return await self._hold()
+            case _:
+                assert_never(step.ending)
 
     # --- HTTP --------------------------------------------------------------------------------------
 
@@ -202,18 +206,18 @@ class _Exchange:
     def _newline(self) -> bytes:
         return self._wire.newline.encode()
 
-    async def _plain(self, status: int, told: dict[str, Json], headers: dict[str, str] | None = None) -> bool:
+    async def _plain(self, status: int, body: dict[str, Json], headers: dict[str, str] | None = None) -> bool:
         await self._begin(status, "application/json", headers)
-        await self._send(msgspec.json.encode(told))
+        await self._send(msgspec.json.encode(body))
         return await self._end()
 
-    async def _event(self, told: dict[str, Json]) -> None:
+    async def _event(self, data: dict[str, Json]) -> None:
         comment = b": keep-alive" + self._newline * 2 if self._wire.comments else b""
-        await self._send(comment + event(told, self._newline))
+        await self._send(comment + event(data, self._newline))
 
     async def _begin(self, status: int, content_type: str, headers: dict[str, str] | None = None) -> None:
-        given = {"Content-Type": content_type, "Transfer-Encoding": "chunked", **(headers or {})}
-        lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in given.items())]
+        every = {"Content-Type": content_type, "Transfer-Encoding": "chunked", **(headers or {})}
+        lines = [f"HTTP/1.1 {status} Scripted", *(f"{name}: {value}" for name, value in every.items())]
         self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"))
         await self._writer.drain()
 

@@ -1,4 +1,4 @@
-"""The chat-completions form of OpenAI from the side of the service: requests read, scripted replies written."""
+"""The chat-completions wire format of OpenAI, from the server's side: requests are read, scripted replies written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,16 @@ from holdfast.agent.providers.arguments import read_arguments
 from holdfast.agent.providers.provider import Fault, ModelRequest, Stop, ToolSpec
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
-from holdfast.testing.provider import Faulty, Reply, Stream, Thought, ToolCall, arguments_text, content_of, stop_of
+from holdfast.testing.provider import (
+    ScriptedFailure,
+    ScriptedReasoning,
+    ScriptedReply,
+    ScriptedStream,
+    ScriptedToolCall,
+    arguments_text,
+    content_of,
+    stop_of,
+)
 
 _FINISH: dict[Stop, str] = {
     "end": "stop",
@@ -44,7 +53,7 @@ _STATUS: dict[Fault, tuple[int, str]] = {
 }
 
 
-def refusal_of(step: Faulty) -> tuple[int, dict[str, Json]]:
+def refusal_of(step: ScriptedFailure) -> tuple[int, dict[str, Json]]:
     """The status and the body of a refusal."""
     status, code = _STATUS[step.fault]
     return step.status or status, {"error": {"message": step.message, "type": code, "code": code, "param": None}}
@@ -54,13 +63,13 @@ def refusal_of(step: Faulty) -> tuple[int, dict[str, Json]]:
 
 
 def read_request(body: dict[str, Json], key: str) -> ModelRequest:
-    """A request as it was before it was sent, as far as the form keeps it."""
-    told = list(body["messages"])
-    system = told.pop(0)["content"] if told and told[0]["role"] == "system" else ""
+    """The request that a client encoded in this body, as far as the wire format keeps it."""
+    messages = list(body["messages"])
+    system = messages.pop(0)["content"] if messages and messages[0]["role"] == "system" else ""
     own = ("model", "messages", "tools", "stream", "stream_options")
     return ModelRequest(
         model=body["model"],
-        messages=[AgentMessage(message["role"], _blocks(message)) for message in told],
+        messages=[AgentMessage(message["role"], _blocks(message)) for message in messages],
         system=system,
         tools=[
             ToolSpec(tool["function"]["name"], tool["function"]["description"], tool["function"]["parameters"])
@@ -108,8 +117,10 @@ def chunk(delta: dict[str, Json], model: str, finish: str | None = None) -> dict
     }
 
 
-def chunks_of(reply: Reply, request: ModelRequest, *, with_usage: bool) -> Iterator[tuple[dict[str, Json], float]]:
-    """A reply as the chunks of a stream, each with the seconds that it takes."""
+def chunks_of(
+    reply: ScriptedReply, request: ModelRequest, *, with_usage: bool
+) -> Iterator[tuple[dict[str, Json], float]]:
+    """A reply as the chunks of a stream, each with its delay in seconds."""
     model = reply.model or request.model
     yield chunk({"role": "assistant", "content": ""}, model), reply.delay_s
     ids = [block.id for block in content_of(reply, request) if isinstance(block, ToolUseBlock)]
@@ -118,12 +129,12 @@ def chunks_of(reply: Reply, request: ModelRequest, *, with_usage: bool) -> Itera
         match part:
             case str():
                 yield chunk({"content": part}, model), 0.0
-            case Stream(deltas=deltas, every_s=every_s):
+            case ScriptedStream(deltas=deltas, every_s=every_s):
                 for delta in deltas:
                     yield chunk({"content": delta}, model), every_s
-            case Thought(text=text):
+            case ScriptedReasoning(text=text):
                 yield chunk({"reasoning_content": text}, model), 0.0
-            case ToolCall():
+            case ScriptedToolCall():
                 for piece in _call_pieces(part, ids[index], index):
                     yield chunk({"tool_calls": [piece]}, model), 0.0
                 index += 1
@@ -132,7 +143,7 @@ def chunks_of(reply: Reply, request: ModelRequest, *, with_usage: bool) -> Itera
         yield {**chunk({}, model), "choices": [], "usage": usage_of(reply.usage)}, 0.0
 
 
-def _call_pieces(call: ToolCall, call_id: str, index: int) -> Iterator[dict[str, Json]]:
+def _call_pieces(call: ScriptedToolCall, call_id: str, index: int) -> Iterator[dict[str, Json]]:
     text = arguments_text(call)
     middle = len(text) // 2
     function = {"name": call.name, "arguments": ""}
@@ -141,21 +152,21 @@ def _call_pieces(call: ToolCall, call_id: str, index: int) -> Iterator[dict[str,
         yield {"index": index, "function": {"arguments": piece}}
 
 
-def completion_of(reply: Reply, request: ModelRequest) -> dict[str, Json]:
-    """A reply in one piece, as servers give it that do not stream."""
+def completion_of(reply: ScriptedReply, request: ModelRequest) -> dict[str, Json]:
+    """A reply in one piece, as servers send it that do not stream."""
     content = content_of(reply, request)
     calls = [block for block in content if isinstance(block, ToolUseBlock)]
-    written = [part for part in reply.parts if isinstance(part, ToolCall)]
+    written = [part for part in reply.parts if isinstance(part, ScriptedToolCall)]
     message: dict[str, Json] = {"role": "assistant", "content": AgentMessage("assistant", content).text or None}
-    thought = "".join(block.text for block in content if isinstance(block, ReasoningBlock))
-    if thought:
-        message["reasoning_content"] = thought
+    reasoning = "".join(block.text for block in content if isinstance(block, ReasoningBlock))
+    if reasoning:
+        message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = [
             {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments_text(call)}}
             for block, call in zip(calls, written, strict=True)
         ]
-    told: dict[str, Json] = {
+    completion: dict[str, Json] = {
         "id": "chatcmpl-scripted",
         "object": "chat.completion",
         "created": 1700000000,
@@ -163,14 +174,14 @@ def completion_of(reply: Reply, request: ModelRequest) -> dict[str, Json]:
         "choices": [{"index": 0, "message": message, "finish_reason": _FINISH[stop_of(reply)]}],
     }
     if reply.usage is not None:
-        told["usage"] = usage_of(reply.usage)
-    return told
+        completion["usage"] = usage_of(reply.usage)
+    return completion
 
 
 def usage_of(usage: Usage) -> dict[str, Json]:
-    """Usage under the names of the form."""
+    """Usage under the names of the wire format."""
     prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
-    told: dict[str, Json] = {
+    counts: dict[str, Json] = {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
@@ -179,7 +190,7 @@ def usage_of(usage: Usage) -> dict[str, Json]:
         ),
         "completion_tokens_details": _known(reasoning_tokens=usage.reasoning_tokens),
     }
-    return told if usage.cost is None else {**told, "cost": usage.cost}
+    return counts if usage.cost is None else {**counts, "cost": usage.cost}
 
 
 def _known(**counts: int | None) -> dict[str, Json]:

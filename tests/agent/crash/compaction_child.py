@@ -13,7 +13,7 @@ from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.tools import Tool
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, tool_call
-from holdfast.testing.provider import Reply
+from holdfast.testing.provider import ScriptedReply
 from tests.agent.crash.child import PATIENCE, TURN, Job, _run
 from tests.agent.crash.world import LEASE_MS, USAGE, Model, Points, World, session_of
 
@@ -48,7 +48,7 @@ async def read() -> str:
     return "word " * 200
 
 
-def _said_to(request: ModelRequest) -> Reply:
+def _said_to(request: ModelRequest) -> ScriptedReply:
     if request.system == SUMMARY_SYSTEM:
         return reply(NOTES, usage=USAGE)
     if any(tool.name == "finish" for tool in request.tools):

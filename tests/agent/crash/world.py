@@ -20,7 +20,7 @@ from holdfast.agent.tools import Tool
 from holdfast.engine.drivers import Attempt
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
-from holdfast.testing.provider import Reply
+from holdfast.testing.provider import ScriptedReply
 from holdfast.testing.seams import Seam, Seams
 
 LEASE_MS = 1_000
@@ -144,7 +144,7 @@ class Model:
                 await self._world.points("model mid-stream")
 
 
-def _said_to(request: ModelRequest) -> Reply:
+def _said_to(request: ModelRequest) -> ScriptedReply:
     last = request.messages[-1]
     if last.role == "tool":
         return reply(stream("It is ", "done."), usage=USAGE)

@@ -40,7 +40,7 @@ from holdfast.core.records import (
 )
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.memory import MemoryStore
-from holdfast.testing.provider import ScriptedProvider, ToolCall, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptedToolCall, tool_call
 from tests.agent.helpers import Home, add, journal, said, soon
 
 
@@ -360,7 +360,7 @@ def test_node_ids_are_the_same_in_every_fold_wherever_it_was_interrupted(data: s
 
 
 async def test_two_processes_see_the_same_nodes(home: Home) -> None:
-    calls: list[Any] = [tool_call("add", a=1, b=2), ToolCall("nope", {}, "c-2")]
+    calls: list[Any] = [tool_call("add", a=1, b=2), ScriptedToolCall("nope", {}, "c-2")]
     async with home.runtime(calls, "3", tools=[add]) as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn("add").run())

@@ -15,7 +15,7 @@ from holdfast.agent.mcp import errors
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpMissingError, McpUnavailableError
 from holdfast.agent.runtime import Runtime
-from holdfast.testing.provider import ScriptedProvider, Step, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.mcp.helpers import children, script
 
 
@@ -24,7 +24,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/chat.db"
 
 
-def runtime_on(url: str, *steps: Step, tools: list[McpClient]) -> Runtime:
+def runtime_on(url: str, *steps: ScriptStep, tools: list[McpClient]) -> Runtime:
     return Runtime(url, provider=ScriptedProvider(steps), model="m-1", tools=tools)
 
 

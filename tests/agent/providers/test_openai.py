@@ -17,8 +17,8 @@ from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.providers.provider import ModelRequest, Provider, ProviderError, TextDelta
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Usage
-from holdfast.testing.model_server import ModelServer, Wire
-from holdfast.testing.provider import Raw, ToolCall, fault, reasoning, reply, stream, tool_call
+from holdfast.testing.model_server import ModelServer, WireOptions
+from holdfast.testing.provider import RawReply, ScriptedToolCall, fault, reasoning, reply, stream, tool_call
 from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, until, user
 
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cache_read_tokens=4, reasoning_tokens=3)
@@ -34,7 +34,7 @@ FULL = reply(
 
 @asynccontextmanager
 async def endpoint(
-    *script: Any, wire: Wire | None = None, server_key: str | None = None, **options: Any
+    *script: Any, wire: WireOptions | None = None, server_key: str | None = None, **options: Any
 ) -> AsyncIterator[tuple[OpenAIProvider, ModelServer]]:
     async with ModelServer(script, wire=wire, api_key=server_key) as server:
         provider = OpenAIProvider(server.url, **options)
@@ -79,7 +79,7 @@ async def test_a_streamed_reply_comes_whole_with_all_its_deltas() -> None:
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("split_bytes", [None, 1, 7])
 async def test_the_same_reply_comes_however_the_bytes_are_cut(newline: Any, split_bytes: int | None) -> None:
-    wire = Wire(newline=newline, split_bytes=split_bytes, comments=True)
+    wire = WireOptions(newline=newline, split_bytes=split_bytes, comments=True)
     async with endpoint(FULL, FULL, wire=wire) as (provider, server):
         heard = await hear(provider)
         async with ModelServer([FULL]) as plain:
@@ -90,7 +90,7 @@ async def test_the_same_reply_comes_however_the_bytes_are_cut(newline: Any, spli
 
 
 async def test_a_server_that_does_not_stream_is_understood() -> None:
-    async with endpoint(FULL, wire=Wire(streams=False)) as (provider, _):
+    async with endpoint(FULL, wire=WireOptions(streams=False)) as (provider, _):
         heard = await hear(provider)
     assert heard.text == ["Größe 😀 und\nmehr"]
     assert heard.reply.content[-1] == ToolUseBlock("call_2", "say", {"text": "ünïcödé \n\r\u2028"})
@@ -99,13 +99,13 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 
 async def test_a_plain_answer_is_told_by_its_first_byte_not_by_its_type() -> None:
     body = msgspec.json.encode({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
-    async with endpoint(Raw(body=b" \n\n " + body), wire=Wire(split_bytes=1)) as (provider, _):
+    async with endpoint(RawReply(body=b" \n\n " + body), wire=WireOptions(split_bytes=1)) as (provider, _):
         assert (await hear(provider)).reply.content == [TextBlock("Hello")]
 
 
 async def test_a_stream_under_another_type_is_understood() -> None:
     body = events(SAID, FINISHED, b"[DONE]")
-    async with endpoint(Raw(body=body, content_type="text/plain")) as (provider, _):
+    async with endpoint(RawReply(body=body, content_type="text/plain")) as (provider, _):
         assert (await hear(provider)).reply.content == [TextBlock("Hel")]
 
 
@@ -155,7 +155,7 @@ async def test_without_a_key_none_is_sent() -> None:
 
 
 async def test_arguments_that_are_no_json_come_as_they_were_written() -> None:
-    async with endpoint(ToolCall("add", '{"a": 2, "b"')) as (provider, _):
+    async with endpoint(ScriptedToolCall("add", '{"a": 2, "b"')) as (provider, _):
         assert (await hear(provider)).reply.content == [ToolUseBlock("call_1", "add", {"_raw": '{"a": 2, "b"'})]
 
 
@@ -228,7 +228,7 @@ async def test_a_refusal_is_an_error_of_its_class(step: Any, status: int) -> Non
 
 async def test_retry_after_may_be_a_date() -> None:
     headers = {"Retry-After": "Fri, 31 Dec 2100 23:59:59 GMT"}
-    async with endpoint(Raw(body=b"{}", status=429, headers=headers)) as (provider, _):
+    async with endpoint(RawReply(body=b"{}", status=429, headers=headers)) as (provider, _):
         error = await failure(provider)
     assert error.retry_after_s is not None
     assert error.retry_after_s > 1e9
@@ -242,7 +242,7 @@ async def test_an_error_never_shows_the_key_even_if_the_service_does() -> None:
 
 
 async def test_a_page_of_html_is_quoted_briefly() -> None:
-    page = Raw(body=b"<html>" + b"x" * 500_000, status=502, content_type="text/html")
+    page = RawReply(body=b"<html>" + b"x" * 500_000, status=502, content_type="text/html")
     async with endpoint(page) as (provider, _):
         error = await failure(provider)
     assert error.fault == "overloaded"
@@ -250,14 +250,14 @@ async def test_a_page_of_html_is_quoted_briefly() -> None:
 
 
 async def test_a_web_page_in_place_of_an_answer_says_what_to_look_at() -> None:
-    async with endpoint(Raw(body=b"<html>", content_type="text/html; charset=utf-8")) as (provider, _):
+    async with endpoint(RawReply(body=b"<html>", content_type="text/html; charset=utf-8")) as (provider, _):
         error = await failure(provider)
     assert error.fault == "invalid_request"
     assert "is the base_url right?" in str(error)
 
 
 async def test_a_redirect_is_not_followed_with_the_key() -> None:
-    moved = Raw(body=b"", status=308, headers={"Location": "https://elsewhere.example/v1"})
+    moved = RawReply(body=b"", status=308, headers={"Location": "https://elsewhere.example/v1"})
     async with endpoint(moved) as (provider, _):
         error = await failure(provider)
     assert (error.fault, error.status) == ("invalid_request", 308)
@@ -292,23 +292,23 @@ async def test_a_stream_that_ends_without_its_last_event_is_no_short_answer() ->
 
 
 async def test_even_with_a_finish_reason_the_last_event_is_waited_for() -> None:
-    async with endpoint(FULL, wire=Wire(done=False)) as (provider, _):
+    async with endpoint(FULL, wire=WireOptions(done=False)) as (provider, _):
         assert (await failure(provider)).fault == "bad_stream"
 
 
 async def test_the_last_event_counts_without_the_empty_line_behind_it() -> None:
-    async with endpoint(Raw(body=events(SAID, FINISHED) + b"data: [DONE]")) as (provider, _):
+    async with endpoint(RawReply(body=events(SAID, FINISHED) + b"data: [DONE]")) as (provider, _):
         assert (await hear(provider)).reply.content == [TextBlock("Hel")]
 
 
 async def test_an_empty_answer_is_a_bad_stream() -> None:
-    async with endpoint(Raw(body=b""), Raw(body=events(b"[DONE]")), Raw(body=b"{}")) as (provider, _):
+    async with endpoint(RawReply(body=b""), RawReply(body=events(b"[DONE]")), RawReply(body=b"{}")) as (provider, _):
         for _ in range(3):
             assert (await failure(provider)).fault == "bad_stream"
 
 
 async def test_a_connection_that_is_cut_in_the_answer_is_a_bad_stream() -> None:
-    cut = [Raw(body=events(SAID), ending="cut"), fault("network", after=["Hel"])]
+    cut = [RawReply(body=events(SAID), ending="cut"), fault("network", after=["Hel"])]
     async with endpoint(*cut) as (provider, _):
         for _ in range(2):
             heard = Heard()
@@ -319,7 +319,7 @@ async def test_a_connection_that_is_cut_in_the_answer_is_a_bad_stream() -> None:
 
 
 async def test_plain_json_that_is_cut_is_a_bad_stream() -> None:
-    async with endpoint(Raw(body=b'{"choices": [{"message": {"content": "Hel')) as (provider, _):
+    async with endpoint(RawReply(body=b'{"choices": [{"message": {"content": "Hel')) as (provider, _):
         assert (await failure(provider)).fault == "bad_stream"
 
 
@@ -384,7 +384,7 @@ async def test_a_server_that_does_not_take_the_connection_times_out() -> None:
     ],
 )
 async def test_what_goes_wrong_within_a_stream_ends_it_with_its_class(told: Any, fault: str) -> None:
-    async with endpoint(Raw(body=events(SAID, told, FINISHED, b"[DONE]"))) as (provider, _):
+    async with endpoint(RawReply(body=events(SAID, told, FINISHED, b"[DONE]"))) as (provider, _):
         heard = Heard()
         assert (await failure(provider, heard=heard)).fault == fault
         assert (heard.text, heard.replies) == (["Hel"], [])
@@ -392,7 +392,7 @@ async def test_what_goes_wrong_within_a_stream_ends_it_with_its_class(told: Any,
 
 async def test_an_event_with_the_name_of_an_error_is_one() -> None:
     body = events(SAID) + b'event: error\ndata: {"message": "gone", "type": "server_error"}\n\n' + events(b"[DONE]")
-    async with endpoint(Raw(body=body)) as (provider, _):
+    async with endpoint(RawReply(body=body)) as (provider, _):
         error = await failure(provider)
     assert error.fault == "overloaded"
     assert "gone" in str(error)
@@ -400,21 +400,21 @@ async def test_an_event_with_the_name_of_an_error_is_one() -> None:
 
 async def test_an_error_with_the_status_of_success_is_an_error() -> None:
     body = b'{"error": {"message": "No endpoints found", "code": 404}}'
-    async with endpoint(Raw(body=body, content_type="application/json")) as (provider, _):
+    async with endpoint(RawReply(body=body, content_type="application/json")) as (provider, _):
         error = await failure(provider)
     assert (error.fault, error.status) == ("invalid_request", 404)
 
 
 async def test_a_response_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openai, "MAX_BODY_BYTES", 10_000)
-    async with endpoint(Raw(body=b": x\n" * 5_000)) as (provider, _):
+    async with endpoint(RawReply(body=b": x\n" * 5_000)) as (provider, _):
         error = await failure(provider)
     assert error.fault == "bad_stream"
     assert "more than 10000 bytes" in str(error)
 
 
 async def test_a_server_that_lingers_after_the_last_event_holds_nobody_up() -> None:
-    slow = Raw(body=events(SAID, FINISHED, b"[DONE]"), ending="hold")
+    slow = RawReply(body=events(SAID, FINISHED, b"[DONE]"), ending="hold")
     async with endpoint(slow, "next") as (provider, server):
         async with asyncio.timeout(2):
             assert (await hear(provider)).reply.content == [TextBlock("Hel")]

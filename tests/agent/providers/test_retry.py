@@ -32,7 +32,7 @@ from holdfast.agent.providers.retry import (
     call,
 )
 from holdfast.testing.model_server import ModelServer
-from holdfast.testing.provider import ScriptedProvider, Step, fault, reasoning, reply, stream, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, fault, reasoning, reply, stream, tool_call
 from tests.agent.providers.helpers import ask
 
 FAULTS: tuple[Fault, ...] = (
@@ -449,7 +449,7 @@ async def test_cancelling_while_it_waits_ends_the_wait() -> None:
 
 
 async def test_a_call_survives_all_that_a_line_does_to_it() -> None:
-    script: list[Step] = [
+    script: list[ScriptStep] = [
         fault("rate_limit", retry_after_s=2),
         fault("network"),
         fault("bad_stream", after=["Hel", "lo"]),

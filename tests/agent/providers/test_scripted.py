@@ -11,7 +11,7 @@ from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ProviderError
 from holdfast.core.queries import Usage
 from holdfast.testing import ModelServer, ScriptedProvider, fault, reasoning, reply, stream, tool_call
-from holdfast.testing.provider import Raw, Script, Step, ToolCall
+from holdfast.testing.provider import ModelScript, RawReply, ScriptedToolCall, ScriptStep
 from tests.agent.providers.helpers import Heard, ask, assistant, hear, tool
 
 
@@ -28,7 +28,7 @@ async def test_a_stream_comes_in_its_pieces() -> None:
 
 
 async def test_several_parts_are_one_reply_in_their_order() -> None:
-    parts: list[Step] = [[reasoning("Hm.", "signed"), "Adding.", tool_call("add", a=2, b=40), tool_call("now")]]
+    parts: list[ScriptStep] = [[reasoning("Hm.", "signed"), "Adding.", tool_call("add", a=2, b=40), tool_call("now")]]
     heard = await hear(ScriptedProvider(parts))
     assert (heard.reasoning, heard.text) == (["Hm."], ["Adding."])
     assert heard.reply.content == [
@@ -47,7 +47,7 @@ async def test_calls_are_numbered_through_the_conversation_in_any_process() -> N
 
 
 async def test_a_call_may_have_any_argument_its_own_id_and_text_that_is_no_json() -> None:
-    heard = await hear(ScriptedProvider([[tool_call("say", name="x", id=7), ToolCall("add", "{a", id="c9")]]))
+    heard = await hear(ScriptedProvider([[tool_call("say", name="x", id=7), ScriptedToolCall("add", "{a", id="c9")]]))
     assert heard.reply.content == [
         ToolUseBlock("call_1", "say", {"name": "x", "id": 7}),
         ToolUseBlock("c9", "add", {"_raw": "{a"}),
@@ -81,7 +81,7 @@ async def test_a_fault_in_the_middle_comes_after_its_text() -> None:
 
 
 async def test_a_function_answers_by_the_request() -> None:
-    async def later(request: ModelRequest) -> Step:
+    async def later(request: ModelRequest) -> ScriptStep:
         await asyncio.sleep(0)
         return lambda again: again.messages[-1].text.upper()
 
@@ -117,14 +117,14 @@ async def test_a_loop_begins_again() -> None:
 
 
 async def test_two_providers_can_share_a_script() -> None:
-    script = Script(["a", "b"])
+    script = ModelScript(["a", "b"])
     heard = [(await hear(ScriptedProvider(script, id=name))).text for name in ("one", "two")]
     assert heard == [["a"], ["b"]]
 
 
 async def test_bytes_are_for_servers() -> None:
-    with pytest.raises(ProviderError, match="for a ModelServer"):
-        await hear(ScriptedProvider([Raw(body=b"x")]))
+    with pytest.raises(ProviderError, match="needs a ModelServer"):
+        await hear(ScriptedProvider([RawReply(body=b"x")]))
 
 
 def test_it_is_a_provider() -> None:
@@ -136,9 +136,9 @@ def test_it_is_a_provider() -> None:
 # --- behind a server -----------------------------------------------------------------------------------
 
 
-STEPS: list[Step] = [
+STEPS: list[ScriptStep] = [
     "Hello!",
-    [reasoning("Hm."), stream("a", "b"), tool_call("add", a=2, b=40), ToolCall("add", "{a")],
+    [reasoning("Hm."), stream("a", "b"), tool_call("add", a=2, b=40), ScriptedToolCall("add", "{a")],
     reply("cut", usage=Usage(prompt_tokens=3, completion_tokens=4), stop="length", model="m-9"),
     reply("no", stop="refusal"),
     lambda request: f"You said {request.messages[-1].text}",
@@ -146,7 +146,7 @@ STEPS: list[Step] = [
 
 
 @pytest.mark.parametrize("step", STEPS, ids=range(len(STEPS)))
-async def test_a_server_gives_what_the_provider_gives(step: Step) -> None:
+async def test_a_server_gives_what_the_provider_gives(step: ScriptStep) -> None:
     request = ask("Hi", assistant(ToolUseBlock("call_1", "add", {})), tool(ToolResultBlock("call_1", "1")), "there")
     async with ModelServer([step]) as server:
         provider = OpenAIProvider(server.url)
@@ -159,7 +159,7 @@ async def test_a_server_gives_what_the_provider_gives(step: Step) -> None:
 
 @pytest.mark.parametrize("kind", ["rate_limit", "overloaded", "auth", "invalid_request", "context_length"])
 async def test_a_servers_faults_are_those_of_the_script_also_within_a_stream(kind: str) -> None:
-    faults: list[Step] = [fault(kind, "why"), fault(kind, "why", after=["Hel"])]  # type: ignore[arg-type]
+    faults: list[ScriptStep] = [fault(kind, "why"), fault(kind, "why", after=["Hel"])]  # type: ignore[arg-type]
     async with ModelServer(faults) as server:
         provider = OpenAIProvider(server.url)
         for said in ([], ["Hel"]):

@@ -24,7 +24,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool
 from holdfast.engine.minder import Minder
 from holdfast.store import open_store
-from holdfast.testing.provider import ScriptedProvider, Step, reply, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
 
 LEASE_MS = 3_000
 """Short enough that a worker which nobody knows to be dead is replaced within the run."""
@@ -56,7 +56,7 @@ async def told() -> str:
 async def worker(url: str, seed: str) -> None:
     chance = random.Random(seed)
 
-    def answer(request: ModelRequest) -> Step:
+    def answer(request: ModelRequest) -> ScriptStep:
         wants_tool = request.messages[-1].role == "user" and chance.random() < 0.2
         said = tool_call("look") if wants_tool else f"to {request.messages[-1].text[:20]}"
         return reply(said, delay_s=chance.uniform(0, DELAY_S))

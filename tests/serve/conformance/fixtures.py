@@ -16,9 +16,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.serve.mcp.http import Http, serve_http
+from holdfast.serve.mcp.http import HttpSettings, serve_http
 from holdfast.serve.mcp.server import McpServer, tools_of
-from holdfast.serve.mcp.tools import Toolbox
+from holdfast.serve.mcp.tools import ToolCatalog
 from tests.serve.conformance.tools import PNG, TOOLS, form
 
 KEYS = [b"k" * 32]
@@ -50,7 +50,7 @@ PROMPTS = [
 def fixture_server(holdfast: Holdfast) -> McpServer:
     """Our server, with all its tools, and the fixtures."""
     served = McpServer(holdfast, family="all", keys=KEYS)
-    served.toolbox = Toolbox([*tools_of("all"), *TOOLS])
+    served.tools = ToolCatalog([*tools_of("all"), *TOOLS])
     _add_resources(served)
     _add_prompts(served)
     return served
@@ -156,7 +156,7 @@ async def main() -> None:
     # The suite still tests what the newest revision has deprecated: sampling, logging.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
     async with open_holdfast("memory:") as holdfast:
-        await serve_http(fixture_server(holdfast), Http(port=0), lambda url: print(url, flush=True))
+        await serve_http(fixture_server(holdfast), HttpSettings(port=0), lambda url: print(url, flush=True))
 
 
 if __name__ == "__main__":

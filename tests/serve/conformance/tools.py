@@ -16,22 +16,22 @@ import holdfast
 from holdfast.programs.lookup import find_program
 from holdfast.programs.registry import Strategy
 from holdfast.serve.mcp import sessions
-from holdfast.serve.mcp.tools import Call, NoParams, Object, Params, Tool, ToolError, about
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, about
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8Dwn4EIwDiqkL4KAcT9GO0U4BxoAAAAAElFTkSuQmCC"
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
 
 Given: TypeAlias = Object | types.InputRequiredResult
-Handler: TypeAlias = Callable[[Call, Any], Awaitable[Given]]
+Handler: TypeAlias = Callable[[McpCall, Any], Awaitable[Given]]
 
-TOOLS: list[Tool[Any]] = []
+TOOLS: list[McpTool[Any]] = []
 
 
 def tool(name: str, params: type[Params] = NoParams) -> Callable[[Handler], Handler]:
     """Offer a function under the name that the suite wants."""
 
     def offered(handler: Handler) -> Handler:
-        TOOLS.append(Tool(name, name, f"For the conformance suite: {name}.", params, handler))
+        TOOLS.append(McpTool(name, name, f"For the conformance suite: {name}.", params, handler))
         return handler
 
     return offered
@@ -40,10 +40,10 @@ def tool(name: str, params: type[Params] = NoParams) -> Callable[[Handler], Hand
 def session_tool(name: str, strategy: Strategy) -> None:
     """Offer a strategy: the tool starts a session of it, and pauses when that does."""
 
-    async def run(call: Call, params: NoParams) -> Given:
+    async def run(call: McpCall, params: NoParams) -> Given:
         return await sessions.run(call, lambda: find_program(strategy), None)
 
-    TOOLS.append(Tool(name, name, f"For the conformance suite: a session of {strategy.name}.", NoParams, run))
+    TOOLS.append(McpTool(name, name, f"For the conformance suite: a session of {strategy.name}.", NoParams, run))
 
 
 # --- sessions --------------------------------------------------------------------------------------
@@ -86,27 +86,27 @@ session_tool("test_input_required_result_multi_round", two_rounds)
 
 
 @tool("test_simple_text")
-async def simple_text(call: Call, params: NoParams) -> Given:
+async def simple_text(call: McpCall, params: NoParams) -> Given:
     return {"text": "This is a simple text response for testing."}
 
 
 @tool("test_error_handling")
-async def fails(call: Call, params: NoParams) -> Given:
-    raise ToolError("This tool intentionally returns an error for testing")
+async def fails(call: McpCall, params: NoParams) -> Given:
+    raise McpToolError("This tool intentionally returns an error for testing")
 
 
 @dataclass(frozen=True)
-class ContentTool(Tool[NoParams]):
+class ContentTool(McpTool[NoParams]):
     """A tool whose result is content that no tool of ours gives: pictures, sounds, resources."""
 
     content: tuple[types.ContentBlock, ...] = ()
 
-    async def call(self, call: Call, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(self, call: McpCall, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
         given = await super().call(call, arguments)
         return given.model_copy(update={"content": list(self.content)})
 
 
-async def nothing(call: Call, params: NoParams) -> Given:
+async def nothing(call: McpCall, params: NoParams) -> Given:
     return {}
 
 
@@ -141,11 +141,11 @@ class HeaderParams(Params):
 
 
 @tool("test_x_mcp_header", HeaderParams)
-async def header(call: Call, params: HeaderParams) -> Given:
+async def header(call: McpCall, params: HeaderParams) -> Given:
     return {"region": params.region}
 
 
-class RichSchemaTool(Tool[NoParams]):
+class RichSchemaTool(McpTool[NoParams]):
     """A tool with a schema that says more than our own parameters can."""
 
     def declared(self) -> types.Tool:
@@ -181,20 +181,20 @@ TOOLS.append(RichSchemaTool("json_schema_2020_12_tool", "Schema", "For the confo
 # --- logs, and what the server asks in mid-call (revisions with a handshake) ------------------------
 
 
-async def _log(call: Call) -> Given:
-    for told in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await call.context.session.send_log_message("info", told, related_request_id=call.context.request_id)
+async def _log(call: McpCall) -> Given:
+    for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await call.context.session.send_log_message("info", message, related_request_id=call.context.request_id)
         await asyncio.sleep(0.05)
     return {"logged": 3}
 
 
 @tool("test_tool_with_logging")
-async def logs(call: Call, params: NoParams) -> Given:
+async def logs(call: McpCall, params: NoParams) -> Given:
     return await _log(call)
 
 
 @tool("test_logging_tool")
-async def logs_if_wanted(call: Call, params: NoParams) -> Given:
+async def logs_if_wanted(call: McpCall, params: NoParams) -> Given:
     return await _log(call)
 
 
@@ -203,7 +203,7 @@ class PromptParams(Params):
 
 
 @tool("test_sampling", PromptParams)
-async def samples(call: Call, params: PromptParams) -> Given:
+async def samples(call: McpCall, params: PromptParams) -> Given:
     message = types.SamplingMessage(role="user", content=types.TextContent(text=params.prompt))
     said = await call.context.session.create_message(
         [message], max_tokens=100, related_request_id=call.context.request_id
@@ -216,20 +216,20 @@ class MessageParams(Params):
     message: Annotated[str, about("What to ask the person.")]
 
 
-async def _elicit(call: Call, message: str, properties: Object, required: list[str]) -> Given:
+async def _elicit(call: McpCall, message: str, properties: Object, required: list[str]) -> Given:
     schema = {"type": "object", "properties": properties, "required": required}
     said = await call.context.session.elicit_form(message, schema, call.context.request_id)
     return {"text": f"Elicitation completed: action={said.action}, content={said.content}"}
 
 
 @tool("test_elicitation", MessageParams)
-async def elicits(call: Call, params: MessageParams) -> Given:
+async def elicits(call: McpCall, params: MessageParams) -> Given:
     fields = {name: {"type": "string", "description": name} for name in ("username", "email")}
     return await _elicit(call, params.message, fields, ["username", "email"])
 
 
 @tool("test_elicitation_sep1034_defaults")
-async def elicits_with_defaults(call: Call, params: NoParams) -> Given:
+async def elicits_with_defaults(call: McpCall, params: NoParams) -> Given:
     fields = {
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
@@ -241,7 +241,7 @@ async def elicits_with_defaults(call: Call, params: NoParams) -> Given:
 
 
 @tool("test_elicitation_sep1330_enums")
-async def elicits_choices(call: Call, params: NoParams) -> Given:
+async def elicits_choices(call: McpCall, params: NoParams) -> Given:
     plain = ["option1", "option2", "option3"]
     titled = [{"const": f"value{n}", "title": f"Choice {n}"} for n in (1, 2, 3)]
     fields = {
@@ -263,7 +263,7 @@ def form(message: str, name: str) -> types.ElicitRequest:
 
 
 @tool("test_missing_capability")
-async def needs_sampling(call: Call, params: NoParams) -> Given:
+async def needs_sampling(call: McpCall, params: NoParams) -> Given:
     if not call.context.session.check_client_capability(types.ClientCapabilities(sampling=types.SamplingCapability())):
         needed: Object = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "this tool needs sampling", data=needed)
@@ -271,7 +271,7 @@ async def needs_sampling(call: Call, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_elicitation")
-async def requires_a_name(call: Call, params: NoParams) -> Given:
+async def requires_a_name(call: McpCall, params: NoParams) -> Given:
     match (call.responses or {}).get("user_name"):
         case types.ElicitResult(action="accept", content={"name": name}):
             return {"text": f"Hello, {name}!"}
@@ -280,7 +280,7 @@ async def requires_a_name(call: Call, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_list_roots")
-async def requires_roots(call: Call, params: NoParams) -> Given:
+async def requires_roots(call: McpCall, params: NoParams) -> Given:
     match (call.responses or {}).get("client_roots"):
         case types.ListRootsResult(roots=roots):
             return {"roots": [str(root.uri) for root in roots]}
@@ -289,7 +289,7 @@ async def requires_roots(call: Call, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_multiple_inputs")
-async def requires_three(call: Call, params: NoParams) -> Given:
+async def requires_three(call: McpCall, params: NoParams) -> Given:
     if call.state is not None and call.responses is not None:
         return {"given": sorted(call.responses)}
     message = types.SamplingMessage(role="user", content=types.TextContent(text="Generate a greeting"))

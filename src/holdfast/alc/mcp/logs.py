@@ -18,8 +18,8 @@ from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files
-from holdfast.serve.mcp.runs import Run, rows_of
-from holdfast.serve.mcp.tools import Call, NoParams, Object, Params, SessionId, Tool, ToolError, about
+from holdfast.serve.mcp.runs import RunView, rows_of
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, SessionId, about
 from holdfast.store.contract import SessionFilter, Store
 
 NOTES = "holdfast.notes"
@@ -59,12 +59,12 @@ class LogParams(Params):
     ] = None
 
 
-async def alc_log_view(call: Call, params: LogParams) -> Object:
+async def alc_log_view(call: McpCall, params: LogParams) -> Object:
     store = call.holdfast.store
     if params.session_id is None:
         return {"sessions": await _list(store, LIST_LIMIT if params.limit is None else params.limit)}
     await store.session(params.session_id)
-    run = await Run.read(store, params.session_id)
+    run = await RunView.read(store, params.session_id)
     document = _document(run, await notes_of(store, params.session_id))
     return cut(document, DETAIL_CHARS if params.max_chars is None else params.max_chars)
 
@@ -91,7 +91,7 @@ async def _list(store: Store, limit: int) -> list[Object]:
 async def _meta(store: Store, session_id: str) -> Object:
     """A line of the list. A run that cannot be read says so, and hides no other."""
     try:
-        run = await Run.read(store, session_id)
+        run = await RunView.read(store, session_id)
         notes = await notes_of(store, session_id)
     except HoldfastError as error:
         return {"session_id": session_id, "strategy": None, "task_hint": None, "status": "damaged", "error": str(error)}
@@ -108,7 +108,7 @@ async def _meta(store: Store, session_id: str) -> Object:
     }
 
 
-def _document(run: Run, notes: list[Object]) -> Object:
+def _document(run: RunView, notes: list[Object]) -> Object:
     stats = run.stats
     document: Object = {
         "session_id": run.session.id,
@@ -170,7 +170,7 @@ class NoteParams(Params):
     ] = None
 
 
-async def alc_note(call: Call, params: NoteParams) -> Object:
+async def alc_note(call: McpCall, params: NoteParams) -> Object:
     store = call.holdfast.store
     await store.session(params.session_id)
     note = {"timestamp": int(time.time()), "title": params.title, "content": params.content}
@@ -178,7 +178,7 @@ async def alc_note(call: Call, params: NoteParams) -> Object:
     def append(value: Json) -> Json:
         kept = _notes_in(value)
         if len(kept) >= MAX_NOTES:
-            raise ToolError(
+            raise McpToolError(
                 f"session '{params.session_id}' has {len(kept)} notes, and no more than {MAX_NOTES} are kept"
             )
         return [*kept, note]
@@ -217,7 +217,7 @@ class Sums:
     outcomes: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
 
-    def add(self, run: Run) -> None:
+    def add(self, run: RunView) -> None:
         auto = run.stats["auto"]
         self.count += 1
         self.outcomes[str(run.session.state)] += 1
@@ -242,7 +242,7 @@ class Sums:
         }
 
 
-async def alc_stats(call: Call, params: StatsParams) -> Object:
+async def alc_stats(call: McpCall, params: StatsParams) -> Object:
     store = call.holdfast.store
     since = None if params.days is None else max(0, int(time.time() * 1000) - params.days * DAY_MS)
     sums: dict[str, Sums] = {}
@@ -250,7 +250,7 @@ async def alc_stats(call: Call, params: StatsParams) -> Object:
     async for row in rows_of(store, SessionFilter(program=params.strategy, updated_after=since)):
         session_id = row if isinstance(row, str) else row.session_id
         try:
-            run = await Run.read(store, session_id)
+            run = await RunView.read(store, session_id)
         except HoldfastError:
             damaged.append(session_id)
             continue
@@ -273,7 +273,7 @@ def _card_sinks() -> list[Object]:
 # --- info ------------------------------------------------------------------------------------------
 
 
-async def alc_info(call: Call, params: NoParams) -> Object:
+async def alc_info(call: McpCall, params: NoParams) -> Object:
     where = directories_of(None)
     roots = await on_files(where.roots)
     told: Object = {
@@ -307,8 +307,8 @@ def _shown_store(url: str) -> str:
     return redact(url)
 
 
-TOOLS: list[Tool[Any]] = [
-    Tool(
+TOOLS: list[McpTool[Any]] = [
+    McpTool(
         "alc_log_view",
         "Look back at runs",
         "What was run: without session_id a list, the latest first, each with its outcome, times, tokens and what it is"
@@ -330,7 +330,7 @@ TOOLS: list[Tool[Any]] = [
             },
         },
     ),
-    Tool(
+    McpTool(
         "alc_note",
         "Note something on a run",
         "Add a note to a run, at any time: what was good, what went wrong, what to try next. alc_log_view shows it.",
@@ -342,7 +342,7 @@ TOOLS: list[Tool[Any]] = [
             "required": ["session_id", "notes_count"],
         },
     ),
-    Tool(
+    McpTool(
         "alc_stats",
         "Compare strategies by their runs",
         "What all runs come to, for each strategy: how many and how they ended, average time, model calls and rounds,"
@@ -361,7 +361,7 @@ TOOLS: list[Tool[Any]] = [
             "required": ["total_sessions", "strategies", "card_sinks"],
         },
     ),
-    Tool(
+    McpTool(
         "alc_info",
         "About this server",
         "The version, the store that keeps the runs, and the directories in which packages and strategies are looked"

@@ -17,7 +17,7 @@ from holdfast.core.values import Json, encode, fingerprint, repaired
 from holdfast.programs.kinds import get_language
 from holdfast.serve.mcp.catalog import runnables_in
 from holdfast.serve.mcp.directories import on_files, shown
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about, unquoted
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about, unquoted
 
 DEFAULT_LIMIT = 50
 """Packages in a list, unless it is said otherwise."""
@@ -68,12 +68,12 @@ class SortKey:
     descending: bool
 
 
-async def alc_pkg_list(call: Call, params: ListParams) -> Object:
+async def alc_pkg_list(call: McpCall, params: ListParams) -> Object:
     keys = sort_keys(params.sort if params.sort is not None else DEFAULT_SORT)
     fields = chosen_fields(params.fields, params.verbose)
     wanted = unquoted(params.filter)
     if wanted is not None and not isinstance(wanted, dict):
-        raise ToolError("`filter` must be an object of keys and the values that they must have")
+        raise McpToolError("`filter` must be an object of keys and the values that they must have")
     found: PackageList = await on_files(listing, directories_of(params.project_root))
     await fill_in(found)
     packages = await on_files(entries, found)
@@ -145,14 +145,14 @@ def cleaned(value: Json) -> Json:
 def sort_keys(text: str) -> list[SortKey]:
     """The keys of a sort order."""
     if not text:
-        raise ToolError("sort string is empty")
+        raise McpToolError("sort string is empty")
     keys = []
     for part in text.split(","):
         if not part:
-            raise ToolError(f'sort string contains empty element: "{shown(text)}"')
+            raise McpToolError(f'sort string contains empty element: "{shown(text)}"')
         name = part.removeprefix("-")
         if not name:
-            raise ToolError(f'sort element has no key name: "{shown(part)}"')
+            raise McpToolError(f'sort element has no key name: "{shown(part)}"')
         keys.append(SortKey(name, part.startswith("-")))
     return keys
 
@@ -161,7 +161,9 @@ def _check_known(keys: Iterable[SortKey], packages: Sequence[Object]) -> None:
     for each in keys:
         known = each.key in SUMMARY or each.key in OTHERS or any(each.key in entry for entry in packages)
         if not known:
-            raise ToolError(f"unknown sort key '{shown(each.key)}': no package has it (known: {', '.join(SUMMARY)}, …)")
+            raise McpToolError(
+                f"unknown sort key '{shown(each.key)}': no package has it (known: {', '.join(SUMMARY)}, …)"
+            )
 
 
 def chosen_fields(fields: list[str] | None, verbose: str | None) -> Sequence[str] | None:
@@ -174,7 +176,7 @@ def chosen_fields(fields: list[str] | None, verbose: str | None) -> Sequence[str
         case "full":
             return None
         case _:
-            raise ToolError(f'invalid verbose value "{shown(verbose)}" (expected "summary" or "full")')
+            raise McpToolError(f'invalid verbose value "{shown(verbose)}" (expected "summary" or "full")')
 
 
 def reduced(entry: Object, fields: Sequence[str] | None) -> Object:
@@ -209,7 +211,7 @@ def _rank(value: Json) -> tuple[bool, int, Json]:
             return (False, 4, encode(value))
 
 
-TOOL: Tool[ListParams] = Tool(
+TOOL: McpTool[ListParams] = McpTool(
     "alc_pkg_list",
     "List strategy packages",
     "The Lua packages that can be run (alc_advice) or required, each with its scope (variant, project or global), its"

@@ -23,7 +23,7 @@ from holdfast.alc.specs.errors import NoSpecsError
 from holdfast.core.values import repaired
 from holdfast.programs.language import MAX_SOURCE_BYTES
 from holdfast.serve.mcp.directories import directory, on_files, shown
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
 INLINE = "inline.lua"
 """What specs given as text are called in results."""
@@ -49,9 +49,9 @@ class TestParams(Params):
     live: Annotated[bool, about("Send every model call through the engine, answered by the spec's own mock.")] = False
 
 
-async def alc_pkg_test(call: Call, params: TestParams) -> Object:
+async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
     if sum(given is not None for given in (params.pkg, params.code_file, params.code)) != 1:
-        raise ToolError("pkg_test: provide exactly one of pkg, code_file, code")
+        raise McpToolError("pkg_test: provide exactly one of pkg, code_file, code")
     where = directories_of(params.project_root)
     environ = _environ(where, params.search_paths or [])
     with tempfile.TemporaryDirectory(prefix="holdfast-spec-") as scratch:
@@ -76,7 +76,7 @@ def _specs(params: TestParams, where: PackageDirectories, scratch: Path) -> Spec
         return _of_file(params.code_file)
     code = repaired(params.code or "").encode()
     if len(code) > MAX_SOURCE_BYTES:
-        raise ToolError(f"pkg_test: the code is larger than {MAX_SOURCE_BYTES} bytes; put it into files")
+        raise McpToolError(f"pkg_test: the code is larger than {MAX_SOURCE_BYTES} bytes; put it into files")
     (scratch / INLINE).write_bytes(code)
     return Specs(scratch.resolve(), [scratch.resolve() / INLINE])
 
@@ -84,7 +84,7 @@ def _specs(params: TestParams, where: PackageDirectories, scratch: Path) -> Spec
 def _of_package(name: str, params: TestParams, where: PackageDirectories) -> Specs:
     package = find_package(where.roots(), name)
     if package is None:
-        raise ToolError(
+        raise McpToolError(
             f"pkg_test: package '{shown(name)}' not found in the project or in {where.packages};"
             " alc_pkg_list shows what there is"
         )
@@ -100,7 +100,7 @@ def _of_package(name: str, params: TestParams, where: PackageDirectories) -> Spe
     kept = [file for file in found.files if params.filter is None or params.filter in _stem(file)]
     if not kept:
         those = f" with '{shown(params.filter)}' in their name" if params.filter is not None else ""
-        raise ToolError(f"pkg_test: no spec files found in {looked_in}{those} (looked for *_spec.lua)")
+        raise McpToolError(f"pkg_test: no spec files found in {looked_in}{those} (looked for *_spec.lua)")
     return Specs(found.root, kept, found.package)
 
 
@@ -108,7 +108,9 @@ def _inside(home: Path, inner: str) -> Path:
     """A directory of the package, and of nothing else."""
     path = (home / inner).resolve()
     if not path.is_relative_to(home):
-        raise ToolError(f"pkg_test: spec_dir '{shown(inner)}' leads out of the package; give a directory inside {home}")
+        raise McpToolError(
+            f"pkg_test: spec_dir '{shown(inner)}' leads out of the package; give a directory inside {home}"
+        )
     return path
 
 
@@ -120,7 +122,7 @@ def _of_file(given: str) -> Specs:
     """One file. If it is a spec of a package, that can be required, as when all specs of the package are run."""
     file = Path(os.path.abspath(os.path.expanduser(given)))
     if file.suffix != ".lua" or not os.path.isfile(file):
-        raise ToolError(f"pkg_test: failed to read {shown(given)}: there is no such .lua file")
+        raise McpToolError(f"pkg_test: failed to read {shown(given)}: there is no such .lua file")
     home = file.parent.parent
     if (home / "init.lua").is_file():
         return Specs(home.parent, [file], home)
@@ -132,7 +134,7 @@ def _environ(where: PackageDirectories, search_paths: list[str]) -> dict[str, st
     environ = dict(where.environ)
     more = [str(directory(each, "search_paths")) for each in search_paths]
     if any(os.pathsep in each for each in more):
-        raise ToolError(f"`search_paths`: a directory with '{os.pathsep}' in its name cannot be searched")
+        raise McpToolError(f"`search_paths`: a directory with '{os.pathsep}' in its name cannot be searched")
     if more:
         before = environ.get("HOLDFAST_PACKAGES_PATH")
         environ["HOLDFAST_PACKAGES_PATH"] = os.pathsep.join([*more, *([before] if before else [])])
@@ -144,7 +146,7 @@ def _environ(where: PackageDirectories, search_paths: list[str]) -> dict[str, st
 # --- running it ------------------------------------------------------------------------------------
 
 
-async def _run(call: Call, job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
+async def _run(call: McpCall, job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -170,12 +172,12 @@ async def _run(call: Call, job: Job, environ: Mapping[str, str]) -> dict[str, An
                 case {"report": dict(report)}:
                     pass
                 case {"error": str(why)}:
-                    raise ToolError(f"pkg_test: {why}")
+                    raise McpToolError(f"pkg_test: {why}")
         code = await process.wait()
     finally:
         await _end(process)
     if report is None:
-        raise ToolError(f"pkg_test: the process that ran the specs ended early (exit code {code}); run it again")
+        raise McpToolError(f"pkg_test: the process that ran the specs ended early (exit code {code}); run it again")
     return report
 
 
@@ -191,7 +193,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-TOOL: Tool[TestParams] = Tool(
+TOOL: McpTool[TestParams] = McpTool(
     "alc_pkg_test",
     "Test a strategy package",
     "Run the specs of a package, one spec file, or specs given as Lua text (exactly one of pkg, code_file, code), with"

@@ -24,7 +24,7 @@ from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.scaffold import scaffold
 from holdfast.alc.packages.sources import Source, public_url
 from holdfast.serve.mcp.directories import directory, on_files
-from holdfast.serve.mcp.tools import Call, Object, Params, ProjectRoot, Tool, ToolError, about
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
 MAX_TEXT_CHARS = 2_000
 """Characters of a description or category: a few sentences, which lists show."""
@@ -43,7 +43,7 @@ class InstallParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_pkg_install(call: Call, params: InstallParams) -> Object:
+async def alc_pkg_install(call: McpCall, params: InstallParams) -> Object:
     where = directories_of(params.project_root)
     async with _telling(call) as tell:
         options = Options(name=params.name, force=bool(params.force), progress=tell)
@@ -60,7 +60,7 @@ async def alc_pkg_install(call: Call, params: InstallParams) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def _telling(call: Call) -> AsyncIterator[Callable[[Progress], None]]:
+async def _telling(call: McpCall) -> AsyncIterator[Callable[[Progress], None]]:
     """Tell the host of progress that is made in threads: in order, and each step higher than the one before."""
     loop = asyncio.get_running_loop()
     said: asyncio.Queue[Progress | None] = asyncio.Queue()
@@ -99,11 +99,11 @@ class RemoveParams(Params):
     delete_files: Annotated[bool, about("With scope global or all: delete the installed directory as well.")] = False
 
 
-async def alc_pkg_remove(call: Call, params: RemoveParams) -> Object:
+async def alc_pkg_remove(call: McpCall, params: RemoveParams) -> Object:
     where = directories_of(params.project_root)
     scope = params.scope or "project"
     if scope == "project" and where.root is None:
-        raise ToolError(
+        raise McpToolError(
             f"alc.toml not found: cannot remove '{params.name[:80]}' without a project root."
             " Provide project_root or run from a project directory."
         )
@@ -137,7 +137,7 @@ class LinkParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_pkg_link(call: Call, params: LinkParams) -> Object:
+async def alc_pkg_link(call: McpCall, params: LinkParams) -> Object:
     where = directories_of(params.project_root)
     report = await on_files(_link, where, directory(params.path, "path"), params)
     shown: Object = msgspec.to_builtins(report)
@@ -159,7 +159,7 @@ class UnlinkParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_pkg_unlink(call: Call, params: UnlinkParams) -> Object:
+async def alc_pkg_unlink(call: McpCall, params: UnlinkParams) -> Object:
     report = await on_files(unlink, directories_of(params.project_root), params.name)
     return _clean(msgspec.to_builtins(report))
 
@@ -172,7 +172,7 @@ class DoctorParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_pkg_doctor(call: Call, params: DoctorParams) -> Object:
+async def alc_pkg_doctor(call: McpCall, params: DoctorParams) -> Object:
     report: DoctorReport = await on_files(doctor, directories_of(params.project_root), params.name)
     return _clean({**report.to_json(), "healthy": [{"name": name} for name in report.healthy]})
 
@@ -183,7 +183,7 @@ class RepairParams(Params):
     force: Annotated[bool, about("Also put back the original of packages that were changed after install.")] = False
 
 
-async def alc_pkg_repair(call: Call, params: RepairParams) -> Object:
+async def alc_pkg_repair(call: McpCall, params: RepairParams) -> Object:
     return _clean(await on_files(_repair, directories_of(params.project_root), params))
 
 
@@ -229,7 +229,7 @@ class ScaffoldParams(Params):
     description: Annotated[Text | None, about("What it does, in a line.")] = None
 
 
-async def alc_pkg_scaffold(call: Call, params: ScaffoldParams) -> Object:
+async def alc_pkg_scaffold(call: McpCall, params: ScaffoldParams) -> Object:
     target = directory(params.target_dir if params.target_dir is not None else ".", "target_dir")
     report = await on_files(scaffold, params.name, target, category=params.category, description=params.description)
     made = Path(report.path)
@@ -248,7 +248,7 @@ class ProjectParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_init(call: Call, params: ProjectParams) -> Object:
+async def alc_init(call: McpCall, params: ProjectParams) -> Object:
     around = os.environ.get("HOLDFAST_PROJECT_ROOT") or os.environ.get("ALC_PROJECT_ROOT") or "."
     named = params.project_root if params.project_root is not None else around
     return _clean(await on_files(_init, directories_of(named)))
@@ -257,12 +257,12 @@ async def alc_init(call: Call, params: ProjectParams) -> Object:
 def _init(where: PackageDirectories) -> Object:
     older = (where.project or Path.cwd()) / "alc.toml"
     if older.exists():
-        raise ToolError(f"{older}: it is there already; nothing was changed")
+        raise McpToolError(f"{older}: it is there already; nothing was changed")
     shown: Object = msgspec.to_builtins(init(where))
     return shown
 
 
-async def alc_update(call: Call, params: ProjectParams) -> Object:
+async def alc_update(call: McpCall, params: ProjectParams) -> Object:
     return _clean((await on_files(update, directories_of(params.project_root))).to_json())
 
 
@@ -279,9 +279,9 @@ def _output(required: str, **properties: Object) -> Object:
     return {"type": "object", "properties": properties, "required": required.split()}
 
 
-TOOLS: list[Tool[Any]] = [
+TOOLS: list[McpTool[Any]] = [
     package_list.TOOL,
-    Tool(
+    McpTool(
         "alc_pkg_install",
         "Install strategy packages",
         "Install Lua packages from a git URL or a local directory (one package, or a collection of them) for this"
@@ -293,7 +293,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=_output("installed mode", installed=_NAMES, mode={"type": "string"}, skipped=_NAMES),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_remove",
         "Remove a strategy package",
         "Take a package out of the project's file and lock (scope project), out of the user's list of installed"
@@ -303,7 +303,7 @@ TOOLS: list[Tool[Any]] = [
         destructive=True,
         output=_output("removed scope", removed={"type": "string"}, scope={"type": "string"}),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_link",
         "Link a package in development",
         "Use the packages in a directory where they are, without a copy, so that changes count at the next run: for"
@@ -313,7 +313,7 @@ TOOLS: list[Tool[Any]] = [
         idempotent=True,
         output=_output("linked mode targets scope", linked=_NAMES, mode={"type": "string"}, targets={"type": "object"}),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_unlink",
         "Unlink a package",
         "Undo alc_pkg_link: remove the link, or the project's variant, of that name. What it led to stays.",
@@ -322,7 +322,7 @@ TOOLS: list[Tool[Any]] = [
         destructive=True,
         output=_output("unlinked", unlinked={"type": "string"}),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_doctor",
         "Check strategy packages",
         "Look for what is wrong with the packages, or with one: missing files or modules, dangling links, changes after"
@@ -337,7 +337,7 @@ TOOLS: list[Tool[Any]] = [
             ok={"type": "boolean"},
         ),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_repair",
         "Repair strategy packages",
         "Install again what is missing or incomplete, from where it came. What cannot be put right is in"
@@ -350,7 +350,7 @@ TOOLS: list[Tool[Any]] = [
             "repaired skipped unrepairable failed", repaired=_ROWS, skipped=_ROWS, unrepairable=_ROWS, failed=_ROWS
         ),
     ),
-    Tool(
+    McpTool(
         "alc_pkg_scaffold",
         "Make a new strategy package",
         "Write a new package with metadata, a `run` that asks the model once, and a spec: a start to edit. Test it with"
@@ -360,7 +360,7 @@ TOOLS: list[Tool[Any]] = [
         output=_output("status path bytes_written", path={"type": "string"}, bytes_written={"type": "integer"}),
     ),
     package_tests.TOOL,
-    Tool(
+    McpTool(
         "alc_init",
         "Make a project",
         "Make a project file in a directory, in which packages can be pinned, and keep local files out of git. Fails"
@@ -369,7 +369,7 @@ TOOLS: list[Tool[Any]] = [
         alc_init,
         output=_output("created gitignore_path gitignore_updated", created={"type": "string"}),
     ),
-    Tool(
+    McpTool(
         "alc_update",
         "Lock a project's packages",
         "Find every package that the project's file asks for, fetch what comes from git, and write the lock. What could"

@@ -20,17 +20,17 @@ from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home, home
 from holdfast.serve.mcp.resource import JSON, LUA, Resource, ResourceRequest
 from holdfast.serve.mcp.tools import in_thread
-from holdfast.serve.mcp.uris import Number
+from holdfast.serve.mcp.uris import UriParameter
 
 STUBS_URI = f"holdfast://types/{STUB_NAME}"
 
 SHAPES_PACKAGE = "alc_shapes"
 SHAPES_STUB = "alc_shapes.d.lua"
 
-_OFFSET = Number("offset", 0, 10_000_000)
-_SAMPLES = Number("limit", 100, 10_000)
-_ROUNDS = Number("limit", 50, 10_000)
-_CHARS = Number("max_chars", 20_000, 1_000_000)
+_OFFSET = UriParameter("offset", 0, 10_000_000)
+_SAMPLES = UriParameter("limit", 100, 10_000)
+_ROUNDS = UriParameter("limit", 50, 10_000)
+_CHARS = UriParameter("max_chars", 20_000, 1_000_000)
 
 
 async def _stubs(request: ResourceRequest) -> str:

@@ -15,13 +15,13 @@ from holdfast.core.state import State
 from holdfast.core.values import Json
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.tools import (
-    Call,
+    McpCall,
+    McpTool,
+    McpToolError,
     Object,
     Params,
     ProjectRoot,
     SessionId,
-    Tool,
-    ToolError,
     UsageParams,
     about,
     unquoted,
@@ -67,7 +67,7 @@ class RunParams(Params):
     language: sessions.Language = None
 
 
-async def alc_run(call: Call, params: RunParams) -> Object | types.InputRequiredResult:
+async def alc_run(call: McpCall, params: RunParams) -> Object | types.InputRequiredResult:
     def program() -> Program:
         return sessions.program_of_code(params.code, params.code_file, params.project_root, params.language)
 
@@ -81,10 +81,10 @@ class AdviceParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_advice(call: Call, params: AdviceParams) -> Object | types.InputRequiredResult:
+async def alc_advice(call: McpCall, params: AdviceParams) -> Object | types.InputRequiredResult:
     options = unquoted(params.opts)
     if options is not None and not isinstance(options, dict):
-        raise ToolError("`opts` must be an object")
+        raise McpToolError("`opts` must be an object")
     ctx = {**(options or {}), **({"task": params.task} if params.task is not None else {})}
     return await sessions.run(call, lambda: sessions.program_named(params.strategy, params.project_root), ctx)
 
@@ -108,7 +108,7 @@ class ContinueParams(Params):
     error: Annotated[str | None, about("Why there is no answer: the strategy sees an error.")] = None
 
 
-async def alc_continue(call: Call, params: ContinueParams) -> Object:
+async def alc_continue(call: McpCall, params: ContinueParams) -> Object:
     try:
         return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
     except HoldfastError as error:
@@ -118,15 +118,15 @@ async def alc_continue(call: Call, params: ContinueParams) -> Object:
 def _answers(params: ContinueParams) -> dict[str, Given] | Given:
     if params.responses is not None:
         if not params.responses:
-            raise ToolError("Empty responses array")
+            raise McpToolError("Empty responses array")
         given: dict[str, Given] = {}
         for each in params.responses:
             if each.query_id in given:
-                raise ToolError(f"Continue failed: query_id {each.query_id} is answered twice; answer it once")
+                raise McpToolError(f"Continue failed: query_id {each.query_id} is answered twice; answer it once")
             given[each.query_id] = _given(each.response, each.error, each.query_id, each.usage)
         return given
     if params.response is None and params.error is None:
-        raise ToolError("Either 'response' or 'responses' must be provided")
+        raise McpToolError("Either 'response' or 'responses' must be provided")
     return _given(params.response, params.error, params.query_id, params.usage)
 
 
@@ -146,13 +146,13 @@ class StatusParams(Params):
     include_history: Annotated[bool, about("Whether to show the last exchanges.")] = False
 
 
-async def alc_status(call: Call, params: StatusParams) -> Object:
+async def alc_status(call: McpCall, params: StatusParams) -> Object:
     shown = params.pending_filter if params.pending_filter is not None else "meta"
     if params.session_id is not None:
         try:
             return await call.holdfast.status(params.session_id, pending=shown, history=params.include_history)
         except SessionNotFoundError:
-            raise ToolError(f"session '{params.session_id}' not found (may have completed)") from None
+            raise McpToolError(f"session '{params.session_id}' not found (may have completed)") from None
     page = await call.holdfast.sessions(SessionFilter(states=ACTIVE))
     found = [
         await call.holdfast.status(row.session_id, pending=shown, history=params.include_history) for row in page.rows
@@ -165,12 +165,12 @@ class CancelParams(Params):
     reason: Annotated[str | None, about("Why; kept in the journal.")] = None
 
 
-async def alc_cancel(call: Call, params: CancelParams) -> Object:
+async def alc_cancel(call: McpCall, params: CancelParams) -> Object:
     return (await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)).to_json()
 
 
-TOOLS: list[Tool[Any]] = [
-    Tool(
+TOOLS: list[McpTool[Any]] = [
+    McpTool(
         "alc_run",
         "Run a strategy's code",
         "Run Lua code that uses the alc API, or sandboxed Python (language: python) that asks with llm(prompt). Gives"
@@ -182,7 +182,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=EVENT,
     ),
-    Tool(
+    McpTool(
         "alc_advice",
         "Run a strategy",
         "Run a strategy by its name on a task. Gives the first question (needs_response: answer it with alc_continue,"
@@ -192,7 +192,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=EVENT,
     ),
-    Tool(
+    McpTool(
         "alc_continue",
         "Answer a run",
         "Answer what a run asked, with response (and query_id where several queries wait) or responses for several at"
@@ -203,7 +203,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=EVENT,
     ),
-    Tool(
+    McpTool(
         "alc_status",
         "See runs",
         "What runs are active, or how one stands: its phase, metrics and pending queries.",
@@ -212,7 +212,7 @@ TOOLS: list[Tool[Any]] = [
         read_only=True,
         idempotent=True,
     ),
-    Tool(
+    McpTool(
         "alc_cancel",
         "Cancel a run",
         "End a run. It can still be looked at.",

@@ -26,13 +26,13 @@ from holdfast.engine.host_view import pending_below
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.directories import shown
 from holdfast.serve.mcp.tools import (
-    Call,
+    McpCall,
+    McpTool,
+    McpToolError,
     Object,
     Params,
     ProjectRoot,
     SessionId,
-    Tool,
-    ToolError,
     UsageParams,
     about,
     unquoted,
@@ -56,7 +56,7 @@ class RunParams(Params):
     project_root: ProjectRoot = None
 
 
-async def alc_v2_run(call: Call, params: RunParams) -> Object:
+async def alc_v2_run(call: McpCall, params: RunParams) -> Object:
     where = directories_of(params.project_root)
     project = None if where.project is None else str(where.project)
     program = sessions.program_of_code(params.code, None, project)
@@ -72,11 +72,11 @@ class StateParams(Params):
     session_id: SessionId
 
 
-async def alc_v2_state(call: Call, params: StateParams) -> Object:
+async def alc_v2_state(call: McpCall, params: StateParams) -> Object:
     return await _state(call, params.session_id)
 
 
-async def _state(call: Call, session_id: str) -> Object:
+async def _state(call: McpCall, session_id: str) -> Object:
     try:
         journal = [entry async for entry in call.holdfast.store.journal(session_id)]
     except SessionNotFoundError as error:
@@ -88,8 +88,8 @@ async def _state(call: Call, session_id: str) -> Object:
     return {"session_id": session_id, **_ended(session, journal)}
 
 
-def not_found(error: SessionNotFoundError) -> ToolError:
-    return ToolError(f"session not found: {shown(error.session_id)}")
+def not_found(error: SessionNotFoundError) -> McpToolError:
+    return McpToolError(f"session not found: {shown(error.session_id)}")
 
 
 def _ended(session: Session, journal: Sequence[Entry]) -> Object:
@@ -188,7 +188,7 @@ class Response(msgspec.Struct, kw_only=True):
         return Given(answer, self.query_id, self.usage.kept() if self.usage is not None else None)
 
 
-async def alc_v2_resume(call: Call, params: ResumeParams) -> Object:
+async def alc_v2_resume(call: McpCall, params: ResumeParams) -> Object:
     answers = responses_in(unquoted(params.payload))
     session_id = params.session_id
     try:
@@ -215,20 +215,22 @@ def responses_in(payload: Json) -> dict[str, Given]:
         case ["batch", *rows] | [*rows]:
             pass
         case {"payload_kind": "batch"}:
-            raise ToolError("invalid payload: a batch needs `responses`, a list of {query_id, response}")
+            raise McpToolError("invalid payload: a batch needs `responses`, a list of {query_id, response}")
         case {"payload_kind": kind}:
-            raise ToolError(f'invalid payload: payload_kind {shown(str(kind))} is neither "single" nor "batch"')
+            raise McpToolError(f'invalid payload: payload_kind {shown(str(kind))} is neither "single" nor "batch"')
         case dict():
-            raise ToolError('invalid payload: missing field `payload_kind` ("single" or "batch")')
+            raise McpToolError('invalid payload: missing field `payload_kind` ("single" or "batch")')
         case _:
-            raise ToolError("invalid payload: it must be an object with `payload_kind`, `query_id` and `response`")
+            raise McpToolError("invalid payload: it must be an object with `payload_kind`, `query_id` and `response`")
     if not rows:
-        raise ToolError("invalid payload: it holds no answer")
+        raise McpToolError("invalid payload: it holds no answer")
     answers: dict[str, Given] = {}
     for row in rows:
         response = _response(row)
         if response.query_id in answers:
-            raise ToolError(f"invalid payload: query_id {shown(response.query_id)} is answered twice; answer it once")
+            raise McpToolError(
+                f"invalid payload: query_id {shown(response.query_id)} is answered twice; answer it once"
+            )
         answers[response.query_id] = response.given()
     return answers
 
@@ -237,23 +239,23 @@ def _response(row: Json) -> Response:
     try:
         response = msgspec.convert(row, Response)
     except msgspec.ValidationError as error:
-        raise ToolError(f"invalid payload: {error}") from None
+        raise McpToolError(f"invalid payload: {error}") from None
     if isinstance(row, dict) and "response" not in row and response.error is None:
-        raise ToolError("invalid payload: missing field `response` (or `error`, to say why there is none)")
+        raise McpToolError("invalid payload: missing field `response` (or `error`, to say why there is none)")
     return response
 
 
-async def _refused(call: Call, session_id: str, error: FeedError | TransitionError) -> ToolError:
+async def _refused(call: McpCall, session_id: str, error: FeedError | TransitionError) -> McpToolError:
     """Why an answer was not taken, as algocline's clients know it."""
     row = await call.holdfast.store.session(session_id)
     match row.summary.state:
         case State.CANCELLED | State.EXPIRED:
-            return ToolError(f"session is already cancelled ({error})")
+            return McpToolError(f"session is already cancelled ({error})")
         case State.PAUSED:
-            return ToolError(f"feed error: {error}")
+            return McpToolError(f"feed error: {error}")
         case state:
             actual = {State.COMPLETED: "Done", State.FAILED: "Failed"}.get(state, "Running")
-            return ToolError(f"session is not paused; actual state: {actual} ({error})")
+            return McpToolError(f"session is not paused; actual state: {actual} ({error})")
 
 
 # --- cancel ----------------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ class CancelReason(msgspec.Struct, kw_only=True):
     """Not used: the journal says when it was."""
 
 
-async def alc_v2_cancel(call: Call, params: CancelParams) -> Object:
+async def alc_v2_cancel(call: McpCall, params: CancelParams) -> Object:
     reason = _reason(unquoted(params.reason))
     by = sessions.BY if reason.code == "user" else f"{sessions.BY}:{reason.code}"
     try:
@@ -292,7 +294,7 @@ def _reason(given: Json) -> CancelReason:
     try:
         return msgspec.convert(row, CancelReason)
     except msgspec.ValidationError as error:
-        raise ToolError(f"invalid reason: {error}") from None
+        raise McpToolError(f"invalid reason: {error}") from None
 
 
 _STATE: Object = {
@@ -308,8 +310,8 @@ _STATE: Object = {
     "required": ["session_id", "state"],
 }
 
-TOOLS: list[Tool[Any]] = [
-    Tool(
+TOOLS: list[McpTool[Any]] = [
+    McpTool(
         "alc_v2_run",
         "Start a run in the background",
         "Start Lua code that uses the alc API, and come back at once with its session_id and state, while it goes on."
@@ -319,7 +321,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=_STATE,
     ),
-    Tool(
+    McpTool(
         "alc_v2_state",
         "See a run's state",
         "Whether a run is running, paused (with the prompts that wait for an answer), done (with its value), cancelled"
@@ -330,7 +332,7 @@ TOOLS: list[Tool[Any]] = [
         idempotent=True,
         output=_STATE,
     ),
-    Tool(
+    McpTool(
         "alc_v2_resume",
         "Answer a run in the background",
         "Answer what a paused run asks. Comes back once the answers are kept: `continued` with the state of the run now"
@@ -345,7 +347,7 @@ TOOLS: list[Tool[Any]] = [
             "required": ["outcome", "session_id"],
         },
     ),
-    Tool(
+    McpTool(
         "alc_v2_cancel",
         "Cancel a run in the background",
         "End a run. One that has ended already stays as it is. Gives its state.",

@@ -20,7 +20,7 @@ DESCRIPTION_CHARS = 500
 """Characters of a description in a list: more than one sentence needs, and a hundred of them can still be read."""
 
 
-class Runnable(msgspec.Struct, frozen=True, kw_only=True):
+class StrategyView(msgspec.Struct, frozen=True, kw_only=True):
     """A strategy in a list."""
 
     name: Annotated[str, about("What to pass as `strategy`.")]
@@ -43,18 +43,18 @@ def native_strategies() -> Mapping[str, registry.Strategy]:
     return registry.registered()
 
 
-async def runnables(project: Path | None = None) -> list[Runnable]:
+async def runnables(project: Path | None = None) -> list[StrategyView]:
     """Every strategy, by name. Where several have the same, it is the one that would be run: a native one, else one of
     the first language that has it."""
-    known: dict[str, Runnable] = {}
+    known: dict[str, StrategyView] = {}
     for language in reversed(languages()):
         known |= {each.name: each for each in await runnables_in(language, project)}
     for name, strategy in native_strategies().items():
-        known[name] = Runnable(name=name, kind="native", description=_short(strategy.__doc__ or ""))
+        known[name] = StrategyView(name=name, kind="native", description=_short(strategy.__doc__ or ""))
     return [known[name] for name in sorted(known)]
 
 
-async def runnables_in(language: Language, project: Path | None = None) -> list[Runnable]:
+async def runnables_in(language: Language, project: Path | None = None) -> list[StrategyView]:
     """The strategies in one language."""
     return [_runnable(each) for each in await language.list_programs(project)]
 
@@ -67,8 +67,8 @@ def names(project: Path | None = None) -> list[str]:
     return sorted(found)
 
 
-def _runnable(entry: ProgramEntry) -> Runnable:
-    return Runnable(
+def _runnable(entry: ProgramEntry) -> StrategyView:
+    return StrategyView(
         name=entry.name,
         kind=entry.kind,
         description=_short(entry.description),
@@ -79,7 +79,7 @@ def _runnable(entry: ProgramEntry) -> Runnable:
     )
 
 
-def matching(all_of_them: list[Runnable], search: str) -> list[Runnable]:
+def matching(all_of_them: list[StrategyView], search: str) -> list[StrategyView]:
     """Those in which every word of the search occurs, in the name, the category or the description."""
     words = search.lower().split()
     return [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from holdfast.core.values import repaired
-from holdfast.serve.mcp.tools import ToolError, in_thread
+from holdfast.serve.mcp.tools import McpToolError, in_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,7 +21,7 @@ def directory(given: str, what: str) -> Path:
     """A directory that a call names."""
     path = os.path.abspath(os.path.expanduser(given))
     if not given or not os.path.isdir(path):
-        raise ToolError(f"`{what}`: there is no directory '{shown(given)}'")
+        raise McpToolError(f"`{what}`: there is no directory '{shown(given)}'")
     return Path(path)
 
 
@@ -39,9 +39,9 @@ async def on_files(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
             return function(*args, **kwargs)
         except OSError as error:
             place = f"{shown(str(error.filename))}: " if error.filename is not None else ""
-            raise ToolError(f"{place}{error.strerror or error}") from None
+            raise McpToolError(f"{place}{error.strerror or error}") from None
         except ValueError as error:  # a path that cannot be one: a NUL byte, text that no file name holds
-            raise ToolError(shown(str(error))) from None
+            raise McpToolError(shown(str(error))) from None
 
     done: T = await in_thread(work)
     return done

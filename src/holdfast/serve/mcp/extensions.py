@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.serve.mcp.completion import CompletionSource
     from holdfast.serve.mcp.prompts import StrategyPrompt, ToolNames
     from holdfast.serve.mcp.resource import Resource
-    from holdfast.serve.mcp.tools import Tool
+    from holdfast.serve.mcp.tools import McpTool
 
 _HOMES = {"alc": "holdfast.alc.mcp.extension:EXTENSION"}
 """`module:name` of each extension, by the name of its family of tools."""
@@ -26,7 +26,7 @@ _HOMES = {"alc": "holdfast.alc.mcp.extension:EXTENSION"}
 class Extension:
     """What one room adds."""
 
-    tools: Sequence[Tool[Any]]
+    tools: Sequence[McpTool[Any]]
     names: ToolNames
     """What prompts call its tools."""
     resources: Sequence[Resource]

@@ -16,19 +16,19 @@ from holdfast.core.state import State
 from holdfast.core.values import Json
 from holdfast.serve.mcp import catalog, sessions
 from holdfast.serve.mcp.journal import journal_page
-from holdfast.serve.mcp.shapes import EventShape, SessionShape, SessionsShape, ShowShape, StrategiesShape
 from holdfast.serve.mcp.tools import (
-    Call,
+    McpCall,
+    McpTool,
+    McpToolError,
     Object,
     Params,
     SessionId,
-    Tool,
-    ToolError,
     UsageParams,
     about,
     schema_of,
     unquoted,
 )
+from holdfast.serve.mcp.views import EventView, SessionsView, SessionView, ShowView, StrategiesView
 from holdfast.store.contract import SessionFilter, SessionRow
 
 MAX_LISTED = 200
@@ -71,7 +71,7 @@ class RunParams(Params):
     project: Project = None
 
 
-async def run(call: Call, params: RunParams) -> Object | types.InputRequiredResult:
+async def run(call: McpCall, params: RunParams) -> Object | types.InputRequiredResult:
     budget = msgspec.to_builtins(params.budget) if params.budget is not None else None
     return await sessions.run(call, lambda: _program(params), _ctx(params), budget or None)
 
@@ -79,9 +79,9 @@ async def run(call: Call, params: RunParams) -> Object | types.InputRequiredResu
 def _program(params: RunParams) -> Program:
     match params.strategy, params.code:
         case None, None:
-            raise ToolError("give `strategy` (the tool `strategies` lists the names) or `code`")
+            raise McpToolError("give `strategy` (the tool `strategies` lists the names) or `code`")
         case str(), str():
-            raise ToolError("give either `strategy` or `code`, not both")
+            raise McpToolError("give either `strategy` or `code`, not both")
         case str(name), None:
             return sessions.program_named(name, params.project)
         case _:
@@ -93,7 +93,7 @@ def _ctx(params: RunParams) -> Json:
     if params.task is None:
         return ctx
     if ctx is not None and not isinstance(ctx, dict):
-        raise ToolError("`ctx` must be an object where `task` is given, because the task becomes its key `task`")
+        raise McpToolError("`ctx` must be an object where `task` is given, because the task becomes its key `task`")
     return {**(ctx or {}), "task": params.task}
 
 
@@ -115,28 +115,28 @@ class AnswerParams(Params):
     ] = None
 
 
-async def answer(call: Call, params: AnswerParams) -> Object:
+async def answer(call: McpCall, params: AnswerParams) -> Object:
     return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
 
 
 def _answers(params: AnswerParams) -> dict[str, Given] | Given:
     if (params.response is UNSET) == (params.answers is None):
-        raise ToolError("give either `response`, where one query waits, or `answers`, a list with query ids")
+        raise McpToolError("give either `response`, where one query waits, or `answers`, a list with query ids")
     if params.answers is None:
         return Given(Value(value=params.response))
     if not params.answers:
-        raise ToolError("`answers` is empty; give at least one")
+        raise McpToolError("`answers` is empty; give at least one")
     given: dict[str, Given] = {}
     for each in params.answers:
         if each.query_id in given:
-            raise ToolError(f"`answers` has {each.query_id} twice; answer it once")
+            raise McpToolError(f"`answers` has {each.query_id} twice; answer it once")
         given[each.query_id] = _given(each)
     return given
 
 
 def _given(each: OneAnswer) -> Given:
     if (each.response is UNSET) == (each.error is None):
-        raise ToolError(f"{each.query_id}: give either `response` or `error`")
+        raise McpToolError(f"{each.query_id}: give either `response` or `error`")
     usage = each.usage.kept() if each.usage is not None else None
     if each.error is not None:
         return Given(Failure(each.error), each.query_id, usage)
@@ -153,10 +153,10 @@ class SessionsParams(Params):
     cursor: Annotated[str | None, about("`next_cursor` of the page before.")] = None
 
 
-async def list_sessions(call: Call, params: SessionsParams) -> Object:
+async def list_sessions(call: McpCall, params: SessionsParams) -> Object:
     where = SessionFilter(states=params.states or (), program=params.strategy)
     page = await call.holdfast.sessions(where, after=params.cursor, limit=params.limit)
-    told = SessionsShape(
+    told = SessionsView(
         sessions=[_row(row) for row in page.rows],
         next_cursor=page.next if page.next is not None else UNSET,
         damaged=list(page.damaged) or UNSET,
@@ -164,9 +164,9 @@ async def list_sessions(call: Call, params: SessionsParams) -> Object:
     return _told(told)
 
 
-def _row(row: SessionRow) -> SessionShape:
+def _row(row: SessionRow) -> SessionView:
     summary = row.summary
-    return SessionShape(
+    return SessionView(
         session_id=row.session_id,
         state=summary.state,
         strategy=summary.program,
@@ -187,7 +187,7 @@ class ShowParams(Params):
     journal_after: Annotated[int, msgspec.Meta(ge=0, description="`next` of the page before.")] = 0
 
 
-async def show(call: Call, params: ShowParams) -> Object:
+async def show(call: McpCall, params: ShowParams) -> Object:
     shown: Object = await call.holdfast.status(params.session_id)
     if not params.result and "outcome" in shown:
         shown["outcome"].pop("result", None)
@@ -205,12 +205,12 @@ class CancelParams(Params):
     reason: Annotated[str | None, about("Why, for whoever looks at it later.")] = None
 
 
-async def cancel(call: Call, params: CancelParams) -> Object:
+async def cancel(call: McpCall, params: CancelParams) -> Object:
     try:
         return (await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)).to_json()
     except TransitionError as error:
         why = f"session '{params.session_id}' has ended already ({error.actual}); nothing was changed"
-        raise ToolError(why) from None
+        raise McpToolError(why) from None
 
 
 class ForkParams(Params):
@@ -224,7 +224,7 @@ class ForkParams(Params):
     turn: Annotated[str | None, about("Or the turn of an agent before whose input it is.")] = None
 
 
-async def fork(call: Call, params: ForkParams) -> Object:
+async def fork(call: McpCall, params: ForkParams) -> Object:
     event = await call.holdfast.fork(
         params.session_id, params.at, before=params.before, node=params.node, turn=params.turn
     )
@@ -238,13 +238,13 @@ class StrategiesParams(Params):
     project: Project = None
 
 
-async def strategies(call: Call, params: StrategiesParams) -> Object:
+async def strategies(call: McpCall, params: StrategiesParams) -> Object:
     found = catalog.matching(await catalog.runnables(sessions.project_root(params.project)), params.search)
     after = params.cursor or ""
     rest = [each for each in found if each.name > after]
     page = rest[: params.limit]
     more: str | UnsetType = page[-1].name if len(rest) > len(page) else UNSET
-    return _told(StrategiesShape(strategies=page, total=len(found), next_cursor=more))
+    return _told(StrategiesView(strategies=page, total=len(found), next_cursor=more))
 
 
 def _told(shape: msgspec.Struct) -> Object:
@@ -252,10 +252,10 @@ def _told(shape: msgspec.Struct) -> Object:
     return told
 
 
-_EVENT = schema_of(EventShape)
+_EVENT = schema_of(EventView)
 
-TOOLS: list[Tool[Any]] = [
-    Tool(
+TOOLS: list[McpTool[Any]] = [
+    McpTool(
         "run",
         "Run a strategy",
         "Start a reasoning strategy as a durable session. `strategy` names one (`strategies` lists them), or `code` is"
@@ -267,7 +267,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=_EVENT,
     ),
-    Tool(
+    McpTool(
         "answer",
         "Answer a session",
         "Give a session the answers it waits for: `response` where it asked one question, `answers` where it asked"
@@ -279,7 +279,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=_EVENT,
     ),
-    Tool(
+    McpTool(
         "sessions",
         "List sessions",
         "Sessions of this store, the newest first: those that run, those that wait for an answer, and those that have"
@@ -288,9 +288,9 @@ TOOLS: list[Tool[Any]] = [
         list_sessions,
         read_only=True,
         idempotent=True,
-        output=schema_of(SessionsShape),
+        output=schema_of(SessionsView),
     ),
-    Tool(
+    McpTool(
         "show",
         "Show a session",
         "One session: its state, figures, the queries it waits for in full, and how it ended; on request its journal.",
@@ -298,9 +298,9 @@ TOOLS: list[Tool[Any]] = [
         show,
         read_only=True,
         idempotent=True,
-        output=schema_of(ShowShape),
+        output=schema_of(ShowView),
     ),
-    Tool(
+    McpTool(
         "cancel",
         "Cancel a session",
         "End a session that runs or waits, and the children it waits for. It stays readable, and can be forked.",
@@ -310,7 +310,7 @@ TOOLS: list[Tool[Any]] = [
         idempotent=True,
         output=_EVENT,
     ),
-    Tool(
+    McpTool(
         "fork",
         "Fork a session",
         "A new session with the beginning of another one, which goes on by itself from there: to answer a question"
@@ -321,7 +321,7 @@ TOOLS: list[Tool[Any]] = [
         open_world=True,
         output=_EVENT,
     ),
-    Tool(
+    McpTool(
         "strategies",
         "List strategies",
         "What `run` can run by name, with what each is for. Search by words, such as `debate` or `verify code`.",
@@ -329,6 +329,6 @@ TOOLS: list[Tool[Any]] = [
         strategies,
         read_only=True,
         idempotent=True,
-        output=schema_of(StrategiesShape),
+        output=schema_of(StrategiesView),
     ),
 ]

@@ -19,7 +19,7 @@ NAME = "holdfast"
 
 
 @dataclass(frozen=True)
-class Launch:
+class ServerCommand:
     """How the server is started."""
 
     command: str
@@ -35,36 +35,36 @@ class Host:
     title: str
     keys: tuple[str, ...]
     """Where the servers are in the file."""
-    entry: Callable[[Launch], dict[str, Any]]
-    user_file: Callable[[Folders], Path]
+    entry: Callable[[ServerCommand], dict[str, Any]]
+    user_file: Callable[[UserDirectories], Path]
     project_file: str | None = None
     """The file in a project, if the host knows one."""
     format: Literal["json", "toml"] = "json"
     next_step: str = "Start it again to see Holdfast's tools."
 
-    def path(self, project: Path | None, folders: Folders) -> Path:
+    def path(self, project: Path | None, directories: UserDirectories) -> Path:
         """The file to edit: the project's, or the user's. Of two spellings the one that is there."""
-        path = project / self.project_file if project and self.project_file else self.user_file(folders)
+        path = project / self.project_file if project and self.project_file else self.user_file(directories)
         other = path.with_suffix(".jsonc")
         return other if self.name == "opencode" and not path.exists() and other.exists() else path
 
-    def edited(self, text: str, launch: Launch) -> str:
+    def edited(self, text: str, command: ServerCommand) -> str:
         """The configuration with Holdfast in it."""
         change = set_json if self.format == "json" else set_toml
-        return change(text, [*self.keys, NAME], self.entry(launch))
+        return change(text, [*self.keys, NAME], self.entry(command))
 
-    def shown(self, launch: Launch) -> str:
+    def shown(self, command: ServerCommand) -> str:
         """What has to stand in the file, for people to copy."""
         if self.format == "toml":
-            return set_toml("", [*self.keys, NAME], self.entry(launch))
-        value: dict[str, Any] = {NAME: self.entry(launch)}
+            return set_toml("", [*self.keys, NAME], self.entry(command))
+        value: dict[str, Any] = {NAME: self.entry(command)}
         for key in reversed(self.keys):
             value = {key: value}
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
-class Folders:
+class UserDirectories:
     """Where programs keep the settings of this user."""
 
     environ: Mapping[str, str]
@@ -90,23 +90,23 @@ class Folders:
 # --- the table -------------------------------------------------------------------------------------
 
 
-def _plain(launch: Launch) -> dict[str, Any]:
-    entry: dict[str, Any] = {"command": launch.command, "args": list(launch.args)}
-    return {**entry, "env": dict(launch.env)} if launch.env else entry
+def _plain(command: ServerCommand) -> dict[str, Any]:
+    entry: dict[str, Any] = {"command": command.command, "args": list(command.args)}
+    return {**entry, "env": dict(command.env)} if command.env else entry
 
 
-def _typed(launch: Launch) -> dict[str, Any]:
-    return {"type": "stdio", **_plain(launch)}
+def _typed(command: ServerCommand) -> dict[str, Any]:
+    return {"type": "stdio", **_plain(command)}
 
 
-def _codex(launch: Launch) -> dict[str, Any]:
+def _codex(command: ServerCommand) -> dict[str, Any]:
     # Codex begins without the tools of a server that takes more than a second to start, unless it is required.
-    return {**_plain(launch), "required": True}
+    return {**_plain(command), "required": True}
 
 
-def _opencode(launch: Launch) -> dict[str, Any]:
-    entry: dict[str, Any] = {"type": "local", "command": [launch.command, *launch.args], "enabled": True}
-    return {**entry, "environment": dict(launch.env)} if launch.env else entry
+def _opencode(command: ServerCommand) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": "local", "command": [command.command, *command.args], "enabled": True}
+    return {**entry, "environment": dict(command.env)} if command.env else entry
 
 
 HOSTS: dict[str, Host] = {
@@ -202,7 +202,7 @@ HOSTS: dict[str, Host] = {
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteResult:
     """What became of a file."""
 
     path: Path
@@ -211,7 +211,7 @@ class Written:
     """The file as it was, if there was one and it has changed."""
 
 
-def write(host: Host, path: Path, launch: Launch) -> Written:
+def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
     """Put Holdfast into a host's file; everything else in it stays. Done twice, it changes nothing."""
     try:
         old = path.read_bytes()
@@ -219,7 +219,7 @@ def write(host: Host, path: Path, launch: Launch) -> Written:
         old = None
     try:
         text = (old or b"").decode()
-        new = host.edited(text, launch).encode()
+        new = host.edited(text, command).encode()
     except UnicodeDecodeError:
         raise EditError(f"{path} is not text in UTF-8; it is left as it is") from None
     except EditError as error:
@@ -227,11 +227,11 @@ def write(host: Host, path: Path, launch: Launch) -> Written:
             f"{path} is left as it is: {error}. Without --write, what has to stand in it is printed"
         ) from None
     if new == old:
-        return Written(path, changed=False)
+        return WriteResult(path, changed=False)
     backup = _kept(path, old) if old is not None else None
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, new)
-    return Written(path, changed=True, backup=backup)
+    return WriteResult(path, changed=True, backup=backup)
 
 
 def _kept(path: Path, content: bytes) -> Path:

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core.errors import HoldfastError
 from holdfast.serve.mcp.limits import GRACE_S, IDLE_S, MAX_MESSAGE_BYTES, MIN_TOKEN_CHARS
-from holdfast.serve.mcp.reconnect import Resuming
+from holdfast.serve.mcp.reconnect import ReconnectApp
 from holdfast.serve.mcp.server import McpServer
 
 PATH = "/mcp"
@@ -44,7 +44,7 @@ class HttpError(HoldfastError):
 
 
 @dataclass(frozen=True)
-class Http:
+class HttpSettings:
     """Where to listen, and whom to let in."""
 
     host: str = "127.0.0.1"
@@ -76,18 +76,18 @@ class Http:
         return not _is_loopback(self.host) and _is_number(name)
 
 
-async def serve_http(server: McpServer, http: Http, ready: Callable[[str], None]) -> None:
+async def serve_http(server: McpServer, http: HttpSettings, ready: Callable[[str], None]) -> None:
     """Serve until a signal asks to end. `ready` is told the URL once requests are taken."""
     app = server.server.streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=MAX_MESSAGE_BYTES,
         session_idle_timeout=IDLE_S,
-        # Checked by the door, for every address and with errors that say what to do.
+        # Checked by the gate, for every address and with errors that say what to do.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    door = Door(Resuming(app, server.server, PATH), http)
+    gate = _RequestGate(ReconnectApp(app, server.server, PATH), http)
     config = uvicorn.Config(
-        door,
+        gate,
         lifespan="on",
         ws="none",
         access_log=False,
@@ -98,7 +98,7 @@ async def serve_http(server: McpServer, http: Http, ready: Callable[[str], None]
     listening = _listen(http)
     url = f"http://{f'[{http.host}]' if ':' in http.host else http.host}:{listening.getsockname()[1]}{PATH}"
     served = _Uvicorn(config, lambda: ready(url))
-    with _ended_by_signals(served, door):
+    with _ended_by_signals(served, gate):
         await served.serve([listening])
 
 
@@ -120,13 +120,13 @@ class _Uvicorn(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _ended_by_signals(served: uvicorn.Server, door: Door) -> Iterator[None]:
+def _ended_by_signals(served: uvicorn.Server, gate: _RequestGate) -> Iterator[None]:
     loop = asyncio.get_running_loop()
 
     def end() -> None:
         served.force_exit = served.should_exit  # asked twice: at once
         served.should_exit = True
-        door.close()
+        gate.close()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, end)
@@ -137,7 +137,7 @@ def _ended_by_signals(served: uvicorn.Server, door: Door) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-def _listen(http: Http) -> socket.socket:
+def _listen(http: HttpSettings) -> socket.socket:
     try:
         found = socket.getaddrinfo(http.host or None, http.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -172,7 +172,7 @@ def _is_number(name: str) -> bool:
     return True
 
 
-# --- the door --------------------------------------------------------------------------------------
+# --- the gate --------------------------------------------------------------------------------------
 
 
 class RefusalError(Exception):
@@ -184,10 +184,10 @@ class RefusalError(Exception):
         self.headers = headers or {}
 
 
-class Door:
+class _RequestGate:
     """What every request goes through first, and what ends those that are under way when the server ends."""
 
-    def __init__(self, app: ASGIApp, http: Http) -> None:
+    def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
         self._app = app
         self._http = http
         self._closing = asyncio.Event()

@@ -24,7 +24,7 @@ REMEMBERED = 10_000
 _ID = "mcp-session-id"
 
 
-class Resuming:
+class ReconnectApp:
     """The server's app, and beside it one without connections for those that it does not know."""
 
     def __init__(self, app: ASGIApp, server: Server[Any], path: str) -> None:

@@ -13,7 +13,7 @@ from holdfast.core.decide import Given
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.values import encode
-from holdfast.serve.mcp.tools import Call
+from holdfast.serve.mcp.tools import McpCall
 
 STATELESS = "2026-07-28"
 """The first revision of the protocol in which a call may end in required input."""
@@ -21,7 +21,7 @@ STATELESS = "2026-07-28"
 _FIELD = "response"
 
 
-def can_pause(call: Call, event: PausedEvent) -> bool:
+def can_pause(call: McpCall, event: PausedEvent) -> bool:
     """Whether the host takes required input, and has a way to give all that is asked."""
     if call.context.protocol_version < STATELESS:
         return False
@@ -29,14 +29,14 @@ def can_pause(call: Call, event: PausedEvent) -> bool:
     return all(forms or (samples and isinstance(query, LlmQuery)) for query in event.queries)
 
 
-def required_input(call: Call, event: PausedEvent) -> types.InputRequiredResult:
+def required_input(call: McpCall, event: PausedEvent) -> types.InputRequiredResult:
     """What the host has to give so that the session goes on. The state is the session's id, and no secret."""
     _, samples = _ways(call)
     requests: dict[str, Any] = {query.id: _request(query, samples) for query in event.queries}
     return types.InputRequiredResult(input_requests=requests, request_state=event.session_id)
 
 
-def _ways(call: Call) -> tuple[bool, bool]:
+def _ways(call: McpCall) -> tuple[bool, bool]:
     """Whether the host shows forms, and whether it asks a model."""
     can = call.context.session.client_capabilities
     if can is None:

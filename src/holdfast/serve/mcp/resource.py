@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.values import Json
-from holdfast.serve.mcp.tools import Call
-from holdfast.serve.mcp.uris import InvalidUriError, Number, Pattern, ResourceNotFoundError
+from holdfast.serve.mcp.tools import McpCall
+from holdfast.serve.mcp.uris import InvalidUriError, ResourceNotFoundError, UriParameter, UriTemplate
 
 LUA = "text/x-lua"
 PYTHON = "text/x-python"
@@ -18,7 +18,7 @@ JSON = "application/json"
 class ResourceRequest:
     """What was asked for: the holes of a template filled in."""
 
-    call: Call
+    call: McpCall
     uri: str
     names: Mapping[str, str]
     numbers: Mapping[str, int]
@@ -39,13 +39,13 @@ class Resource:
     description: str
     mime: str
     read: Callable[[ResourceRequest], Awaitable[Json]]
-    numbers: tuple[Number, ...] = ()
+    numbers: tuple[UriParameter, ...] = ()
     is_there: Callable[[], bool] = lambda: True
     """Whether a resource without holes can be read now."""
 
     @property
-    def pattern(self) -> Pattern:
-        return Pattern(self.template)
+    def pattern(self) -> UriTemplate:
+        return UriTemplate(self.template)
 
     @property
     def name(self) -> str:

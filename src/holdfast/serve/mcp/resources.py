@@ -22,15 +22,15 @@ from holdfast.serve.mcp.journal import MAX_PAGE_ENTRIES, PAGE_ENTRIES, journal_p
 from holdfast.serve.mcp.required_input import STATELESS
 from holdfast.serve.mcp.resource import JSON, PYTHON, Resource, ResourceRequest
 from holdfast.serve.mcp.sessions import PYTHON_STUBS_URI
-from holdfast.serve.mcp.tools import Call, in_thread
-from holdfast.serve.mcp.uris import InvalidUriError, Number, ResourceNotFoundError, parse
+from holdfast.serve.mcp.tools import McpCall, in_thread
+from holdfast.serve.mcp.uris import InvalidUriError, ResourceNotFoundError, UriParameter, parse
 from holdfast.strategies.catalog import find_entry
 
 NOT_FOUND = -32002
 """The code of a resource that is not there, up to the revision in which that became an invalid parameter."""
 
-_FROM = Number("from", 0, 10_000_000)
-_ENTRIES = Number("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES)
+_FROM = UriParameter("from", 0, 10_000_000)
+_ENTRIES = UriParameter("limit", PAGE_ENTRIES, MAX_PAGE_ENTRIES)
 
 
 # --- types ---------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def templates() -> list[types.ResourceTemplate]:
     ]
 
 
-async def read(call: Call, uri: str) -> types.ReadResourceResult:
+async def read(call: McpCall, uri: str) -> types.ReadResourceResult:
     """What is behind a URI; `MCPError` with the code of that revision if there is nothing."""
     try:
         mime, text = await _read(call, uri)
@@ -195,7 +195,7 @@ async def read(call: Call, uri: str) -> types.ReadResourceResult:
     return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=mime, text=text)])
 
 
-async def _read(call: Call, uri: str) -> tuple[str, str]:
+async def _read(call: McpCall, uri: str) -> tuple[str, str]:
     address = parse(uri)
     for each in _all_resources():
         names = each.pattern.match(address)

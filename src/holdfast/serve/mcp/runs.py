@@ -18,7 +18,7 @@ HINT_BYTES = 100
 
 
 @dataclass
-class Exchange:
+class AskedQuery:
     """A query that went outside, and what came back."""
 
     query: Query
@@ -39,14 +39,14 @@ class Exchange:
 
 
 @dataclass
-class Run:
+class RunView:
     """A session and all it asked, as its journal tells."""
 
     session: Session
-    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    exchanges: dict[str, AskedQuery] = field(default_factory=dict)
 
     @classmethod
-    async def read(cls, store: Store, session_id: str) -> Run:
+    async def read(cls, store: Store, session_id: str) -> RunView:
         run = cls(Session(session_id))
         async for entry in store.journal(session_id):
             run.add(entry)
@@ -58,7 +58,7 @@ class Run:
             case PausedRecord(queries=queries):
                 for query in queries:
                     if not is_own(query):
-                        self.exchanges[query.id] = Exchange(query, entry.at)
+                        self.exchanges[query.id] = AskedQuery(query, entry.at)
             case AnsweredRecord(query_id=asked) if asked in self.exchanges:
                 self.exchanges[asked].answer = entry.record.answer
                 self.exchanges[asked].answered_at = entry.at

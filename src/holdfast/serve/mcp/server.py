@@ -16,7 +16,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.serve.mcp import completion, prompts, resources
 from holdfast.serve.mcp import holdfast_tools as own
 from holdfast.serve.mcp.extensions import extensions
-from holdfast.serve.mcp.tools import Call, Tool, Toolbox, in_thread
+from holdfast.serve.mcp.tools import McpCall, McpTool, ToolCatalog, in_thread
 
 NAME = "holdfast"
 
@@ -36,9 +36,9 @@ completed. Every session has an id and outlives this process: if anything breaks
 """
 
 
-def tools_of(family: Family) -> list[Tool[Any]]:
+def tools_of(family: Family) -> list[McpTool[Any]]:
     """The tools of a family; Holdfast's own come first."""
-    tools: list[Tool[Any]] = [*own.TOOLS] if family in ("holdfast", "all") else []
+    tools: list[McpTool[Any]] = [*own.TOOLS] if family in ("holdfast", "all") else []
     for name, extension in extensions().items():
         if family in (name, "all"):
             tools += extension.tools
@@ -50,7 +50,7 @@ class McpServer:
 
     def __init__(self, holdfast: Holdfast, *, family: Family = "holdfast", keys: Sequence[bytes]) -> None:
         self.holdfast = holdfast
-        self.toolbox = Toolbox(tools_of(family))
+        self.tools = ToolCatalog(tools_of(family))
         self._names = extensions()[family].names if family in extensions() else prompts.OWN
         self.server: Server[Any] = Server(
             NAME,
@@ -74,19 +74,19 @@ class McpServer:
     # --- tools -------------------------------------------------------------------------------------
 
     def _schema(self, name: str) -> dict[str, Any] | None:
-        tool = self.toolbox.find(name)
+        tool = self.tools.find(name)
         return None if tool is None else tool.declared().input_schema
 
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=self.toolbox.declared())
+        return types.ListToolsResult(tools=self.tools.declared())
 
     async def _call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        tool = self.toolbox.find(params.name)
+        tool = self.tools.find(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool '{params.name}'")
-        call = Call(
+        call = McpCall(
             self.holdfast,
             context,
             cancelled=lambda: _is_cancelled(context),
@@ -110,7 +110,7 @@ class McpServer:
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        return await resources.read(Call(self.holdfast, context), str(params.uri))
+        return await resources.read(McpCall(self.holdfast, context), str(params.uri))
 
     # --- prompts and completion --------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
 from holdfast.serve.mcp.directories import directory
 from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
-from holdfast.serve.mcp.tools import Call, Object, ToolError
+from holdfast.serve.mcp.tools import McpCall, McpToolError, Object
 
 BY = "mcp"
 """Who answered, in the journal, where the host does not say."""
@@ -52,17 +52,17 @@ def program_of_code(code: str | None, file: str | None, project: str | None, lan
     """The program in a text or a file, of which exactly one is given. Text is Lua, if nothing else is said; the
     language of a file is told by the end of its name."""
     if code is not None and file is not None:
-        raise ToolError("Provide either `code` or `code_file`, not both.")
+        raise McpToolError("Provide either `code` or `code_file`, not both.")
     if language is not None and language not in language_names():
         known = " and ".join(f"'{name}'" for name in language_names())
-        raise ToolError(f"`language` is '{language}', and only {known} run here.")
+        raise McpToolError(f"`language` is '{language}', and only {known} run here.")
     root = project_root(project)
     if code is not None:
         return get_language(language or _TEXT_LANGUAGE).program(code, name="code", file="code.py", project=root)
     if file is not None:
         found = language_of_file(file) if language is None else get_language(language)
         return (found or get_language(_TEXT_LANGUAGE)).read_program(Path(file), project=root)
-    raise ToolError("Either `code` or `code_file` must be provided.")
+    raise McpToolError("Either `code` or `code_file` must be provided.")
 
 
 def program_named(strategy: str, project: str | None) -> Program:
@@ -71,7 +71,7 @@ def program_named(strategy: str, project: str | None) -> Program:
     By name only: a path or `module:name` would make the server import any Python file, outside every sandbox.
     """
     if strategy not in native_strategies() and (why := invalid_name_reason(strategy)) is not None:
-        raise ToolError(f"`strategy` is not a name: {why}; a list of strategies has the names")
+        raise McpToolError(f"`strategy` is not a name: {why}; a list of strategies has the names")
     return find_program(strategy, project=project_root(project))
 
 
@@ -81,7 +81,7 @@ def project_root(given: str | None) -> Path | None:
 
 
 async def run(
-    call: Call, program: Callable[[], Program], ctx: Json, budget: Mapping[str, Any] | None = None
+    call: McpCall, program: Callable[[], Program], ctx: Json, budget: Mapping[str, Any] | None = None
 ) -> Object | types.InputRequiredResult:
     """Start a session; or go on with the one that an earlier round of this call has started, which has its program."""
     if call.state is not None:
@@ -103,10 +103,10 @@ def _not_started(error: HoldfastError) -> HoldfastError:
     importing its class would load the interpreter's client with the server."""
     if error.kind != "invalid_source":
         return error
-    return ToolError(f"{error}\nCorrect these and run it again. What it may call: the resource {PYTHON_STUBS_URI}")
+    return McpToolError(f"{error}\nCorrect these and run it again. What it may call: the resource {PYTHON_STUBS_URI}")
 
 
-async def _next_round(call: Call, session_id: str) -> Event:
+async def _next_round(call: McpCall, session_id: str) -> Event:
     """What the session says to the host's answers. Those to nothing that waits are passed over, as the protocol wants:
     they were left over, or were taken when the host sent them before."""
     answers = answers_in(call.responses or {})
@@ -121,14 +121,14 @@ async def _next_round(call: Call, session_id: str) -> Event:
         return event
 
 
-async def answer(call: Call, session_id: str, answers: Mapping[str, Given] | Given) -> Event:
+async def answer(call: McpCall, session_id: str, answers: Mapping[str, Given] | Given) -> Event:
     """Feed a session, and wait for what it says next."""
     async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
         return await call.holdfast.feed(session_id, answers, by=BY)
 
 
 @contextlib.asynccontextmanager
-async def _under_way(call: Call, session_id: str, position: int) -> AsyncIterator[None]:
+async def _under_way(call: McpCall, session_id: str, position: int) -> AsyncIterator[None]:
     """While a session runs: tell its progress from a position on; and if the host cancels the call, cancel the
     session."""
     progress = _Progress(call, session_id, position)
@@ -146,7 +146,7 @@ async def _under_way(call: Call, session_id: str, position: int) -> AsyncIterato
         telling.cancel()
 
 
-async def _cancel(call: Call, session_id: str) -> None:
+async def _cancel(call: McpCall, session_id: str) -> None:
     with contextlib.suppress(HoldfastError):
         await call.holdfast.cancel(session_id, "the host cancelled the call", by=BY)
 
@@ -154,7 +154,7 @@ async def _cancel(call: Call, session_id: str) -> None:
 class _Progress:
     """Tells the host each step that the program says it has taken, once."""
 
-    def __init__(self, call: Call, session_id: str, position: int) -> None:
+    def __init__(self, call: McpCall, session_id: str, position: int) -> None:
         self._call = call
         self._session_id = session_id
         self._position = position
@@ -185,8 +185,8 @@ class _Progress:
             self._position = entry.position
 
 
-def continue_failed(error: HoldfastError) -> ToolError:
+def continue_failed(error: HoldfastError) -> McpToolError:
     """Why an answer was not taken, as algocline's clients know it."""
     if isinstance(error, FeedError | SessionNotFoundError | TransitionError):
-        return ToolError(f"Continue failed: {error}")
-    return ToolError(str(error))
+        return McpToolError(f"Continue failed: {error}")
+    return McpToolError(str(error))

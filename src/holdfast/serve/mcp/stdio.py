@@ -37,21 +37,21 @@ _ID_LAST = re.compile(_ID + rb"\s*\}\s*$")
 """The id of a request that is too long to be read: before its parameters, or at its end."""
 
 
-class Wire(NamedTuple):
+class StdioConnection(NamedTuple):
     """The descriptors of the connection to the host, which nobody else knows."""
 
     reading: int
     writing: int
 
 
-def take_wire() -> Wire:
+def take_stdio() -> StdioConnection:
     """Keep standard input and output for the protocol alone.
 
     Whoever prints from now on, in Python or not, here or in a child, prints on standard error; whoever reads standard
     input finds nothing. There is no way back: the process belongs to the protocol until it ends.
     """
     sys.stdout.flush()
-    wire = Wire(*(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3) for descriptor in (0, 1)))
+    wire = StdioConnection(*(fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3) for descriptor in (0, 1)))
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     try:
@@ -63,7 +63,7 @@ def take_wire() -> Wire:
     return wire
 
 
-async def serve_stdio(server: McpServer, wire: Wire) -> None:
+async def serve_stdio(server: McpServer, wire: StdioConnection) -> None:
     """Serve the host until it closes the connection, or a signal asks to end. Sessions stay as they are."""
     to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)

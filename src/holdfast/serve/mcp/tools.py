@@ -24,7 +24,7 @@ Object: TypeAlias = dict[str, Json]
 P = TypeVar("P", bound=msgspec.Struct)
 
 
-class ToolError(HoldfastError):
+class McpToolError(HoldfastError):
     """A call that cannot be carried out. The text is what the host's model reads."""
 
     kind = "tool"
@@ -60,7 +60,7 @@ class UsageParams(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Call:
+class McpCall:
     """One call of a tool."""
 
     holdfast: Holdfast
@@ -77,11 +77,11 @@ class Call:
         await self.context.session.report_progress(step, total, message)
 
 
-Handler: TypeAlias = "Callable[[Call, P], Awaitable[Object | types.InputRequiredResult]]"
+Handler: TypeAlias = "Callable[[McpCall, P], Awaitable[Object | types.InputRequiredResult]]"
 
 
 @dataclass(frozen=True)
-class Tool(Generic[P]):
+class McpTool(Generic[P]):
     """A tool of the server."""
 
     name: str
@@ -113,7 +113,7 @@ class Tool(Generic[P]):
             ),
         )
 
-    async def call(self, call: Call, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
+    async def call(self, call: McpCall, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
         """Check the arguments, then do it."""
         try:
             params = msgspec.convert(arguments, self.params)
@@ -160,16 +160,16 @@ def _inline(node: Json, definitions: Object) -> Json:
             return node
 
 
-class Toolbox:
+class ToolCatalog:
     """The tools that a server offers."""
 
-    def __init__(self, tools: Iterable[Tool[Any]]) -> None:
+    def __init__(self, tools: Iterable[McpTool[Any]]) -> None:
         self._tools = {tool.name: tool for tool in tools}
 
     def declared(self) -> list[types.Tool]:
         return [tool.declared() for tool in self._tools.values()]
 
-    def find(self, name: str) -> Tool[Any] | None:
+    def find(self, name: str) -> McpTool[Any] | None:
         return self._tools.get(name)
 
 

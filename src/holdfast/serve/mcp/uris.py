@@ -43,7 +43,7 @@ class ResourceNotFoundError(HoldfastError):
 
 
 @dataclass(frozen=True)
-class Number:
+class UriParameter:
     """A parameter after the `?`."""
 
     name: str
@@ -52,7 +52,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Address:
+class ResourceUri:
     """A URI taken apart."""
 
     uri: str
@@ -60,7 +60,7 @@ class Address:
     segments: tuple[str, ...]
     query: Mapping[str, str]
 
-    def numbers(self, allowed: Sequence[Number]) -> dict[str, int]:
+    def numbers(self, allowed: Sequence[UriParameter]) -> dict[str, int]:
         """The parameters, each with its value or its default."""
         if unknown := sorted(set(self.query) - {each.name for each in allowed}):
             known = ", ".join(each.name for each in allowed) or "it takes none"
@@ -76,7 +76,7 @@ class Address:
         return found
 
 
-def parse(uri: str) -> Address:
+def parse(uri: str) -> ResourceUri:
     """Take a URI apart, or say what is wrong with it."""
     if len(uri) > MAX_URI_CHARS:
         raise InvalidUriError(uri, f"it has {len(uri)} characters, and at most {MAX_URI_CHARS} are read")
@@ -94,7 +94,7 @@ def parse(uri: str) -> Address:
         raise InvalidUriError(uri, "a segment of its path is empty, '.' or '..'")
     if questions and not query:
         raise InvalidUriError(uri, "there is nothing after the '?'")
-    return Address(uri, scheme, segments, _query(uri, query))
+    return ResourceUri(uri, scheme, segments, _query(uri, query))
 
 
 def _query(uri: str, query: str) -> dict[str, str]:
@@ -109,7 +109,7 @@ def _query(uri: str, query: str) -> dict[str, str]:
     return found
 
 
-class Pattern:
+class UriTemplate:
     """A URI template, such as `alc://cards/{card_id}/samples{?offset,limit}`."""
 
     def __init__(self, template: str) -> None:
@@ -118,7 +118,7 @@ class Pattern:
         self._segments = path.split("/")
         self.variables = tuple(_VARIABLE.findall(path))
 
-    def match(self, address: Address) -> dict[str, str] | None:
+    def match(self, address: ResourceUri) -> dict[str, str] | None:
         """The variables in an address; None if it is another one's."""
         if address.scheme != self.scheme or len(address.segments) != len(self._segments):
             return None

@@ -8,20 +8,20 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.core.state import State
-from holdfast.serve.mcp.catalog import Runnable
+from holdfast.serve.mcp.catalog import StrategyView
 from holdfast.serve.mcp.tools import about
 
 Kind: TypeAlias = Literal["llm", "tool", "human", "timer", "child"]
 
 
-class Shape(msgspec.Struct):
+class ResultView(msgspec.Struct):
     """The result of a tool, or a part of one."""
 
 
 # --- events ------------------------------------------------------------------------------------------
 
 
-class QueryShape(Shape, kw_only=True):
+class QueryView(ResultView, kw_only=True):
     """What is asked."""
 
     kind: Annotated[Kind | UnsetType, about("What is asked for; a model's answer (llm) if absent.")] = UNSET
@@ -47,20 +47,20 @@ class QueryShape(Shape, kw_only=True):
     due_at: Annotated[int | UnsetType, about("When the question lapses (unix ms).")] = UNSET
 
 
-class AskedShape(QueryShape, kw_only=True):
+class BatchQueryView(QueryView, kw_only=True):
     """One of several queries."""
 
     id: Annotated[str, about("Its query_id.")]
 
 
-class StatsShape(Shape, kw_only=True):
+class StatsView(ResultView, kw_only=True):
     """What a session spent."""
 
     auto: Annotated[dict[str, Any], about("elapsed_ms, llm_calls, pauses, rounds, tokens, ….")]
     custom: Annotated[dict[str, Any], about("What the strategy recorded about itself.")]
 
 
-class EventShape(QueryShape, kw_only=True):
+class EventView(QueryView, kw_only=True):
     """What a session says."""
 
     status: Annotated[
@@ -72,7 +72,7 @@ class EventShape(QueryShape, kw_only=True):
     ]
     session_id: Annotated[str, about("By which it is answered, shown, cancelled and forked, at any time.")]
     query_id: Annotated[str | UnsetType, about("Of the one query asked, whose fields are beside this.")] = UNSET
-    queries: Annotated[list[AskedShape] | UnsetType, about("The queries, where several are asked at once.")] = UNSET
+    queries: Annotated[list[BatchQueryView] | UnsetType, about("The queries, where several are asked at once.")] = UNSET
     remaining: Annotated[int | UnsetType, about("Accepted: how many answers are still waited for.")] = UNSET
     remaining_ids: Annotated[list[str] | UnsetType, about("Accepted: to which queries.")] = UNSET
     waits_for: Annotated[list[Kind] | UnsetType, about("Running: what it waits for meanwhile.")] = UNSET
@@ -82,14 +82,14 @@ class EventShape(QueryShape, kw_only=True):
     error_kind: Annotated[str | UnsetType, about("Error: of what kind.")] = UNSET
     reason: Annotated[str | UnsetType, about("Cancelled, expired: why.")] = UNSET
     by: Annotated[str | UnsetType, about("Cancelled: by whom.")] = UNSET
-    stats: Annotated[StatsShape | UnsetType, about("What it spent, once it has ended.")] = UNSET
+    stats: Annotated[StatsView | UnsetType, about("What it spent, once it has ended.")] = UNSET
     replayed: Annotated[bool | UnsetType, about("This answer was known already; this is what it led to then.")] = UNSET
 
 
 # --- sessions ----------------------------------------------------------------------------------------
 
 
-class SessionShape(Shape, kw_only=True):
+class SessionView(ResultView, kw_only=True):
     """A session in a list."""
 
     session_id: str
@@ -102,15 +102,15 @@ class SessionShape(Shape, kw_only=True):
     parent: Annotated[str | UnsetType, about("The session it works for.")] = UNSET
 
 
-class SessionsShape(Shape, kw_only=True):
+class SessionsView(ResultView, kw_only=True):
     """A page of sessions."""
 
-    sessions: list[SessionShape]
+    sessions: list[SessionView]
     next_cursor: Annotated[str | UnsetType, about("Pass it as `cursor` for the next page; absent on the last.")] = UNSET
     damaged: Annotated[list[str] | UnsetType, about("Ids of sessions that cannot be read.")] = UNSET
 
 
-class PendingShape(QueryShape, kw_only=True):
+class PendingQueryView(QueryView, kw_only=True):
     """A query that waits."""
 
     query_id: str
@@ -118,7 +118,7 @@ class PendingShape(QueryShape, kw_only=True):
     program: Annotated[str | UnsetType, about("Of a child: what it runs.")] = UNSET
 
 
-class EntryShape(Shape, kw_only=True):
+class EntryView(ResultView, kw_only=True):
     """One entry of a journal."""
 
     position: int
@@ -126,14 +126,14 @@ class EntryShape(Shape, kw_only=True):
     record: Annotated[dict[str, Any], about("What happened: its `type`, and the fields of that.")]
 
 
-class JournalShape(Shape, kw_only=True):
+class JournalView(ResultView, kw_only=True):
     """A page of a journal."""
 
-    entries: list[EntryShape]
+    entries: list[EntryView]
     next: Annotated[int | None, about("Pass it as `journal_after` for the next page; null at the end.")]
 
 
-class ShowShape(Shape, kw_only=True):
+class ShowView(ResultView, kw_only=True):
     """A session."""
 
     session_id: str
@@ -146,17 +146,17 @@ class ShowShape(Shape, kw_only=True):
     owner: Annotated[str | None, about("The process that drives it now.")]
     metrics: Annotated[dict[str, Any], about("Calls, tokens, times, recent log lines, progress, what is left.")]
     pending_queries: Annotated[int | UnsetType, about("How many queries wait for an answer.")] = UNSET
-    pending: Annotated[list[PendingShape], about("Those queries, in full.")]
-    outcome: Annotated[EventShape | UnsetType, about("How it ended.")] = UNSET
-    journal: Annotated[JournalShape | UnsetType, about("What happened, where that was asked for.")] = UNSET
+    pending: Annotated[list[PendingQueryView], about("Those queries, in full.")]
+    outcome: Annotated[EventView | UnsetType, about("How it ended.")] = UNSET
+    journal: Annotated[JournalView | UnsetType, about("What happened, where that was asked for.")] = UNSET
 
 
 # --- strategies --------------------------------------------------------------------------------------
 
 
-class StrategiesShape(Shape, kw_only=True):
+class StrategiesView(ResultView, kw_only=True):
     """A page of strategies."""
 
-    strategies: list[Runnable]
+    strategies: list[StrategyView]
     total: Annotated[int, about("How many match the search.")]
     next_cursor: Annotated[str | UnsetType, about("Pass it as `cursor` for the next page; absent on the last.")] = UNSET

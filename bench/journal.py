@@ -25,7 +25,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.codec import decode_entry, encode_entry
-from holdfast.store.contract import Commit, Store
+from holdfast.store.commits import Commit
+from holdfast.store.contract import Store
 from holdfast.store.sqlite.store import SqliteStore
 
 APPENDERS = 200

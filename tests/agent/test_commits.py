@@ -16,7 +16,7 @@ from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record, TurnRecord, type_of
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 from holdfast.store.errors import PositionConflictError
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
 from tests.agent.helpers import USED, Home, add, journal, said, soon

@@ -27,7 +27,7 @@ from holdfast.programs.errors import DivergenceError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import Store
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 from holdfast.testing.provider import tool_call
 from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
 from tests.paths import REPO

@@ -15,7 +15,8 @@ from holdfast.core.records import AttemptedRecord
 from holdfast.engine.engine import RENEWALS
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
-from holdfast.store.contract import Commit, SessionRow
+from holdfast.store.commits import Commit
+from holdfast.store.contract import SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
 from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim

@@ -38,7 +38,7 @@ from holdfast.core.cursors import Cursor, InvalidCursorError, cursor_text, read_
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from holdfast.store.contract import Commit, CommitReceipt
+from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.testing.provider import tool_call
 from tests.agent.helpers import PATIENCE, Home, add, soon, until
 from tests.agent.watch_helpers import Paused, durable, resumed, said_in, texts, watching

@@ -17,7 +17,7 @@ from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.store import Store
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 
 T = TypeVar("T")
 

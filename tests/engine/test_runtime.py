@@ -670,7 +670,7 @@ async def test_a_parent_is_told_after_a_restart_that_its_child_has_ended(tmp_pat
 async def end_by_hand(hf: Holdfast, session_id: str, position: int) -> None:
     """The last commit of a process that died before it could tell the parent."""
     from holdfast.core.summary import summarize
-    from holdfast.store.contract import Commit
+    from holdfast.store.commits import Commit
 
     session = await hf.store.load(session_id)
     entries = [

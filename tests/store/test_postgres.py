@@ -15,7 +15,8 @@ import pytest
 from holdfast.core.errors import SessionDeletedError, SessionExistsError
 from holdfast.core.values import encode
 from holdfast.store.codec import blob_id_of, encode_entry
-from holdfast.store.contract import CommitReceipt, StateItem, StateWrite
+from holdfast.store.commits import CommitReceipt, StateWrite
+from holdfast.store.contract import StateItem
 from holdfast.store.errors import (
     CorruptSessionError,
     SchemaVersionError,

@@ -183,7 +183,7 @@ async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_repla
         assert presence.lock not in (None, first)
         assert {lock for (lock,) in await new.fetch("select lock from holdfast.holders")} == {first, presence.lock}
         await old.close()
-        assert [lock for (lock,) in await store._read(DEAD)] == [first]
+        assert [lock for (lock,) in await store._fetch(DEAD)] == [first]
 
 
 async def test_a_holder_that_comes_back_takes_the_same_lock(store: PostgresStore, database: str) -> None:
@@ -200,7 +200,7 @@ async def test_a_holder_that_comes_back_takes_the_same_lock(store: PostgresStore
             await asker.execute("commit; begin")
             await coming
             assert presence.lock == first
-            assert await store._read(DEAD) == []
+            assert await store._fetch(DEAD) == []
 
 
 async def test_the_dead_are_forgotten_once_they_hold_nothing(store: PostgresStore, database: str) -> None:

@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from holdfast.core.state import State
-from holdfast.store.contract import Snapshot
+from holdfast.store.commits import Snapshot
 from holdfast.store.export import export_session, import_session
 from holdfast.store.limits import GROUP_SNAPSHOT_BYTES
 from holdfast.store.memory import MemoryStore

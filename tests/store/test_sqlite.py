@@ -25,7 +25,8 @@ from holdfast.core.queries import HumanQuery
 from holdfast.core.records import Entry, LoggedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.store.contract import Commit, SessionFilter, Snapshot
+from holdfast.store.commits import Commit, Snapshot
+from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import CorruptSessionError, PositionConflictError, StoreUnavailableError
 from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore

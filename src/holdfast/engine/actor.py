@@ -39,7 +39,7 @@ from holdfast.programs.errors import (
     ProgramNotFoundError,
 )
 from holdfast.programs.native.kind import PROMPT_MS
-from holdfast.store.contract import Commit, Lease, StateWrite
+from holdfast.store.commits import Commit, Lease, StateWrite
 from holdfast.store.errors import (
     LeaseHeldError,
     LeaseLostError,

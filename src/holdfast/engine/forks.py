@@ -15,7 +15,8 @@ from holdfast.core.records import Entry, Fork, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.errors import ForkPointError
-from holdfast.store.contract import Commit, Store
+from holdfast.store.commits import Commit
+from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, ForkPositionError
 from holdfast.store.limits import READ_LIMIT
 

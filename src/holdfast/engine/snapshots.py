@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.paths import home
-from holdfast.store.contract import Snapshot
+from holdfast.store.commits import Snapshot
 
 KEY_VARIABLE = "HOLDFAST_SNAPSHOT_KEY"
 """Names the key's hex where several machines share a store. They must all have the same, or each replays what the

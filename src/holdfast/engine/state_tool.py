@@ -17,7 +17,8 @@ from holdfast.core.records import AnsweredRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
 from holdfast.programs.own_tools import STATE_TOOL
-from holdfast.store.contract import StateItem, StateWrite, Store
+from holdfast.store.commits import StateWrite
+from holdfast.store.contract import StateItem, Store
 
 
 async def answers(store: Store, session: Session, writes: list[StateWrite]) -> list[Record]:

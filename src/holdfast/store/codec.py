@@ -20,7 +20,7 @@ from holdfast.core.decide import Message
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry, StartedRecord, decode_record
 from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
-from holdfast.store.contract import Snapshot
+from holdfast.store.commits import Commit, Snapshot
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
 
@@ -50,6 +50,11 @@ def encode_entry(session_id: str, entry: Entry) -> StoredEntry:
         body = encode(_move_out(msgspec.json.decode(body), blobs, outermost=True))
     crc = _checksum(session_id, entry.position, entry.at, body)
     return StoredEntry(entry.position, entry.at, crc, body.decode(), blobs)
+
+
+def encode_entries(commit: Commit) -> list[StoredEntry]:
+    """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
+    return [encode_entry(commit.session_id, entry) for entry in commit.entries]
 
 
 def checksum(session_id: str, position: int, at: int, body: str) -> int:

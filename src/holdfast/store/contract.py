@@ -37,72 +37,26 @@ from typing import Self
 import msgspec
 
 from holdfast.core.decide import Message
+from holdfast.core.ids import check_id
+from holdfast.core.limits import MAX_INTEGER
 from holdfast.core.records import Entry
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary
-from holdfast.core.values import Json
+from holdfast.core.values import Json, check_number, check_value
+from holdfast.store.commits import (
+    Commit,
+    CommitReceipt,
+    Lease,
+    Snapshot,
+    StateWrite,
+    check_commit,
+    check_fork,
+    check_summary,
+)
 from holdfast.store.errors import CorruptSessionError, StateConflictError
-from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
-from holdfast.store.watch import Ear, Watch
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """The right to write to a session, as long as no later epoch exists."""
-
-    session_id: str
-    owner: str
-    epoch: int
-    until: int
-
-
-class StateWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A state item to be written, or deleted, with a commit."""
-
-    namespace: str
-    key: str
-    value: Json = None
-    delete: bool = False
-    expected: int | None = None
-    """The version the item must be at (0: it must not exist); None: whatever it is."""
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A program's own state, from which it can go on without being run again. It may be lost at any time."""
-
-    position: int
-    """Of the record it is the state after."""
-    data: bytes
-    """Kept as they are: to pack, to protect and to check them is for whoever writes them."""
-
-
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of one session: everything in it happens, or nothing."""
-
-    session_id: str
-    expected: int
-    """Position of the last entry the writer knows. 0 creates the session."""
-    entries: Sequence[Entry]
-    summary: Summary
-    """The session's summary after these entries."""
-    owner: str
-    epoch: int | None = None
-    """The epoch the writer holds; None claims the session in this same commit."""
-    hold_ms: int = DEFAULT_LEASE_MS
-    """How long the writer stays the owner from now on; 0 lets go of the session."""
-    takes: Sequence[int] = ()
-    """Numbers of mailbox messages that these entries are the outcome of."""
-    writes: Sequence[StateWrite] = ()
-    """State items to be written in the same transaction, in this order."""
-    snapshot: Snapshot | None = None
-    """Replaces the session's snapshot; None leaves it as it is. When the session has ended there is none any more."""
-
-
-class CommitReceipt(msgspec.Struct, frozen=True):
-    """Proof that a commit is durable."""
-
-    session_id: str
-    position: int
-    epoch: int
+from holdfast.store.filters import check_filter, parse_cursor
+from holdfast.store.limits import READ_LIMIT
+from holdfast.store.watch import Ear, Heard, Watch, sent
 
 
 class MessageReceipt(msgspec.Struct, frozen=True):
@@ -170,7 +124,11 @@ class StateItem(msgspec.Struct, frozen=True):
 
 
 class Store(ABC):
-    """Where sessions live. One object may be used by many tasks of one event loop at a time."""
+    """Where sessions live. One object may be used by many tasks of one event loop at a time.
+
+    The public methods are the contract, and check what they are given. A store implements `open` and `close`, and for
+    each other method the one of the same name with a leading underscore, which is called with what was checked.
+    """
 
     url: str
 
@@ -199,7 +157,6 @@ class Store(ABC):
 
     # --- journals --------------------------------------------------------------------------------
 
-    @abstractmethod
     async def append(self, commit: Commit) -> CommitReceipt:
         """Append entries, replace the summary, take messages, and hold or release the lease: all of it, or nothing.
 
@@ -224,8 +181,9 @@ class Store(ABC):
 
         Not idempotent: a writer that did not see the receipt finds out by reading what stands after `expected`.
         """
+        check_commit(commit)
+        return await self._append(commit)
 
-    @abstractmethod
     async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         """Create a session that has its first record to itself, and shares those of another from position 2 to `at`.
 
@@ -236,24 +194,28 @@ class Store(ABC):
         The source is looked at first: `SessionNotFoundError` or `SessionDeletedError` for it, and `ForkPositionError`
         if it has no record at `at`. It may itself be a fork, be held by anyone, and have ended.
         """
+        check_fork(source, at, commit)
+        return await self._fork(source, at, commit)
 
-    @abstractmethod
     async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
         """At most `limit` entries at positions above `after`, in order; empty when there are none yet.
 
         A record that was changed, cannot be decoded, or is missing, also at the end of the journal, raises
         `CorruptSessionError` naming its position.
         """
+        check_id(session_id, "session id")
+        return await self._read(session_id, _in_range(after), _in_range(limit))
 
-    @abstractmethod
     async def position(self, session_id: str) -> int:
         """The position of the last entry, also of a session whose summary is damaged. Raises as `session` does."""
+        check_id(session_id, "session id")
+        return await self._position(session_id)
 
-    @abstractmethod
     async def session(self, session_id: str) -> SessionRow:
         """The session's row. `SessionNotFoundError`, or `SessionDeletedError` for one that was deleted."""
+        check_id(session_id, "session id")
+        return await self._session(session_id)
 
-    @abstractmethod
     async def sessions(
         self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
     ) -> SessionPage:
@@ -262,10 +224,15 @@ class Store(ABC):
         Sessions created while paging do not appear on later pages; none is shown twice.
         A cursor that was not given out by this store raises `InvalidIdError`.
         """
+        where, before = where or SessionFilter(), parse_cursor(after)
+        check_filter(where)
+        return await self._sessions(where, before, _in_range(limit))
 
-    @abstractmethod
     async def repair(self, session_id: str, summary: Summary) -> None:
         """Replace the summary alone, where it does not match the journal. Position and lease stay as they are."""
+        check_id(session_id, "session id")
+        check_summary(summary)
+        await self._repair(session_id, summary)
 
     async def load(self, session_id: str) -> Session:
         """The session folded from its whole journal."""
@@ -286,7 +253,6 @@ class Store(ABC):
             if len(page) < READ_LIMIT:
                 return
 
-    @abstractmethod
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """The snapshot that the last commit with one has left; None if there is none, or the session has ended.
 
@@ -295,66 +261,79 @@ class Store(ABC):
         Lenient: damage to it is a loss, not an error, since the journal makes up for it. What cannot be read, is no
         bytes, or claims a position that the journal does not have gives None. Bytes that were changed do come back.
         """
+        check_id(session_id, "session id")
+        return await self._snapshot(session_id)
 
     # --- leases ----------------------------------------------------------------------------------
 
-    @abstractmethod
     async def release(self, lease: Lease) -> None:
         """Let go of a session, so that anyone may claim it at once. Nothing happens if it was lost already."""
+        check_id(lease.session_id, "session id")
+        await self._release(lease)
 
-    @abstractmethod
     async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
         """Leases whose holder is gone although they have not run out; none where the store cannot tell.
 
         To be asked often: it costs next to nothing while no holder dies. A holder that was only cut off for a moment
         comes back, and its leases with it, unless they were claimed meanwhile.
         """
+        return await self._lost(_in_range(limit))
 
     # --- mailboxes -------------------------------------------------------------------------------
 
-    @abstractmethod
     async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         """Put a message into a session's mailbox. Anyone may, at any time, whoever the owner is.
 
         Idempotent by `key`, also after the message was taken: the same message again gets the first receipt, with
         `replayed`; another one raises `MessageConflictError`. Keys belong to one session each.
         """
+        check_id(session_id, "session id")
+        check_id(key, "message key")
+        check_number(at, "time of a message")
+        return await self._send(session_id, key, message, at)
 
-    @abstractmethod
     async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
         """Messages that no commit has taken, in the order in which they were sent.
 
         One that was changed raises `CorruptSessionError` naming its number.
         """
+        check_id(session_id, "session id")
+        return await self._mailbox(session_id, _in_range(limit))
 
     # --- time ------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
         """Sessions whose summary is due at or before `now`, as (session id, due time), the earliest first."""
+        return await self._due(_in_range(now), _in_range(limit))
 
     # --- state -----------------------------------------------------------------------------------
 
-    @abstractmethod
     async def get_state(self, namespace: str, key: str) -> StateItem | None:
         """The item under a key, or None. `CorruptStateError` if it cannot be read."""
+        _check_state_key(namespace, key)
+        return await self._get_state(namespace, key)
 
-    @abstractmethod
     async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
         """Write a value and give back its version: 1 for a new key, one more each time.
 
         With `expected`, only if the item is at that version (0: does not exist), else `StateConflictError`.
         """
+        _check_state_key(namespace, key)
+        check_value(value, f"state '{namespace}/{key}'")
+        return await self._put_state(StateWrite(namespace=namespace, key=key, value=value, expected=expected))
 
-    @abstractmethod
     async def delete_state(self, namespace: str, key: str) -> bool:
         """Remove an item; False if there was none. A key written again later starts at version 1."""
+        _check_state_key(namespace, key)
+        return await self._delete_state(namespace, key)
 
-    @abstractmethod
     async def list_state(
         self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
     ) -> list[str]:
         """Keys with a prefix that come after another key, sorted by code point."""
+        check_id(namespace, "state namespace")
+        check_value([prefix, after], "state prefix")
+        return await self._list_state(namespace, prefix, after, _in_range(limit))
 
     async def update_state(self, namespace: str, key: str, change: Callable[[Json], Json]) -> StateItem:
         """Replace a value by a function of it (of None where there is none), atomically against all other writers.
@@ -371,7 +350,6 @@ class Store(ABC):
 
     # --- ends ------------------------------------------------------------------------------------
 
-    @abstractmethod
     async def delete(self, session_id: str, at: int) -> None:
         """Remove a session with its journal, mailbox, snapshot and blobs. Its id is remembered and never used again.
 
@@ -379,6 +357,9 @@ class Store(ABC):
         Its owner, if any, gets `SessionDeletedError` at its next commit. An unknown id raises `SessionNotFoundError`;
         deleting a deleted session does nothing.
         """
+        check_id(session_id, "session id")
+        check_number(at, "time of a deletion")
+        await self._delete(session_id, at)
 
     async def prune(self, ended_before: int, limit: int = READ_LIMIT) -> list[str]:
         """Retention: delete at most `limit` sessions that had ended before a time, and give back their ids."""
@@ -393,17 +374,18 @@ class Store(ABC):
 
     # --- change ----------------------------------------------------------------------------------
 
-    @abstractmethod
     def watch(self, session_id: str | None = None) -> Watch:
         """A `Watch` that is notified after every commit, message or deletion of a session, or of any (None).
 
         By whatever process it was made, within moments and without polling where the system allows it. A notification
         is a hint: it may come without a change, and several changes may come as one; none is left out.
         """
+        if session_id is not None:
+            check_id(session_id, "session id")
+        return self._watch(session_id)
 
     # --- live messages ---------------------------------------------------------------------------
 
-    @abstractmethod
     def publish(self, session_id: str, payload: bytes) -> None:
         """Tell whoever listens to a session something that is kept nowhere. Never waits, and never fails for them.
 
@@ -411,14 +393,93 @@ class Store(ABC):
         do so elsewhere, within moments where the store has a way to reach them (PostgreSQL), and else not at all. A
         payload of more than `LIVE_BYTES` is lost. The session need not exist.
         """
+        check_id(session_id, "session id")
+        self._publish(session_id, sent(payload))
 
-    @abstractmethod
     def listen(self, session_id: str) -> Ear:
         """An `Ear` that hears what is published about a session from now on.
 
         What it cannot hear, because it is too slow, a message was too large, or a connection broke or had still to be
         made, is not passed over in silence: it hears `Missed` in its place.
         """
+        check_id(session_id, "session id")
+        return self._listen(session_id)
+
+    # --- what a store implements ------------------------------------------------------------------
+    # Called with what was checked: ids that keep the grammar, values that JSON can hold, numbers in range.
+
+    @abstractmethod
+    async def _append(self, commit: Commit) -> CommitReceipt: ...
+
+    @abstractmethod
+    async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt: ...
+
+    @abstractmethod
+    async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]: ...
+
+    @abstractmethod
+    async def _position(self, session_id: str) -> int: ...
+
+    @abstractmethod
+    async def _session(self, session_id: str) -> SessionRow: ...
+
+    @abstractmethod
+    async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage: ...
+
+    @abstractmethod
+    async def _repair(self, session_id: str, summary: Summary) -> None: ...
+
+    @abstractmethod
+    async def _snapshot(self, session_id: str) -> Snapshot | None: ...
+
+    @abstractmethod
+    async def _release(self, lease: Lease) -> None: ...
+
+    @abstractmethod
+    async def _lost(self, limit: int) -> list[Lease]: ...
+
+    @abstractmethod
+    async def _send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt: ...
+
+    @abstractmethod
+    async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]: ...
+
+    @abstractmethod
+    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]: ...
+
+    @abstractmethod
+    async def _get_state(self, namespace: str, key: str) -> StateItem | None: ...
+
+    @abstractmethod
+    async def _put_state(self, write: StateWrite) -> int: ...
+
+    @abstractmethod
+    async def _delete_state(self, namespace: str, key: str) -> bool: ...
+
+    @abstractmethod
+    async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]: ...
+
+    @abstractmethod
+    async def _delete(self, session_id: str, at: int) -> None: ...
+
+    @abstractmethod
+    def _watch(self, session_id: str | None) -> Watch: ...
+
+    @abstractmethod
+    def _publish(self, session_id: str, heard: Heard) -> None: ...
+
+    @abstractmethod
+    def _listen(self, session_id: str) -> Ear: ...
+
+
+def _check_state_key(namespace: str, key: str) -> None:
+    check_id(namespace, "state namespace")
+    check_id(key, "state key")
+
+
+def _in_range(number: int) -> int:
+    """A position, time or limit of a read, brought into what stores can count."""
+    return max(0, min(number, MAX_INTEGER // 4))  # so that two of them can be added
 
 
 _ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)

@@ -34,7 +34,8 @@ from holdfast.store.codec import (
     references,
     unpack_blob,
 )
-from holdfast.store.contract import Commit, Store
+from holdfast.store.commits import Commit
+from holdfast.store.contract import Store
 from holdfast.store.errors import ExportFileError, SchemaVersionError
 
 EXPORT_VERSION = 1

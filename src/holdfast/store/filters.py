@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.core.errors import InvalidIdError, InvalidValueError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.core.values import check_number, check_value
-from holdfast.store.contract import SessionFilter
+
+if TYPE_CHECKING:
+    from holdfast.store.contract import SessionFilter
 
 
 def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
@@ -24,10 +28,8 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
     )
 
 
-def check_filter(where: SessionFilter | None) -> SessionFilter:
-    """The filter to use; `InvalidValueError` for one that cannot be compared with anything stored."""
-    if where is None:
-        return SessionFilter()
+def check_filter(where: SessionFilter) -> None:
+    """Raise `InvalidValueError` for a filter that cannot be compared with anything stored."""
     what = "session filter"
     check_value([where.program, where.parent, where.id_prefix, where.waiting_for], what)
     for moment in (where.updated_before, where.updated_after):
@@ -35,7 +37,6 @@ def check_filter(where: SessionFilter | None) -> SessionFilter:
             check_number(moment, what)
     if not all(isinstance(state, State) for state in where.states):
         raise InvalidValueError(what, f"states must be some of {', '.join(State)}")
-    return where
 
 
 def cursor_of(num: int) -> str:

@@ -9,50 +9,41 @@ import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
-from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
-from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
     decode_entry,
     decode_message,
     decode_value,
     digest,
+    encode_entries,
     encode_message,
     encode_value,
     references,
 )
+from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
 from holdfast.store.contract import (
-    Commit,
-    CommitReceipt,
-    Lease,
     MailboxItem,
     MessageReceipt,
     SessionFilter,
     SessionPage,
     SessionRow,
-    Snapshot,
     StateItem,
-    StateWrite,
     Store,
 )
 from holdfast.store.errors import MessageConflictError, MessageTakenError
-from holdfast.store.filters import check_filter, cursor_of, matches, parse_cursor
+from holdfast.store.filters import cursor_of, matches
 from holdfast.store.leases import (
     NEW,
     Head,
-    check_summary,
     commit_epoch,
-    encode_commit,
-    in_range,
     lease_columns,
     next_version,
     write_versions,
 )
-from holdfast.store.limits import READ_LIMIT
-from holdfast.store.shared_history import check_reach, encode_fork, kept_references
-from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
+from holdfast.store.shared_history import check_reach, kept_references
+from holdfast.store.watch import Ear, Ears, Heard, Watch, Watches
 
 
 @dataclass
@@ -80,7 +71,7 @@ class MemoryStore(Store):
 
     def __init__(self) -> None:
         self.url = "memory:"
-        self._sessions: dict[str, _Stored] = {}
+        self._by_id: dict[str, _Stored] = {}
         self._deleted: dict[str, int] = {}
         self._blobs: dict[str, bytes] = {}
         self._state: dict[tuple[str, str], tuple[str, int]] = {}
@@ -95,12 +86,11 @@ class MemoryStore(Store):
         pass
 
     def _find(self, session_id: str) -> _Stored:
-        check_id(session_id, "session id")
         if session_id in self._deleted:
             raise SessionDeletedError(session_id, self._deleted[session_id])
-        if session_id not in self._sessions:
+        if session_id not in self._by_id:
             raise SessionNotFoundError(session_id)
-        return self._sessions[session_id]
+        return self._by_id[session_id]
 
     def _next_number(self) -> int:
         self._numbers += 1
@@ -108,13 +98,13 @@ class MemoryStore(Store):
 
     # --- journals --------------------------------------------------------------------------------
 
-    async def append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_commit(commit)
+    async def _append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_entries(commit)
         session_id, now = commit.session_id, _now()
         if commit.expected == 0:
             if session_id in self._deleted:
                 raise SessionDeletedError(session_id, self._deleted[session_id])
-            if session_id in self._sessions:
+            if session_id in self._by_id:
                 raise SessionExistsError(session_id)
             session = _Stored(0, NEW, commit.summary)
         else:
@@ -127,7 +117,7 @@ class MemoryStore(Store):
         versions = write_versions(commit.writes, self._version)
         if not session.num:
             session.num = self._next_number()
-            self._sessions[session_id] = session
+            self._by_id[session_id] = session
         for number in commit.takes:
             waiting[number].taken = True
         for write, version in zip(commit.writes, versions, strict=True):
@@ -146,29 +136,27 @@ class MemoryStore(Store):
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
 
-    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
-        encode_fork(source, at, commit)
+    async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         shared = self._find(source)
         check_reach(source, at, shared.head.position)
-        receipt = await self.append(commit)
-        session = self._sessions[commit.session_id]
+        receipt = await self._append(commit)
+        session = self._by_id[commit.session_id]
         session.entries += shared.entries[1:at]  # the same objects, which go with the last session that has them
         session.refs |= kept_references(entry.body for entry in session.entries)
         session.head = session.head._replace(position=at)
         return msgspec.structs.replace(receipt, position=at)
 
-    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
-        after = in_range(after)
-        entries = self._find(session_id).entries[after : after + in_range(limit)]
+    async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]:
+        entries = self._find(session_id).entries[after : after + limit]
         return [
             decode_entry(session_id, stored, {ref: self._blobs[ref] for ref in references(stored.body)})
             for stored in entries
         ]
 
-    async def position(self, session_id: str) -> int:
+    async def _position(self, session_id: str) -> int:
         return self._find(session_id).head.position
 
-    async def session(self, session_id: str) -> SessionRow:
+    async def _session(self, session_id: str) -> SessionRow:
         return self._row(session_id, self._find(session_id))
 
     def _row(self, session_id: str, session: _Stored) -> SessionRow:
@@ -183,13 +171,10 @@ class MemoryStore(Store):
             lease_until=head.lease_until if owner else None,
         )
 
-    async def sessions(
-        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
-    ) -> SessionPage:
-        before, where, limit = parse_cursor(after), check_filter(where), in_range(limit)
+    async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
         found: list[SessionRow] = []
         last = 0
-        for session_id, session in reversed(self._sessions.items()):
+        for session_id, session in reversed(self._by_id.items()):
             if before is not None and session.num >= before:
                 continue
             if not matches(where, session_id, session.summary):
@@ -200,30 +185,26 @@ class MemoryStore(Store):
             last = session.num
         return SessionPage(found, None)
 
-    async def repair(self, session_id: str, summary: Summary) -> None:
-        check_summary(summary)
+    async def _repair(self, session_id: str, summary: Summary) -> None:
         self._find(session_id).summary = summary
         self._watches.notify(session_id)
 
-    async def snapshot(self, session_id: str) -> Snapshot | None:
+    async def _snapshot(self, session_id: str) -> Snapshot | None:
         return self._find(session_id).snapshot
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def release(self, lease: Lease) -> None:
-        check_id(lease.session_id, "session id")
-        session = self._sessions.get(lease.session_id)
+    async def _release(self, lease: Lease) -> None:
+        session = self._by_id.get(lease.session_id)
         if session is not None and session.head.epoch == lease.epoch:
             session.head = session.head._replace(owner=None, lease_until=None)
 
-    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
+    async def _lost(self, limit: int) -> list[Lease]:
         return []  # this process is not gone
 
     # --- mailboxes -------------------------------------------------------------------------------
 
-    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
-        check_id(key, "message key")
-        check_number(at, "time of a message")
+    async def _send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         body, mark = encode_message(session_id, message), digest(message)
         session = self._find(session_id)
         before = session.mail.get(key)
@@ -235,40 +216,37 @@ class MemoryStore(Store):
         self._watches.notify(session_id)
         return MessageReceipt(session_id, key, mail.number)
 
-    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
+    async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
         waiting = [(key, mail) for key, mail in self._find(session_id).mail.items() if not mail.taken]
         return [
             MailboxItem(mail.number, key, mail.at, decode_message(session_id, mail.number, mail.body, mail.digest))
-            for key, mail in waiting[: in_range(limit)]
+            for key, mail in waiting[:limit]
         ]
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
         found = [
             (session_id, session.summary.due_at)
-            for session_id, session in self._sessions.items()
+            for session_id, session in self._by_id.items()
             if session.summary.due_at is not None and session.summary.due_at <= now
         ]
-        return sorted(found, key=lambda item: item[1])[: in_range(limit)]
+        return sorted(found, key=lambda item: item[1])[:limit]
 
     # --- blobs -----------------------------------------------------------------------------------
 
     def _drop_unkept(self, blob_ids: list[str]) -> None:
         for blob_id in blob_ids:
-            if not any(blob_id in session.refs for session in self._sessions.values()):
+            if not any(blob_id in session.refs for session in self._by_id.values()):
                 self._blobs.pop(blob_id, None)
 
     # --- state -----------------------------------------------------------------------------------
 
-    async def get_state(self, namespace: str, key: str) -> StateItem | None:
-        found = self._state.get(_state_key(namespace, key))
+    async def _get_state(self, namespace: str, key: str) -> StateItem | None:
+        found = self._state.get((namespace, key))
         return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
 
-    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
-        check_value(value, f"state '{namespace}/{key}'")
-        _state_key(namespace, key)
-        write = StateWrite(namespace=namespace, key=key, value=value, expected=expected)
+    async def _put_state(self, write: StateWrite) -> int:
         version = next_version(write, self._version(write))
         self._write(write, version)
         return version
@@ -283,43 +261,33 @@ class MemoryStore(Store):
         else:
             self._state[write.namespace, write.key] = (encode_value(write.value), version)
 
-    async def delete_state(self, namespace: str, key: str) -> bool:
-        return self._state.pop(_state_key(namespace, key), None) is not None
+    async def _delete_state(self, namespace: str, key: str) -> bool:
+        return self._state.pop((namespace, key), None) is not None
 
-    async def list_state(
-        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
-    ) -> list[str]:
-        check_id(namespace, "state namespace")
+    async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         keys = (key for space, key in self._state if space == namespace)
-        return sorted(key for key in keys if key.startswith(prefix) and key > after)[: in_range(limit)]
+        return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
 
     # --- ends and change ---------------------------------------------------------------------------
 
-    async def delete(self, session_id: str, at: int) -> None:
-        check_number(at, "time of a deletion")
+    async def _delete(self, session_id: str, at: int) -> None:
         if session_id in self._deleted:
             return
         session = self._find(session_id)
-        del self._sessions[session_id]
+        del self._by_id[session_id]
         self._deleted[session_id] = at
         self._drop_unkept([*session.refs])
         self._watches.notify(session_id)
 
-    def watch(self, session_id: str | None = None) -> Watch:
-        if session_id is not None:
-            check_id(session_id, "session id")
+    def _watch(self, session_id: str | None) -> Watch:
         return self._watches.add(session_id)
 
-    def publish(self, session_id: str, payload: bytes) -> None:
-        self._ears.tell(check_id(session_id, "session id"), sent(payload))
+    def _publish(self, session_id: str, heard: Heard) -> None:
+        self._ears.tell(session_id, heard)
 
-    def listen(self, session_id: str) -> Ear:
-        return self._ears.add(check_id(session_id, "session id"))
+    def _listen(self, session_id: str) -> Ear:
+        return self._ears.add(session_id)
 
 
 def _now() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _state_key(namespace: str, key: str) -> tuple[str, str]:
-    return check_id(namespace, "state namespace"), check_id(key, "state key")

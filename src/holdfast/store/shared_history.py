@@ -12,12 +12,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.core.errors import InvalidValueError
-from holdfast.core.values import check_number
-from holdfast.store.codec import StoredEntry, references
-from holdfast.store.contract import Commit
+from holdfast.store.codec import references
 from holdfast.store.errors import ForkPositionError
-from holdfast.store.leases import encode_commit
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -36,15 +32,6 @@ def segments_of(source: int, source_id: str, own: Sequence[Segment], at: int) ->
     shared = own[-1].last if own else 1
     inherited = [msgspec.structs.replace(each, last=min(each.last, at)) for each in own if each.first <= at]
     return [*inherited, Segment(shared + 1, at, source, source_id)] if at > shared else inherited
-
-
-def encode_fork(source: str, at: int, commit: Commit) -> list[StoredEntry]:
-    """The stored first entry of a fork, or the reason why it can never be written."""
-    check_number(at, "position of a fork")
-    stored = encode_commit(commit)
-    if commit.expected != 0 or len(stored) != 1:
-        raise InvalidValueError(f"fork of session '{source}'", "it is created with one entry of its own, the first")
-    return stored
 
 
 def check_reach(source: str, at: int, reach: int) -> None:

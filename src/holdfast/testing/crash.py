@@ -36,7 +36,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program, Record, StartedR
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import Store, open_store
-from holdfast.store.contract import Commit, MailboxItem
+from holdfast.store.commits import Commit
+from holdfast.store.contract import MailboxItem
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, MessageTakenError, PositionConflictError
 
 LEASE_MS = 100

@@ -24,7 +24,8 @@ from holdfast.core.records import Entry, ExpiredRecord, LoggedRecord, Parent, Pr
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
-from holdfast.store.contract import Commit, CommitReceipt, Lease, SessionFilter, SessionRow, Store
+from holdfast.store.commits import Commit, CommitReceipt, Lease
+from holdfast.store.contract import SessionFilter, SessionRow, Store
 
 START = 1_000_000
 """When the first entry of a scenario is written (unix ms). Every next one comes `TICK` later."""

@@ -22,7 +22,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.lookup import find_program
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 from tests.agent.tools.helpers import soon
 
 

@@ -24,7 +24,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast
 from holdfast.store import Store
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 
 PATIENCE = 30.0
 """Seconds after which something that hangs is a failure, on a machine that has other things to do."""

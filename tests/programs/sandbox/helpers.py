@@ -23,7 +23,7 @@ from holdfast.engine.minder import Minder
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import python_code
 from holdfast.store import Store
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 
 PATIENCE = 60.0
 """Seconds after which something that hangs is a failure, on a machine that has other things to do."""

@@ -18,7 +18,7 @@ from holdfast.core.queries import Failure
 from holdfast.engine.snapshots import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, key_path
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.sandbox.paused_state import VERSION, decode_state, encode_state
-from holdfast.store.contract import Snapshot
+from holdfast.store.commits import Snapshot
 from tests.programs.sandbox.helpers import (
     CTX,
     MAIN,

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry
-from holdfast.store.contract import Commit
+from holdfast.store.commits import Commit
 from holdfast.store.limits import GROUP_COMMIT_MAX
 from holdfast.store.postgres.statements import (
     ENDED,

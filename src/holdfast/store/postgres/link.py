@@ -10,7 +10,6 @@ from typing import Any
 import asyncpg
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.ids import check_id
 from holdfast.store.contract import Store
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
@@ -18,7 +17,7 @@ from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact
 from holdfast.store.postgres.live import TunedEars
 from holdfast.store.postgres.notify import Announcer, Listener, WatchedSessions
 from holdfast.store.postgres.schema import create_or_migrate
-from holdfast.store.watch import Ear, Watch, sent
+from holdfast.store.watch import Ear, Heard, Watch
 
 POOL_CONNECTIONS = 16
 """Connections for reads and writes: past this, more commits at once wait for the same log flush."""
@@ -116,7 +115,7 @@ class PostgresLink(Store):
             if not self._calls:
                 self._idle.set()
 
-    async def _read(self, statement: str, *arguments: Any) -> list[Any]:
+    async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a statement that only reads: once more if its connection turns out to be broken."""
         async with self._call() as pool:
             try:
@@ -125,7 +124,7 @@ class PostgresLink(Store):
                 await pool.expire_connections()  # the others are as old, and may be broken without knowing it
                 return list(await pool.fetch(statement, *arguments))
 
-    async def _write(self, statement: str, *arguments: Any) -> Any:
+    async def _fetch_one(self, statement: str, *arguments: Any) -> Any:
         """The first row of a statement that writes, and is its own transaction."""
         async with self._call() as pool:
             return await pool.fetchrow(statement, *arguments)
@@ -141,20 +140,17 @@ class PostgresLink(Store):
         self._watches.notify(session_id)
         self._announcer.note(session_id)
 
-    def watch(self, session_id: str | None = None) -> Watch:
-        if session_id is not None:
-            check_id(session_id, "session id")
+    def _watch(self, session_id: str | None) -> Watch:
         watch = self._watches.add(session_id)
         self._listener.start()
         return watch
 
-    def publish(self, session_id: str, payload: bytes) -> None:
-        heard = sent(payload)
-        self._ears.tell(check_id(session_id, "session id"), heard)
+    def _publish(self, session_id: str, heard: Heard) -> None:
+        self._ears.tell(session_id, heard)
         if self._pool is not None:
             self._announcer.live.put(session_id, heard)
 
-    def listen(self, session_id: str) -> Ear:
-        ear = self._ears.add(check_id(session_id, "session id"))
+    def _listen(self, session_id: str) -> Ear:
+        ear = self._ears.add(session_id)
         self._listener.tune()
         return ear

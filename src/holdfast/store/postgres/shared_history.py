@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.codec import StoredEntry
-from holdfast.store.contract import Commit, CommitReceipt
+from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.postgres import statements as sql
 from holdfast.store.shared_history import Segment, check_reach, kept_references, segments_of
 

@@ -18,7 +18,8 @@ import msgspec
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, encode_value, pack_blob
-from holdfast.store.contract import Commit, SessionFilter, SessionRow, StateWrite
+from holdfast.store.commits import Commit, StateWrite
+from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.postgres.presence import GONE
 

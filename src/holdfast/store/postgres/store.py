@@ -15,10 +15,8 @@ import asyncpg
 
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
-from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
-from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
     check_page,
@@ -27,45 +25,31 @@ from holdfast.store.codec import (
     decode_snapshot,
     decode_value,
     digest,
+    encode_entries,
     encode_message,
     references,
     unpack_blob,
 )
-from holdfast.store.contract import (
-    Commit,
-    CommitReceipt,
-    Lease,
-    MailboxItem,
-    MessageReceipt,
-    SessionFilter,
-    SessionPage,
-    SessionRow,
-    Snapshot,
-    StateItem,
-    StateWrite,
-)
+from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
+from holdfast.store.contract import MailboxItem, MessageReceipt, SessionFilter, SessionPage, SessionRow, StateItem
 from holdfast.store.errors import (
     CorruptSessionError,
     MessageConflictError,
     MessageTakenError,
 )
-from holdfast.store.filters import check_filter, cursor_of, parse_cursor
+from holdfast.store.filters import cursor_of
 from holdfast.store.leases import (
     NEW,
     Head,
-    check_summary,
     commit_epoch,
-    encode_commit,
-    in_range,
 )
-from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES, READ_LIMIT
+from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.errors import redact
 from holdfast.store.postgres.group_commit import Groups, Plain, group_call
 from holdfast.store.postgres.link import PostgresLink
 from holdfast.store.postgres.presence import BURY, DEAD
-from holdfast.store.shared_history import encode_fork
 
 __all__ = ["PostgresStore", "redact"]
 
@@ -85,23 +69,23 @@ class PostgresStore(PostgresLink):
         await super().close()
 
     async def _missing(self, session_id: str) -> SessionNotFoundError:
-        rows = await self._read("select deleted_at from holdfast.tombstones where id = $1", session_id)
+        rows = await self._fetch("select deleted_at from holdfast.tombstones where id = $1", session_id)
         return SessionDeletedError(session_id, rows[0]["deleted_at"]) if rows else SessionNotFoundError(session_id)
 
     async def _find(self, session_id: str) -> tuple[int, Head, int]:
         """A session's number and head, and the server's time."""
-        for num, position, epoch, owner, lease_until, now in await self._read(sql.FOUND, session_id):
+        for num, position, epoch, owner, lease_until, now in await self._fetch(sql.FOUND, session_id):
             return num, Head(position, epoch, owner, lease_until), now
         raise await self._missing(session_id)
 
     # --- journals --------------------------------------------------------------------------------
 
-    async def append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_commit(commit)
+    async def _append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_entries(commit)
         async with self._call():  # closing waits for all of it
-            return await self._append(commit, stored)
+            return await self._append_stored(commit, stored)
 
-    async def _append(self, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt:
+    async def _append_stored(self, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt:
         lock = await self._lock(commit.hold_ms)
         new = commit.expected == 0
         takes = sorted(set(commit.takes))
@@ -157,7 +141,7 @@ class PostgresStore(PostgresLink):
         session_id = commit.session_id
         if commit.expected == 0:
             num, head, now = 0, NEW, 0
-            if await self._read(sql.FOUND, session_id):
+            if await self._fetch(sql.FOUND, session_id):
                 raise SessionExistsError(session_id)
             missing = await self._missing(session_id)
             if isinstance(missing, SessionDeletedError):
@@ -165,15 +149,14 @@ class PostgresStore(PostgresLink):
         else:
             num, head, now = await self._find(session_id)
         commit_epoch(commit, head, now)
-        rows = await self._read(sql.WAITING, num, list(commit.takes))
+        rows = await self._fetch(sql.WAITING, num, list(commit.takes))
         waiting = {row["number"] for row in rows}
         for number in commit.takes:
             if number not in waiting:
                 raise MessageTakenError(session_id, number)
 
-    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
-        check_id(source, "session id")
-        stored = encode_fork(source, at, commit)
+    async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        stored = encode_entries(commit)
         while (receipt := await self._try_fork(source, at, commit, stored)) is None:
             await self._explain(commit)
         self._changed(commit.session_id)
@@ -187,10 +170,8 @@ class PostgresStore(PostgresLink):
             except asyncpg.UniqueViolationError:  # the id was deleted
                 return None
 
-    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
-        check_id(session_id, "session id")
-        after, limit = in_range(after), in_range(limit)
-        rows = await self._read(sharing.READ, session_id, after, limit)
+    async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]:
+        rows = await self._fetch(sharing.READ, session_id, after, limit)
         if not rows:
             raise await self._missing(session_id)
         stored = [
@@ -210,29 +191,24 @@ class PostgresStore(PostgresLink):
         """The content of those blobs that are there and unharmed."""
         if not wanted:
             return {}
-        rows = await self._read("select * from holdfast.blobs where id = any($1::text[])", list(wanted))
+        rows = await self._fetch("select * from holdfast.blobs where id = any($1::text[])", list(wanted))
         found = {row["id"]: unpack_blob(*row) for row in rows}
         if len(rows) < len(wanted):
             await self._find(session_id)  # a session deleted since its entries were read is not damaged
         return {blob_id: data for blob_id, data in found.items() if data is not None}
 
-    async def position(self, session_id: str) -> int:
-        check_id(session_id, "session id")
+    async def _position(self, session_id: str) -> int:
         return (await self._find(session_id))[1].position
 
-    async def session(self, session_id: str) -> SessionRow:
-        check_id(session_id, "session id")
-        for row in await self._read(f"select {sql.ROW} from holdfast.sessions where id = $1", session_id):
+    async def _session(self, session_id: str) -> SessionRow:
+        for row in await self._fetch(f"select {sql.ROW} from holdfast.sessions where id = $1", session_id):
             return sql.row_of(row)
         raise await self._missing(session_id)
 
-    async def sessions(
-        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
-    ) -> SessionPage:
-        conditions, values = sql.conditions(check_filter(where), parse_cursor(after))
-        limit = in_range(limit)
+    async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
+        conditions, values = sql.conditions(where, before)
         statement = f"select num, {sql.ROW} from holdfast.sessions where {conditions} order by num desc"
-        found = await self._read(f"{statement} limit ${len(values) + 1}", *values, limit + 1) if limit else []
+        found = await self._fetch(f"{statement} limit ${len(values) + 1}", *values, limit + 1) if limit else []
         rows, damaged = list[SessionRow](), list[str]()
         for row in found[:limit]:
             try:
@@ -241,24 +217,20 @@ class PostgresStore(PostgresLink):
                 damaged.append(row["id"])
         return SessionPage(rows, cursor_of(found[limit - 1]["num"]) if len(found) > limit else None, damaged)
 
-    async def repair(self, session_id: str, summary: Summary) -> None:
-        check_id(session_id, "session id")
-        check_summary(summary)
-        if await self._write(sql.REPAIR, session_id, *sql.summary_columns(summary)) is None:
+    async def _repair(self, session_id: str, summary: Summary) -> None:
+        if await self._fetch_one(sql.REPAIR, session_id, *sql.summary_columns(summary)) is None:
             raise await self._missing(session_id)
         self._changed(session_id)
 
-    async def snapshot(self, session_id: str) -> Snapshot | None:
-        check_id(session_id, "session id")
-        for row in await self._read(sql.SNAPSHOT, session_id):
+    async def _snapshot(self, session_id: str) -> Snapshot | None:
+        for row in await self._fetch(sql.SNAPSHOT, session_id):
             return decode_snapshot(*row)
         raise await self._missing(session_id)
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def release(self, lease: Lease) -> None:
-        check_id(lease.session_id, "session id")
-        await self._write(
+    async def _release(self, lease: Lease) -> None:
+        await self._fetch_one(
             "update holdfast.sessions set owner = null, lease_until = null, lease_lock = null"
             " where id = $1 and epoch = $2",
             *(lease.session_id, lease.epoch),
@@ -268,29 +240,26 @@ class PostgresStore(PostgresLink):
         """The lock that a lease carries which is held from now on."""
         return await self._listener.lock() if hold_ms and self._pool is not None else None
 
-    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
-        dead = [lock for (lock,) in await self._read(DEAD)]
+    async def _lost(self, limit: int) -> list[Lease]:
+        dead = [lock for (lock,) in await self._fetch(DEAD)]
         if not dead or limit < 1:
             return []
-        rows = await self._read(sql.LOST, dead, in_range(limit))
+        rows = await self._fetch(sql.LOST, dead, limit)
         if not rows:
-            await self._write(BURY, dead)
+            await self._fetch_one(BURY, dead)
         return [Lease(*row) for row in rows]
 
     # --- mailboxes -------------------------------------------------------------------------------
 
-    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
-        check_id(session_id, "session id")
-        check_id(key, "message key")
-        check_number(at, "time of a message")
+    async def _send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         body, mark = encode_message(session_id, message), digest(message)
-        row = await self._write(sql.SEND, session_id, key, at, mark, body)
+        row = await self._fetch_one(sql.SEND, session_id, key, at, mark, body)
         if row is None:
             raise await self._missing(session_id)
         if row["number"] is not None:
             self._changed(session_id)
             return MessageReceipt(session_id, key, row["number"])
-        first = await self._read(
+        first = await self._fetch(
             "select number, digest from holdfast.mailbox where session = $1 and key = $2", row["num"], key
         )
         if not first:
@@ -299,9 +268,8 @@ class PostgresStore(PostgresLink):
             raise MessageConflictError(session_id, key)
         return MessageReceipt(session_id, key, first[0]["number"], replayed=True)
 
-    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
-        check_id(session_id, "session id")
-        rows = await self._read(sql.MAILBOX, session_id, in_range(limit))
+    async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
+        rows = await self._fetch(sql.MAILBOX, session_id, limit)
         if not rows:
             raise await self._missing(session_id)
         return [
@@ -312,50 +280,38 @@ class PostgresStore(PostgresLink):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
         statement = "select id, due_at from holdfast.sessions where due_at <= $1 order by due_at, num limit $2"
-        return [
-            (session_id, due_at) for session_id, due_at in await self._read(statement, in_range(now), in_range(limit))
-        ]
+        return [(session_id, due_at) for session_id, due_at in await self._fetch(statement, now, limit)]
 
     # --- state -----------------------------------------------------------------------------------
 
-    async def get_state(self, namespace: str, key: str) -> StateItem | None:
-        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+    async def _get_state(self, namespace: str, key: str) -> StateItem | None:
         statement = "select value, version from holdfast.state where namespace = $1 and key = $2"
-        for value, version in await self._read(statement, *place):
+        for value, version in await self._fetch(statement, namespace, key):
             return StateItem(decode_value(namespace, key, value), version)
         return None
 
-    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
-        place = check_id(namespace, "state namespace"), check_id(key, "state key")
-        check_value(value, f"state '{namespace}/{key}'")
+    async def _put_state(self, write: StateWrite) -> int:
         async with self._call() as pool:
-            write = StateWrite(namespace=place[0], key=place[1], value=value, expected=expected)
             return await sql.write_state(pool, write)
 
-    async def delete_state(self, namespace: str, key: str) -> bool:
-        place = check_id(namespace, "state namespace"), check_id(key, "state key")
+    async def _delete_state(self, namespace: str, key: str) -> bool:
         async with self._call() as pool:
-            return await sql.write_state(pool, StateWrite(namespace=place[0], key=place[1], delete=True)) > 0
+            return await sql.write_state(pool, StateWrite(namespace=namespace, key=key, delete=True)) > 0
 
-    async def list_state(
-        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
-    ) -> list[str]:
-        check_id(namespace, "state namespace")
+    async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         statement = (
             "select key from holdfast.state"
             " where namespace = $1 and starts_with(key, $2) and key > $3 order by key limit $4"
         )
         # No key holds the character NUL, so what comes after it in `after` makes no difference.
-        arguments = (namespace, sql.escape(prefix), after.partition("\0")[0], in_range(limit))
-        return [key for (key,) in await self._read(statement, *arguments)]
+        arguments = (namespace, sql.escape(prefix), after.partition("\0")[0], limit)
+        return [key for (key,) in await self._fetch(statement, *arguments)]
 
     # --- ends ------------------------------------------------------------------------------------
 
-    async def delete(self, session_id: str, at: int) -> None:
-        check_id(session_id, "session id")
-        check_number(at, "time of a deletion")
+    async def _delete(self, session_id: str, at: int) -> None:
         async with self._transaction() as connection:
             num = await connection.fetchval("select num from holdfast.sessions where id = $1 for update", session_id)
             if num is not None:

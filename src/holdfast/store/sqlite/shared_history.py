@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from holdfast.store.codec import StoredEntry
-from holdfast.store.contract import Commit, CommitReceipt
+from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.shared_history import Segment, check_reach, kept_references, segments_of
 from holdfast.store.sqlite import statements as sql
 

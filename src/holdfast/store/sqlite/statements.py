@@ -13,7 +13,8 @@ import msgspec
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.summary import Summary
 from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
-from holdfast.store.contract import Commit, CommitReceipt, Lease, SessionFilter, SessionRow, Snapshot, StateWrite
+from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
+from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
 from holdfast.store.leases import NEW, Head, commit_epoch, lease_columns, write_versions
 

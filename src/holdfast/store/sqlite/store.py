@@ -16,10 +16,8 @@ from typing import TypeVar
 
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError
-from holdfast.core.ids import check_id
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
-from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.codec import (
     StoredEntry,
     check_page,
@@ -27,35 +25,31 @@ from holdfast.store.codec import (
     decode_message,
     decode_value,
     digest,
+    encode_entries,
     encode_message,
     references,
 )
+from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
 from holdfast.store.contract import (
-    Commit,
-    CommitReceipt,
-    Lease,
     MailboxItem,
     MessageReceipt,
     SessionFilter,
     SessionPage,
     SessionRow,
-    Snapshot,
     StateItem,
-    StateWrite,
     Store,
 )
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
-from holdfast.store.filters import check_filter, cursor_of, parse_cursor
-from holdfast.store.leases import check_summary, encode_commit, in_range, next_version
-from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST, READ_LIMIT
-from holdfast.store.shared_history import encode_fork
+from holdfast.store.filters import cursor_of
+from holdfast.store.leases import next_version
+from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.notify import pass_on
 from holdfast.store.sqlite.presence import Presence
 from holdfast.store.sqlite.schema import configure, connect, prepare
 from holdfast.store.sqlite.writer import Writer
-from holdfast.store.watch import Ear, Ears, Watch, Watches, sent
+from holdfast.store.watch import Ear, Ears, Heard, Watch, Watches
 
 T = TypeVar("T")
 
@@ -138,7 +132,7 @@ class SqliteStore(Store):
         self._connections = []
         self._presence.close()
 
-    async def _write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._writer is None:
             raise StoreUnavailableError(self.url, "it is not open")
         writing = self._writer.submit(work)
@@ -147,25 +141,25 @@ class SqliteStore(Store):
         with self._translated(session_id):
             return await writing
 
-    async def _read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readers is None:
             raise StoreUnavailableError(self.url, "it is not open")
         loop = asyncio.get_running_loop()
         with self._translated(session_id):
             return await loop.run_in_executor(self._readers, lambda: _consistently(self._local.connection, work))
 
-    async def _look_up(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_lookup(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read a few rows by their index without a change of thread, which would take several times as long.
 
         As with writes: one that takes long sends the following ones to the threads for a while, and so does a lock.
         """
         began = time.monotonic()
         if self._readers is None or began < self._rest_until:
-            return await self._read(session_id, work)
+            return await self._run_read(session_id, work)
         try:
             return _consistently(self._here, work)
         except sqlite3.Error:
-            return await self._read(session_id, work)  # which waits for locks, and says what is wrong
+            return await self._run_read(session_id, work)  # which waits for locks, and says what is wrong
         finally:
             took = time.monotonic() - began
             if took * 1000 > IN_PLACE_MAX_MS:
@@ -184,24 +178,21 @@ class SqliteStore(Store):
 
     # --- journals --------------------------------------------------------------------------------
 
-    async def append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_commit(commit)
+    async def _append(self, commit: Commit) -> CommitReceipt:
+        stored = encode_entries(commit)
         work = partial(sql.append, commit=commit, stored=stored, packed=sql.pack_blobs(stored))
-        receipt = await self._write(commit.session_id, work)
+        receipt = await self._run_write(commit.session_id, work)
         self._watches.notify(commit.session_id)
         return receipt
 
-    async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
-        check_id(source, "session id")
-        stored = encode_fork(source, at, commit)
+    async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
+        stored = encode_entries(commit)
         new = sharing.NewFork(source, at, commit, stored, sql.pack_blobs(stored))
-        receipt = await self._write(commit.session_id, new.make)
+        receipt = await self._run_write(commit.session_id, new.make)
         self._watches.notify(commit.session_id)
         return receipt
 
-    async def read(self, session_id: str, after: int = 0, limit: int = READ_LIMIT) -> list[Entry]:
-        check_id(session_id, "session id")
-        after, limit = in_range(after), in_range(limit)
+    async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]:
 
         def work(connection: sqlite3.Connection) -> tuple[list[StoredEntry], dict[str, bytes]]:
             num, head = sql.find(connection, session_id)
@@ -219,16 +210,14 @@ class SqliteStore(Store):
             check_page(session_id, entries, after, last)
             return None if any(references(stored.body) for stored in entries) else entries
 
-        found = await self._look_up(session_id, few)
-        entries, blobs = (found, {}) if found is not None else await self._read(session_id, work)
+        found = await self._run_lookup(session_id, few)
+        entries, blobs = (found, {}) if found is not None else await self._run_read(session_id, work)
         return [decode_entry(session_id, stored, blobs) for stored in entries]
 
-    async def position(self, session_id: str) -> int:
-        check_id(session_id, "session id")
-        return await self._look_up(session_id, lambda connection: sql.find(connection, session_id)[1].position)
+    async def _position(self, session_id: str) -> int:
+        return await self._run_lookup(session_id, lambda connection: sql.find(connection, session_id)[1].position)
 
-    async def session(self, session_id: str) -> SessionRow:
-        check_id(session_id, "session id")
+    async def _session(self, session_id: str) -> SessionRow:
 
         def work(connection: sqlite3.Connection) -> SessionRow:
             row = connection.execute(f"SELECT {sql.ROW} FROM sessions WHERE id = ?", (session_id,)).fetchone()
@@ -236,13 +225,10 @@ class SqliteStore(Store):
                 raise sql.missing(connection, session_id)
             return sql.row_of(row, sql.now_ms())
 
-        return await self._look_up(session_id, work)
+        return await self._run_lookup(session_id, work)
 
-    async def sessions(
-        self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
-    ) -> SessionPage:
-        conditions, values = sql.conditions(check_filter(where), parse_cursor(after))
-        limit = in_range(limit)
+    async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
+        conditions, values = sql.conditions(where, before)
 
         def work(connection: sqlite3.Connection) -> SessionPage:
             rows = connection.execute(
@@ -258,43 +244,36 @@ class SqliteStore(Store):
                     page.damaged.append(error.session_id)
             return page
 
-        return await self._read("", work)
+        return await self._run_read("", work)
 
-    async def repair(self, session_id: str, summary: Summary) -> None:
-        check_id(session_id, "session id")
-        check_summary(summary)
+    async def _repair(self, session_id: str, summary: Summary) -> None:
 
         def work(connection: sqlite3.Connection) -> None:
             num, _ = sql.find(connection, session_id)
             sql.write_summary(connection, num, summary)
 
-        await self._write(session_id, work)
+        await self._run_write(session_id, work)
         self._watches.notify(session_id)
 
-    async def snapshot(self, session_id: str) -> Snapshot | None:
-        check_id(session_id, "session id")
+    async def _snapshot(self, session_id: str) -> Snapshot | None:
 
         def work(connection: sqlite3.Connection) -> Snapshot | None:
             num, head = sql.find(connection, session_id)
             return sql.read_snapshot(connection, num, head.position)
 
-        return await self._read(session_id, work)
+        return await self._run_read(session_id, work)
 
     # --- leases ----------------------------------------------------------------------------------
 
-    async def release(self, lease: Lease) -> None:
-        check_id(lease.session_id, "session id")
-        await self._write(lease.session_id, lambda connection: sql.release(connection, lease))
+    async def _release(self, lease: Lease) -> None:
+        await self._run_write(lease.session_id, lambda connection: sql.release(connection, lease))
 
-    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
-        return await self._read("", lambda connection: sql.lost(connection, in_range(limit)))
+    async def _lost(self, limit: int) -> list[Lease]:
+        return await self._run_read("", lambda connection: sql.lost(connection, limit))
 
     # --- mailboxes -------------------------------------------------------------------------------
 
-    async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
-        check_id(session_id, "session id")
-        check_id(key, "message key")
-        check_number(at, "time of a message")
+    async def _send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         body, mark = encode_message(session_id, message), digest(message)
 
         def work(connection: sqlite3.Connection) -> MessageReceipt:
@@ -312,93 +291,79 @@ class SqliteStore(Store):
             ).lastrowid
             return MessageReceipt(session_id, key, number or 0)
 
-        receipt = await self._write(session_id, work)
+        receipt = await self._run_write(session_id, work)
         if not receipt.replayed:
             self._watches.notify(session_id)
         return receipt
 
-    async def mailbox(self, session_id: str, limit: int = READ_LIMIT) -> list[MailboxItem]:
-        check_id(session_id, "session id")
+    async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
 
         def work(connection: sqlite3.Connection) -> list[tuple[int, str, int, bytes, str]]:
             num, _ = sql.find(connection, session_id)
             return connection.execute(
                 "SELECT number, key, at, CAST(body AS BLOB), digest FROM mailbox"
                 " WHERE session = ? AND body IS NOT NULL ORDER BY number LIMIT ?",
-                (num, in_range(limit)),
+                (num, limit),
             ).fetchall()
 
         return [
             MailboxItem(number, key, at, decode_message(session_id, number, body, mark))
-            for number, key, at, body, mark in await self._look_up(session_id, work)
+            for number, key, at, body, mark in await self._run_lookup(session_id, work)
         ]
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
+    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
         def work(connection: sqlite3.Connection) -> list[tuple[str, int]]:
             return connection.execute(
                 "SELECT id, due_at FROM sessions WHERE due_at <= ? ORDER BY due_at, num LIMIT ?",
-                (in_range(now), in_range(limit)),
+                (now, limit),
             ).fetchall()
 
-        return await self._read("", work)
+        return await self._run_read("", work)
 
     # --- state -----------------------------------------------------------------------------------
 
-    async def get_state(self, namespace: str, key: str) -> StateItem | None:
-        place = check_id(namespace, "state namespace"), check_id(key, "state key")
-
+    async def _get_state(self, namespace: str, key: str) -> StateItem | None:
         def work(connection: sqlite3.Connection) -> tuple[bytes, int] | None:
             found: tuple[bytes, int] | None = connection.execute(
-                "SELECT CAST(value AS BLOB), version FROM state WHERE namespace = ? AND key = ?", place
+                "SELECT CAST(value AS BLOB), version FROM state WHERE namespace = ? AND key = ?", (namespace, key)
             ).fetchone()
             return found
 
-        found = await self._read("", work)
+        found = await self._run_read("", work)
         return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
 
-    async def put_state(self, namespace: str, key: str, value: Json, *, expected: int | None = None) -> int:
-        check_id(namespace, "state namespace")
-        check_id(key, "state key")
-        check_value(value, f"state '{namespace}/{key}'")
-        write = StateWrite(namespace=namespace, key=key, value=value, expected=expected)
-
+    async def _put_state(self, write: StateWrite) -> int:
         def work(connection: sqlite3.Connection) -> int:
             version = next_version(write, sql.state_version(connection, write))
             sql.write_state(connection, write, version)
             return version
 
-        return await self._write("", work)
+        return await self._run_write("", work)
 
-    async def delete_state(self, namespace: str, key: str) -> bool:
-        place = check_id(namespace, "state namespace"), check_id(key, "state key")
-
+    async def _delete_state(self, namespace: str, key: str) -> bool:
         def work(connection: sqlite3.Connection) -> bool:
-            return connection.execute("DELETE FROM state WHERE namespace = ? AND key = ?", place).rowcount > 0
+            return (
+                connection.execute("DELETE FROM state WHERE namespace = ? AND key = ?", (namespace, key)).rowcount > 0
+            )
 
-        return await self._write("", work)
+        return await self._run_write("", work)
 
-    async def list_state(
-        self, namespace: str, *, prefix: str = "", after: str = "", limit: int = READ_LIMIT
-    ) -> list[str]:
-        check_id(namespace, "state namespace")
-        check_value([prefix, after], "state prefix")
+    async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
 
         def work(connection: sqlite3.Connection) -> list[str]:
             rows = connection.execute(
                 "SELECT key FROM state WHERE namespace = ? AND key > ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?",
-                (namespace, after, len(prefix), prefix, in_range(limit)),
+                (namespace, after, len(prefix), prefix, limit),
             )
             return [key for (key,) in rows]
 
-        return await self._read("", work)
+        return await self._run_read("", work)
 
     # --- ends ------------------------------------------------------------------------------------
 
-    async def delete(self, session_id: str, at: int) -> None:
-        check_id(session_id, "session id")
-        check_number(at, "time of a deletion")
+    async def _delete(self, session_id: str, at: int) -> None:
 
         def work(connection: sqlite3.Connection) -> bool:
             try:
@@ -408,31 +373,29 @@ class SqliteStore(Store):
             sharing.delete_session(connection, session_id, num, at)
             return True
 
-        if await self._write(session_id, work):
+        if await self._run_write(session_id, work):
             self._watches.notify(session_id)
 
     # --- change ----------------------------------------------------------------------------------
 
-    def watch(self, session_id: str | None = None) -> Watch:
-        if session_id is not None:
-            check_id(session_id, "session id")
+    def _watch(self, session_id: str | None) -> Watch:
         watch = self._watches.add(session_id)
         if self._listener is None:
-            self._listener = asyncio.get_running_loop().create_task(self._listen())
+            self._listener = asyncio.get_running_loop().create_task(self._follow_changes())
         return watch
 
-    async def _listen(self) -> None:
+    async def _follow_changes(self) -> None:
         try:
-            await pass_on(self._path, self._watches, partial(self._look_up, ""))
+            await pass_on(self._path, self._watches, partial(self._run_lookup, ""))
         finally:
             self._listener = None
 
-    def publish(self, session_id: str, payload: bytes) -> None:
+    def _publish(self, session_id: str, heard: Heard) -> None:
         """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
-        self._ears.tell(check_id(session_id, "session id"), sent(payload))
+        self._ears.tell(session_id, heard)
 
-    def listen(self, session_id: str) -> Ear:
-        return self._ears.add(check_id(session_id, "session id"))
+    def _listen(self, session_id: str) -> Ear:
+        return self._ears.add(session_id)
 
 
 def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:

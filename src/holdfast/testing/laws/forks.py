@@ -22,7 +22,8 @@ from holdfast.core.queries import HumanQuery
 from holdfast.core.records import Entry, Fork, StartedRecord
 from holdfast.core.state import State
 from holdfast.core.values import encode
-from holdfast.store.contract import Commit, Store
+from holdfast.store.commits import Commit
+from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, ForkPositionError
 from holdfast.store.export import export_session, import_session
 from holdfast.store.memory import MemoryStore

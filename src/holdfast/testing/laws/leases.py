@@ -9,7 +9,8 @@ from unittest import SkipTest
 import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
-from holdfast.store.contract import Lease, Store
+from holdfast.store.commits import Lease
+from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, PositionConflictError
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.sessions import Scenario, begin, claim, entries_of, line, picture

@@ -26,7 +26,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
-from holdfast.store.contract import Commit, Lease, MailboxItem, SessionFilter, Snapshot, StateItem, Store
+from holdfast.store.commits import Commit, Lease, Snapshot
+from holdfast.store.contract import MailboxItem, SessionFilter, StateItem, Store
 from holdfast.store.errors import (
     ForkPositionError,
     LeaseHeldError,

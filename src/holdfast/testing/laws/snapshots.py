@@ -14,7 +14,8 @@ from holdfast.core.errors import (
 )
 from holdfast.core.queries import HumanQuery
 from holdfast.core.state import State
-from holdfast.store.contract import Snapshot, StateWrite, Store
+from holdfast.store.commits import Snapshot, StateWrite
+from holdfast.store.contract import Store
 from holdfast.store.errors import (
     LeaseHeldError,
     LeaseLostError,

@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast.core.decide import WakeMessage
 from holdfast.core.values import Json
-from holdfast.store.contract import StateItem, StateWrite, Store
+from holdfast.store.commits import StateWrite
+from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import LeaseLostError, MessageTakenError, PositionConflictError, StateConflictError
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD

@@ -1,0 +1,133 @@
+"""Commits: what one change of a session consists of, and what makes one that can never be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import NoneType
+
+import msgspec
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id
+from holdfast.core.limits import MAX_WAIT_MS
+from holdfast.core.records import Entry
+from holdfast.core.state import State
+from holdfast.core.summary import Summary
+from holdfast.core.values import Json, check_number, check_value
+from holdfast.store.limits import DEFAULT_LEASE_MS
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The right to write to a session, as long as no later epoch exists."""
+
+    session_id: str
+    owner: str
+    epoch: int
+    until: int
+
+
+class StateWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A state item to be written, or deleted, with a commit."""
+
+    namespace: str
+    key: str
+    value: Json = None
+    delete: bool = False
+    expected: int | None = None
+    """The version the item must be at (0: it must not exist); None: whatever it is."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A program's own state, from which it can go on without being run again. It may be lost at any time."""
+
+    position: int
+    """Of the record it is the state after."""
+    data: bytes
+    """Kept as they are: to pack, to protect and to check them is for whoever writes them."""
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one session: everything in it happens, or nothing."""
+
+    session_id: str
+    expected: int
+    """Position of the last entry the writer knows. 0 creates the session."""
+    entries: Sequence[Entry]
+    summary: Summary
+    """The session's summary after these entries."""
+    owner: str
+    epoch: int | None = None
+    """The epoch the writer holds; None claims the session in this same commit."""
+    hold_ms: int = DEFAULT_LEASE_MS
+    """How long the writer stays the owner from now on; 0 lets go of the session."""
+    takes: Sequence[int] = ()
+    """Numbers of mailbox messages that these entries are the outcome of."""
+    writes: Sequence[StateWrite] = ()
+    """State items to be written in the same transaction, in this order."""
+    snapshot: Snapshot | None = None
+    """Replaces the session's snapshot; None leaves it as it is. When the session has ended there is none any more."""
+
+
+class CommitReceipt(msgspec.Struct, frozen=True):
+    """Proof that a commit is durable."""
+
+    session_id: str
+    position: int
+    epoch: int
+
+
+def check_commit(commit: Commit) -> None:
+    """Raise the reason why a commit can never be written, if there is one. Its records are checked when encoded."""
+    check_id(commit.session_id, "session id")
+    check_id(commit.owner, "owner")
+    _check_hold(commit.hold_ms)
+    check_number(commit.expected, "expected position", 0)
+    check_summary(commit.summary)
+    for number in commit.takes:
+        check_number(number, "message number")
+    what = f"commit to session '{commit.session_id}'"
+    if commit.expected == 0 and not commit.entries:
+        raise InvalidValueError(what, "a session cannot be created without an entry")
+    for write in commit.writes:
+        check_id(write.namespace, "state namespace")
+        check_id(write.key, "state key")
+        check_value(write.value, f"state '{write.namespace}/{write.key}'")
+    for expected, entry in enumerate(commit.entries, commit.expected + 1):
+        if entry.position != expected:
+            raise InvalidValueError(what, f"expected an entry at position {expected}, got {entry.position}")
+    if commit.snapshot is not None:
+        position, last = commit.snapshot.position, commit.expected + len(commit.entries)
+        check_number(position, "position of a snapshot")
+        if not 0 < position <= last:
+            raise InvalidValueError(what, f"expected a snapshot of a position from 1 to {last}, got {position}")
+        if not isinstance(commit.snapshot.data, bytes):
+            kind = type(commit.snapshot.data).__name__
+            raise InvalidValueError(what, f"expected the data of its snapshot to be bytes, got {kind}")
+
+
+def check_fork(source: str, at: int, commit: Commit) -> None:
+    """Raise the reason why a fork can never be made, if there is one."""
+    check_id(source, "session id")
+    check_number(at, "position of a fork")
+    check_commit(commit)
+    if commit.expected != 0 or len(commit.entries) != 1:
+        raise InvalidValueError(f"fork of session '{source}'", "it is created with one entry of its own, the first")
+
+
+def _check_hold(hold_ms: int) -> None:
+    """Raise unless a lease can last that long."""
+    check_number(hold_ms, "hold_ms", 0)
+    if hold_ms > MAX_WAIT_MS:
+        raise InvalidValueError("hold_ms", f"must be at most {MAX_WAIT_MS}")
+
+
+def check_summary(summary: Summary) -> None:
+    """Raise unless a summary can be stored and read back. Part of every commit, so it costs next to nothing."""
+    for value in msgspec.structs.astuple(summary):
+        kind = type(value)
+        if kind is int:
+            check_number(value, "summary")
+        elif kind is str and not value.isascii():
+            check_value(value, "summary")
+        elif kind not in (str, State, NoneType):
+            raise InvalidValueError("summary", f"{kind.__name__} is not expected")

@@ -1,8 +1,11 @@
-"""What a step in a VM came to, as its driver tells it: read into the steps that the engine knows."""
+"""The outcome of a step in a VM: a message from its driver, one class a kind, turned into the steps the engine knows.
+
+Messages are msgpack arrays that begin with their kind; `runtime/messages.lua` writes them. Nested values are JSON text.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -10,68 +13,152 @@ from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, Timer
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 
-_decoder = msgspec.msgpack.Decoder(tuple[str, list[tuple[Any, ...]], Any, Any])
+# --- queries -------------------------------------------------------------------------------------------
+
+
+class _LlmMessage(msgspec.Struct, array_like=True, frozen=True, tag="llm"):
+    id: str
+    prompt: str
+    system: str | None
+    max_tokens: int
+    grounded: bool
+    underspecified: bool
+    options: str | None
+
+
+class _ToolMessage(msgspec.Struct, array_like=True, frozen=True, tag="tool"):
+    id: str
+    name: str
+    arguments: str | None
+
+
+class _HumanMessage(msgspec.Struct, array_like=True, frozen=True, tag="human"):
+    id: str
+    prompt: str
+    choices: str | None
+    timeout_ms: int | None
+
+
+class _TimerMessage(msgspec.Struct, array_like=True, frozen=True, tag="timer"):
+    id: str
+    delay_ms: int
+
+
+class _ChildMessage(msgspec.Struct, array_like=True, frozen=True, tag="child"):
+    id: str
+    program: str
+    ctx: str | None
+
+
+_QueryMessage: TypeAlias = _LlmMessage | _ToolMessage | _HumanMessage | _TimerMessage | _ChildMessage
+
+
+# --- notes ---------------------------------------------------------------------------------------------
+
+
+class _LoggedMessage(msgspec.Struct, array_like=True, frozen=True, tag="logged"):
+    message: str
+    level: str
+    source: str
+
+
+class _ProgressedMessage(msgspec.Struct, array_like=True, frozen=True, tag="progressed"):
+    step: int
+    total: int
+    message: str | None
+
+
+class _StatMessage(msgspec.Struct, array_like=True, frozen=True, tag="stat"):
+    key: str
+    value: str
+
+
+_NoteMessage: TypeAlias = _LoggedMessage | _ProgressedMessage | _StatMessage
+
+
+# --- steps ---------------------------------------------------------------------------------------------
+
+
+class _AskedMessage(msgspec.Struct, array_like=True, frozen=True, tag="asked"):
+    queries: list[_QueryMessage]
+    where: str
+    notes: list[_NoteMessage]
+
+
+class _ReturnedMessage(msgspec.Struct, array_like=True, frozen=True, tag="returned"):
+    result: str
+    notes: list[_NoteMessage]
+
+
+class _RaisedMessage(msgspec.Struct, array_like=True, frozen=True, tag="raised"):
+    error: str
+    kind: str
+    notes: list[_NoteMessage]
+
+
+_decoder = msgspec.msgpack.Decoder(_AskedMessage | _ReturnedMessage | _RaisedMessage)
 _encoder = msgspec.msgpack.Encoder()
 
 
-def step_of(told: bytes) -> Step:
-    """The step that a worker told."""
+def step_of(message: bytes) -> Step:
+    """The step that a driver's message describes."""
     try:
-        how, noted, what, more = _decoder.decode(told)
-        notes = [_note(*each) for each in noted]
-        match how:
-            case "asked":
-                return AskStep(queries=[_query(*each) for each in what], notes=notes, where=more)
-            case "returned":
-                return ReturnStep(result=msgspec.json.decode(what), notes=notes)
+        step = _decoder.decode(message)
+        notes = [_note(each) for each in step.notes]
+        match step:
+            case _AskedMessage(queries=queries, where=where):
+                return AskStep(queries=[_query(each) for each in queries], notes=notes, where=where)
+            case _ReturnedMessage(result=result):
+                return ReturnStep(result=msgspec.json.decode(result), notes=notes)
+            case _RaisedMessage(error=error, kind=kind):
+                return RaiseStep(error=error, kind=kind, notes=notes)
             case _:
-                return RaiseStep(error=what, kind=more, notes=notes)
-    except (msgspec.MsgspecError, ValueError) as error:
-        return RaiseStep(error=f"what the strategy did cannot be kept: {error}", kind="invalid_value")
+                assert_never(step)
+    except (msgspec.MsgspecError, ValueError) as problem:
+        return RaiseStep(error=f"the strategy's step cannot be stored: {problem}", kind="invalid_value")
 
 
 def raised(error: str, kind: str) -> bytes:
-    """A step that went wrong, in the form that a driver gives it."""
-    return _encoder.encode(("raised", [], error, kind))
+    """The message of a step that failed, as a driver writes it."""
+    return _encoder.encode(_RaisedMessage(error, kind, []))
 
 
-def _query(  # noqa: PLR0917 - the fields of the message, in its order
-    kind: str,
-    id: str,
-    prompt: str,
-    system: str | None,
-    number: Any,
-    grounded: bool,
-    underspecified: bool,
-    extra: str | None,
-) -> Query:
-    value = msgspec.json.decode(extra) if extra else None
-    match kind:
-        case "llm":
+def _query(message: _QueryMessage) -> Query:
+    match message:
+        case _LlmMessage():
             return LlmQuery(
-                id=id,
-                prompt=prompt,
-                system=system,
-                max_tokens=number,
-                grounded=grounded,
-                underspecified=underspecified,
-                options=value or {},
+                id=message.id,
+                prompt=message.prompt,
+                system=message.system,
+                max_tokens=message.max_tokens,
+                grounded=message.grounded,
+                underspecified=message.underspecified,
+                options=_json(message.options) or {},
             )
-        case "tool":
-            return ToolQuery(id=id, name=prompt, arguments=value or {})
-        case "human":
-            return HumanQuery(id=id, prompt=prompt, choices=value or [], timeout_ms=number)
-        case "timer":
-            return TimerQuery(id=id, delay_ms=number)
+        case _ToolMessage():
+            return ToolQuery(id=message.id, name=message.name, arguments=_json(message.arguments) or {})
+        case _HumanMessage():
+            choices = _json(message.choices) or []
+            return HumanQuery(id=message.id, prompt=message.prompt, choices=choices, timeout_ms=message.timeout_ms)
+        case _TimerMessage():
+            return TimerQuery(id=message.id, delay_ms=message.delay_ms)
+        case _ChildMessage():
+            return ChildQuery(id=message.id, program=message.program, ctx=_json(message.ctx), program_kind="any")
         case _:
-            return ChildQuery(id=id, program=prompt, ctx=value, program_kind="any")
+            assert_never(message)
 
 
-def _note(kind: str, text: Any, first: Any, second: Any) -> Note:
-    match kind:
-        case "logged":
-            return LoggedRecord(message=text, level=first, source=second)
-        case "progressed":
-            return ProgressedRecord(message=text, step=first, total=second)
+def _note(message: _NoteMessage) -> Note:
+    match message:
+        case _LoggedMessage():
+            return LoggedRecord(message=message.message, level=message.level, source=message.source)
+        case _ProgressedMessage():
+            return ProgressedRecord(message=message.message, step=message.step, total=message.total)
+        case _StatMessage():
+            return StatRecord(key=message.key, value=msgspec.json.decode(message.value))
         case _:
-            return StatRecord(key=text, value=msgspec.json.decode(first))
+            assert_never(message)
+
+
+def _json(text: str | None) -> Any:
+    return msgspec.json.decode(text) if text else None

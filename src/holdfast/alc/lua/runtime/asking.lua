@@ -47,7 +47,7 @@ return function(alc)
 		if is_absent(opts) then opts = {} end
 		if type(opts) ~= "table" then error(format("alc.ask: opts must be a table, got %s", type(opts)), 2) end
 		local choices, timeout = choices_of(opts.choices), timeout_of(opts.timeout_ms)
-		return one({ kind = "human", name = prompt, amount = timeout, value = choices }, "alc.ask")
+		return one({ kind = "human", prompt = prompt, choices = choices, timeout_ms = timeout }, "alc.ask")
 	end
 
 	function alc.tool(name, args)
@@ -61,18 +61,18 @@ return function(alc)
 			if type(key) ~= "string" then error("alc.tool: args must have names, as in {path = \"a.txt\"}", 2) end
 		end
 		local given = next(args) ~= nil and handed(args, "alc.tool: args") or nil
-		return one({ kind = "tool", name = name, value = given }, "alc.tool")
+		return one({ kind = "tool", name = name, arguments = given }, "alc.tool")
 	end
 
 	function alc.sleep(seconds)
 		if type(seconds) ~= "number" or not (seconds >= 0 and seconds < 2 ^ 53) then
 			error("alc.sleep: seconds must be a number, and not negative", 2)
 		end
-		one({ kind = "timer", name = "", amount = floor(seconds * 1000 + 0.5) }, "alc.sleep")
+		one({ kind = "timer", delay_ms = floor(seconds * 1000 + 0.5) }, "alc.sleep")
 	end
 
 	function alc.child(program, ctx)
 		program = check_text(program, "alc.child: program")
-		return one({ kind = "child", name = program, value = handed(ctx, "alc.child: ctx") }, "alc.child")
+		return one({ kind = "child", program = program, ctx = handed(ctx, "alc.child: ctx") }, "alc.child")
 	end
 end

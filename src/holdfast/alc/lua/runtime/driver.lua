@@ -78,7 +78,7 @@ local function warn_of(what)
 	end
 end
 host.warn_of = warn_of
-local told = host.load("told")
+local messages = host.load("messages")
 
 local function take_notes()
 	local taken = notes
@@ -157,7 +157,7 @@ function host.ask(queries, what)
 end
 
 function host.call(tool, arguments, what)
-	local result = host.ask({ { kind = "tool", name = tool, value = arguments } }, what or tool)[1]
+	local result = host.ask({ { kind = "tool", name = tool, arguments = arguments } }, what or tool)[1]
 	if result.ok then return result.value end
 	error(result.message, 0)
 end
@@ -272,13 +272,13 @@ local function raised(problem, kind)
 	local budget = find(text, "budget_exceeded:", 1, true)
 	local trace = kind == nil and trace_of(program)
 	if trace then host.log("error", text .. "\n" .. trace, "alc.lua.traceback") end
-	return told.raised(text, kind or (budget and "budget_exceeded") or "error", take_notes())
+	return messages.raised(text, kind or (budget and "budget_exceeded") or "error", take_notes())
 end
 
 local function finished(value)
 	local ok, text = pcall(json.encode, value, warn_of("result"))
 	if not ok then return raised("the result cannot be kept as JSON: " .. host.text_of(text), "invalid_result") end
-	return told.returned(text, take_notes())
+	return messages.returned(text, take_notes())
 end
 
 -- One step: go on at `at` (unix ms) with the answers to the queries of the last step, or after they were refused.
@@ -304,6 +304,6 @@ return function(at, first_id, calls, left, refusal, ...)
 	if how == "returned" then return finished(what) end
 	if how == "raised" then return raised(what) end
 	-- Notes last: what is asked may not be valid UTF-8, which is noted.
-	local queries = told.queries(what, asked)
-	return told.asked(queries, where_is(program), take_notes())
+	local queries = messages.queries(what, asked)
+	return messages.asked(queries, where_is(program), take_notes())
 end

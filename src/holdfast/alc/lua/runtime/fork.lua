@@ -108,7 +108,7 @@ local function run_package(name, task)
 end
 
 local function run_session(name, ctx)
-	local result = host.ask({ { kind = "child", name = name, value = ctx } }, "alc.fork")[1]
+	local result = host.ask({ { kind = "child", program = name, ctx = ctx } }, "alc.fork")[1]
 	if result.ok then return result.value end
 	error(result.message, 0)
 end

@@ -226,7 +226,7 @@ local UNLOADED = "alc.pipe: failed to load strategy '%s': %s"
 local function session_of(name)
 	return function(ctx)
 		local given = host.decode(host.encode(ctx, host.warn_of("alc.pipe: ctx")))
-		local result = host.ask({ { kind = "child", name = name, value = given } }, "alc.pipe")[1]
+		local result = host.ask({ { kind = "child", program = name, ctx = given } }, "alc.pipe")[1]
 		if result.ok then return result.value end
 		if result.code == "program_not_found" then return UNFOUND, result.message end
 		error(result.message, 0)

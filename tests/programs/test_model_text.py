@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.programs import model_text as reading
-from holdfast.programs.similarity import Likeness, words_of
+from holdfast.programs.similarity import WordSimilarity, words_of
 from tests.alc.lua import scripted
 
 Case = tuple[str, list[Any], dict[str, Any]]
@@ -456,10 +456,10 @@ def test_a_group_that_took_no_part_is_no_number() -> None:
     ],
 )
 def test_likeness_has_the_published_values(a: str, b: str, score: float) -> None:
-    assert Likeness(a).to(b) == pytest.approx(score, abs=0.001)
+    assert WordSimilarity(a).to(b) == pytest.approx(score, abs=0.001)
 
 
 @given(st.text(alphabet="abcé", max_size=12), st.text(alphabet="abcé", max_size=12))
 def test_likeness_in_one_pass_is_that_of_lua(a: str, b: str) -> None:
     of = {text: FUZZY[b"characters"](text.encode())[0] for text in (a, b)}
-    assert Likeness(b).to(a) == FUZZY[b"jaro_winkler"](of[a], of[b])
+    assert WordSimilarity(b).to(a) == FUZZY[b"jaro_winkler"](of[a], of[b])

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
 from holdfast.core.values import Json
-from holdfast.programs.similarity import Likeness, words_of
+from holdfast.programs.similarity import WordSimilarity, words_of
 
 MAX_TEXT_CHARS: Final = 10_000_000
 """Characters of a text to read: ten books, above what any model reads or writes at once. It takes seconds at most."""
@@ -217,7 +217,7 @@ def match_enum(text: str, candidates: Sequence[str], *, threshold: float = 0.7) 
 def _most_alike(text: str, names: list[str], threshold: float) -> int | None:
     """The first of the names that a word of the text is most like."""
     best, best_score, compared = None, 0.0, 0
-    likenesses = [Likeness(name) for name in names]
+    likenesses = [WordSimilarity(name) for name in names]
     seen: set[str] = set()
     for word in words_of(text):
         new = likenesses if word not in seen else []

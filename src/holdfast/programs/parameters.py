@@ -35,14 +35,14 @@ class Parameter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     choices: list[Json] = []
 
 
-class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScriptLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An answer for rehearsals: what is said to a prompt in which some words occur."""
 
     when: str
     answer: str
 
 
-class Paper(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Paper(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Where a strategy comes from."""
 
     title: str
@@ -51,7 +51,7 @@ class Paper(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     url: str
 
 
-class Meta(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class StrategyMeta(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a strategy says about itself."""
 
     name: str
@@ -63,15 +63,15 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     """How many questions it asks models, as arithmetic over its parameters; the most, where that depends on answers."""
     result: str = ""
     """What it leaves in `ctx["result"]`."""
-    paper: Paper | None = None
-    script: list[Line] = []
+    paper: _Paper | None = None
+    script: list[ScriptLine] = []
     """Answers with which it can be rehearsed; the first that fits a prompt is given."""
 
 
-class Described(msgspec.Struct, frozen=True):
+class StrategyDescription(msgspec.Struct, frozen=True):
     """A strategy's `META`, and its documentation."""
 
-    meta: Meta
+    meta: StrategyMeta
     doc: str
 
 
@@ -79,7 +79,7 @@ class MetaError(ValueError):
     """`META` is not what it should be."""
 
 
-def read_described(code: str) -> Described | None:
+def read_description(code: str) -> StrategyDescription | None:
     """The `META` and the docstring of a source, which is not run; None if it has no META. `MetaError` if it is bad."""
     try:
         tree = ast.parse(code)
@@ -91,14 +91,14 @@ def read_described(code: str) -> Described | None:
                 given = ast.literal_eval(node.value)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 raise MetaError("META must be written out, as a dict of texts, numbers and lists") from None
-            return Described(as_meta(given), ast.get_docstring(tree) or "")
+            return StrategyDescription(as_meta(given), ast.get_docstring(tree) or "")
     return None
 
 
-def as_meta(given: object) -> Meta:
+def as_meta(given: object) -> StrategyMeta:
     """A `META` as given; `MetaError` with the place of the fault."""
     try:
-        return msgspec.convert(given, Meta)
+        return msgspec.convert(given, StrategyMeta)
     except msgspec.ValidationError as error:
         raise MetaError(f"META: {error}") from None
 
@@ -133,7 +133,7 @@ def _value(strategy: str, name: str, parameter: Parameter, given: Mapping[str, J
 # --- how many calls ----------------------------------------------------------------------------------------
 
 
-def calls_of(meta: Meta, values: Mapping[str, Json]) -> int | None:
+def calls_of(meta: StrategyMeta, values: Mapping[str, Json]) -> int | None:
     """How many questions a strategy asks models with these parameters, at most; None if it does not say."""
     if not meta.calls:
         return None

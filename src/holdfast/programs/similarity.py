@@ -30,7 +30,7 @@ def _is_of_word(char: str) -> bool:
     return unicodedata.category(char)[0] in "LMN" and not "\ufe00" <= char <= "\ufe0f"
 
 
-class Likeness:
+class WordSimilarity:
     """How alike other words are to one word: Jaro-Winkler, 0 to 1."""
 
     def __init__(self, word: str) -> None:

@@ -17,7 +17,7 @@ from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import languages
 from holdfast.programs.language import read_code
 from holdfast.programs.names import program_path
-from holdfast.programs.parameters import Meta, Parameter, calls_of, filled, read_described
+from holdfast.programs.parameters import Parameter, StrategyMeta, calls_of, filled, read_description
 from holdfast.programs.sandbox.library import Origin, StrategyFile, find_strategy, list_strategies
 from holdfast.programs.sandbox.source import KIND
 
@@ -38,7 +38,7 @@ class StrategyEntry(msgspec.Struct, frozen=True):
     name: str
     path: str
     origin: Origin
-    meta: Meta | None = None
+    meta: StrategyMeta | None = None
     """None if it has none, or one that cannot be used."""
     doc: str = ""
     cost: Cost | None = None
@@ -89,7 +89,7 @@ def _entry(found: StrategyFile, hidden_by: str | None) -> StrategyEntry:
     name, path, origin = found
     bare = StrategyEntry(name, str(path), origin, hidden_by=hidden_by)
     try:
-        described = read_described(read_code(path))
+        described = read_description(read_code(path))
         if described is None:
             return bare
         cost = cost_of(described.meta)
@@ -114,7 +114,7 @@ def _hidden_by(name: str, project: Path | None) -> str | None:
 # --- costs and parameters ------------------------------------------------------------------------------
 
 
-def cost_of(meta: Meta) -> Cost | None:
+def cost_of(meta: StrategyMeta) -> Cost | None:
     """What a strategy says that it costs; None if it does not say. `MetaError` if that cannot be worked out."""
     if not meta.calls:
         return None
@@ -124,7 +124,7 @@ def cost_of(meta: Meta) -> Cost | None:
     return Cost(meta.calls, None if used & open_ended else most)
 
 
-def samples(meta: Meta, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
+def samples(meta: StrategyMeta, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Stand-ins for the parameters that a strategy needs and that are not given: enough to rehearse it."""
     given = given or {}
     needed = {name: each for name, each in meta.parameters.items() if each.required and given.get(name) is None}

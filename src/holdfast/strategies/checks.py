@@ -14,7 +14,7 @@ from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.findings import SourceFinding
 from holdfast.programs.kinds import get_language, language_of_file, languages
 from holdfast.programs.language import SourceText, read_code
-from holdfast.programs.parameters import Described, MetaError, filled, read_described
+from holdfast.programs.parameters import MetaError, StrategyDescription, filled, read_description
 from holdfast.programs.sandbox.cell import cell_source
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.strategies.catalog import cost_of, samples
@@ -75,7 +75,7 @@ def meta_findings(source: SourceText) -> list[SourceFinding]:
         found.append(SourceFinding(1, 1, "warning", "no-run", message))
     line = _line_of_meta(source.code)
     try:
-        described = read_described(source.code)
+        described = read_description(source.code)
         if described is None:
             return found
         _check_defaults(described)
@@ -89,7 +89,7 @@ def meta_findings(source: SourceText) -> list[SourceFinding]:
     return found
 
 
-def _check_defaults(described: Described) -> None:
+def _check_defaults(described: StrategyDescription) -> None:
     """Each default is of the type, and within the bounds, that it is the default of."""
     meta = described.meta
     defaults = {name: each.default for name, each in meta.parameters.items() if each.default is not None}

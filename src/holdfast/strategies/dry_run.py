@@ -13,7 +13,7 @@ from holdfast.core.events import query_json
 from holdfast.core.queries import HumanQuery, LlmQuery, Query, ToolQuery, kind_of
 from holdfast.core.records import Program
 from holdfast.core.values import Json
-from holdfast.programs.parameters import Line, Meta, MetaError, calls_of, filled, read_described
+from holdfast.programs.parameters import MetaError, ScriptLine, StrategyMeta, calls_of, filled, read_description
 from holdfast.programs.sandbox.source import KIND as PYTHON
 from holdfast.programs.sandbox.source import source_of
 from holdfast.strategies.catalog import samples
@@ -116,7 +116,7 @@ class DryRun(msgspec.Struct, frozen=True):
 class Script:
     """The host of a dry run: says what the strategy's author wrote, and something harmless to everything else."""
 
-    def __init__(self, lines: list[Line]) -> None:
+    def __init__(self, lines: list[ScriptLine]) -> None:
         self._lines = lines
         self.by: dict[str, AnsweredBy] = {}
         """Where each answer is from, by the id of its query."""
@@ -154,18 +154,18 @@ async def dry_run(program: Program, ctx: Json = None, *, budget: Mapping[str, An
     )
 
 
-def meta_of(program: Program) -> Meta | None:
+def meta_of(program: Program) -> StrategyMeta | None:
     """What a program says about itself; None if it says nothing that can be used."""
     if program.kind != PYTHON:
         return None
     try:
-        described = read_described(source_of(program).code)
+        described = read_description(source_of(program).code)
     except MetaError:
         return None
     return described.meta if described is not None else None
 
 
-def _most(meta: Meta | None, ctx: Json) -> int | None:
+def _most(meta: StrategyMeta | None, ctx: Json) -> int | None:
     if meta is None:
         return None
     try:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.core.values import Json
-from holdfast.programs.parameters import Meta, Parameter
+from holdfast.programs.parameters import Parameter, StrategyMeta
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.strategies.catalog import StrategyEntry, find_entry
 from holdfast.strategies.diagram import Loop, Part, Step, diagram
@@ -103,7 +103,7 @@ async def _page(listed: StrategyEntry, names: set[str]) -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _meta(listed: StrategyEntry) -> Meta:
+def _meta(listed: StrategyEntry) -> StrategyMeta:
     if listed.meta is None:
         raise ValueError(f"{listed.path}: {listed.error or 'it has no META'}")
     return listed.meta
@@ -113,7 +113,7 @@ def _linked(doc: str, names: set[str]) -> str:
     return re.sub(r"`(\w+)`", lambda found: f"[{found[0]}]({found[1]}.md)" if found[1] in names else found[0], doc)
 
 
-def _options(meta: Meta) -> str:
+def _options(meta: StrategyMeta) -> str:
     needed = [name for name, parameter in meta.parameters.items() if parameter.required]
     return " ".join('--task "…"' if name == "task" else f"--set {name}=…" for name in needed)
 

@@ -14,7 +14,7 @@ from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import Vm
 from holdfast.core.queries import is_own
-from holdfast.programs.api import GROUPS, Function
+from holdfast.programs.api import GROUPS, FunctionSpec
 from holdfast.programs.api.languages import lua_name
 from holdfast.programs.contract import AskStep, ReturnStep, Step
 
@@ -158,7 +158,7 @@ def test_a_function_takes_as_many_parameters_as_the_table_says(name: str, reacha
 
 
 @pytest.mark.parametrize("function", EXAMPLES.values(), ids=EXAMPLES)
-def test_an_example_waits_and_gives_as_the_table_says(function: Function, tmp_path: Path) -> None:
+def test_an_example_waits_and_gives_as_the_table_says(function: FunctionSpec, tmp_path: Path) -> None:
     assert function.example is not None
     outcome = step(f"return {function.example.lua}", tmp_path)
     if function.waits != "no":
@@ -171,7 +171,7 @@ def test_an_example_waits_and_gives_as_the_table_says(function: Function, tmp_pa
 
 
 @pytest.mark.parametrize("function", WAITING.values(), ids=WAITING)
-def test_a_function_that_waits_says_so_where_lua_cannot_wait(function: Function, tmp_path: Path) -> None:
+def test_a_function_that_waits_says_so_where_lua_cannot_wait(function: FunctionSpec, tmp_path: Path) -> None:
     assert function.example is not None, "a function that waits has an example"
     outcome = step(IN_GSUB % function.example.lua, tmp_path)
     assert isinstance(outcome, ReturnStep), outcome

@@ -7,8 +7,8 @@ import keyword
 
 import pytest
 
-from holdfast.programs.api import GROUPS, Function, Not
-from holdfast.programs.api.languages import definition, lua_name, native_spelling, spoken, told_parameters, twin_of
+from holdfast.programs.api import GROUPS, FunctionSpec, NoSpelling
+from holdfast.programs.api.languages import definition, described_parameters, lua_name, native_spelling, spoken, twin_of
 
 FUNCTIONS = [function for group in GROUPS for function in group.functions]
 PYTHON = {function.name: function.python for function in FUNCTIONS if isinstance(function.python, str)}
@@ -48,13 +48,13 @@ def test_a_twin_takes_the_same_and_gives_an_awaitable_of_the_same() -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
-def test_every_parameter_of_python_is_told_about(function: Function) -> None:
-    assert [name for name, doc in told_parameters(function) if not doc] == []
+def test_every_parameter_of_python_is_told_about(function: FunctionSpec) -> None:
+    assert [name for name, doc in described_parameters(function) if not doc] == []
 
 
 def test_every_function_is_in_some_language() -> None:
     spelled = [(lua_name(each), each.python, native_spelling(each)) for each in FUNCTIONS]
-    assert [each for each in spelled if all(way is None or isinstance(way, Not) for way in each)] == []
+    assert [each for each in spelled if all(way is None or isinstance(way, NoSpelling) for way in each)] == []
 
 
 def test_what_python_has_has_an_example_in_python() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.events import CompletedEvent
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.programs.api import GROUPS, Function
+from holdfast.programs.api import GROUPS, FunctionSpec
 from holdfast.programs.api.languages import definition, native_spelling
 from holdfast.programs.native.ctx import Context
 
@@ -42,7 +42,7 @@ async def live_context() -> Context:
     return kept[0]
 
 
-def parameters_told(function: Function) -> list[tuple[str, str]]:
+def parameters_told(function: FunctionSpec) -> list[tuple[str, str]]:
     """The names of parameters, each with how it is passed."""
     spelling = native_spelling(function)
     assert isinstance(spelling, str)

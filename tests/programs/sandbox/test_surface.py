@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.programs.api import GROUPS, Function
+from holdfast.programs.api import GROUPS, FunctionSpec
 from holdfast.programs.api.languages import definition, twin_of
 from holdfast.programs.sandbox import prelude
 from holdfast.programs.sandbox.calls import FUNCTIONS, PRIVATE
@@ -81,7 +81,7 @@ def examples() -> Iterator[tuple[str, str, Any]]:
                 yield function.name, function.example.python, json.loads(function.example.gives or "null")
 
 
-def _runs(function: Function) -> bool:
+def _runs(function: FunctionSpec) -> bool:
     example = function.example
     return bool(example and example.python and example.gives is not None and function.name not in ("now", "uuid"))
 

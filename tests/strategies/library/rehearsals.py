@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core.queries import LlmQuery, Query
-from holdfast.programs.parameters import Meta, calls_of, filled, read_described
+from holdfast.programs.parameters import StrategyMeta, calls_of, filled, read_description
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.testing import Rehearsal
 
 TASK = "How many apples are in 3 boxes of 4?"
 
 
-def meta_of(name: str) -> Meta:
+def meta_of(name: str) -> StrategyMeta:
     """What a bundled strategy says about itself."""
-    described = read_described((BUNDLED / f"{name}.py").read_text())
+    described = read_description((BUNDLED / f"{name}.py").read_text())
     assert described is not None
     return described.meta
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.queries import LlmQuery
-from holdfast.programs.parameters import Described, calls_of, filled, read_described
+from holdfast.programs.parameters import StrategyDescription, calls_of, filled, read_description
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import StrategyFile, list_strategies
 from holdfast.programs.sandbox.source import python_code
@@ -32,8 +32,8 @@ BUNDLED = [each for each in list_strategies() if each.origin == "bundled"]
 every_strategy = pytest.mark.parametrize("strategy", BUNDLED, ids=[each.name for each in BUNDLED])
 
 
-def described(strategy: StrategyFile) -> Described:
-    found = read_described(strategy.path.read_text())
+def described(strategy: StrategyFile) -> StrategyDescription:
+    found = read_description(strategy.path.read_text())
     assert found is not None, f"{strategy.path} has no META"
     return found
 

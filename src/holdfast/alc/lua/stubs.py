@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.programs.api import CTX, GROUPS, Field, Function, Group, Shape
+from holdfast.programs.api import CTX, GROUPS, FieldSpec, FunctionSpec, GroupSpec, ShapeSpec
 from holdfast.programs.api.languages import lua_name, meaning, spoken
 
 STUB_NAME = "alc.d.lua"
@@ -67,7 +67,7 @@ def _shape_names() -> Iterator[str]:
 _NAMES = re.compile(r"\b(?:" + "|".join(sorted(_shape_names(), key=len, reverse=True)) + r")\b")
 
 
-def _class(shape: Shape) -> list[str]:
+def _class(shape: ShapeSpec) -> list[str]:
     base = f": {lua_type(shape.base)}" if shape.base else ""
     lines = [f"---{spoken(shape.doc, 'lua')}", f"---@class {lua_type(shape.name)}{base}"]
     lines += [f"---@field {_labelled(field)}" for field in shape.fields]
@@ -76,7 +76,7 @@ def _class(shape: Shape) -> list[str]:
     return lines
 
 
-def _members(group: Group) -> Iterator[str]:
+def _members(group: GroupSpec) -> Iterator[str]:
     for constant in group.constants:
         if name := lua_name(constant):
             doc = spoken(constant.doc, "lua")
@@ -86,7 +86,7 @@ def _members(group: Group) -> Iterator[str]:
             yield from (*_function(name, function), "")
 
 
-def _function(name: str, function: Function) -> Iterator[str]:
+def _function(name: str, function: FunctionSpec) -> Iterator[str]:
     yield f"---{meaning(function, 'lua')}"
     if waits := _WAITS[function.waits]:
         yield "---"
@@ -104,5 +104,5 @@ def _function(name: str, function: Function) -> Iterator[str]:
     yield f"function {name}({', '.join(names)}) end"
 
 
-def _labelled(field: Field) -> str:
+def _labelled(field: FieldSpec) -> str:
     return f"{field.name}{'?' if field.optional else ''} {lua_type(field.type)} # {spoken(field.doc, 'lua')}"

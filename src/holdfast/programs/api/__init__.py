@@ -7,7 +7,18 @@ from holdfast.programs.api.cards import CARDS
 from holdfast.programs.api.evaluation import EVAL
 from holdfast.programs.api.fork import FORK
 from holdfast.programs.api.math import MATH
-from holdfast.programs.api.model import Constant, Example, Field, Function, Group, Language, Not, Result, Shape, Waits
+from holdfast.programs.api.model import (
+    ConstantSpec,
+    Example,
+    FieldSpec,
+    FunctionSpec,
+    GroupSpec,
+    Language,
+    NoSpelling,
+    ResultSpec,
+    ShapeSpec,
+    Waits,
+)
 from holdfast.programs.api.session import LAYER0
 from holdfast.programs.api.state import STATE
 from holdfast.programs.api.std import STD
@@ -16,39 +27,39 @@ from holdfast.programs.api.text import PRELUDE
 __all__ = [
     "CTX",
     "GROUPS",
-    "Constant",
+    "ConstantSpec",
     "Example",
-    "Field",
-    "Function",
-    "Group",
+    "FieldSpec",
+    "FunctionSpec",
+    "GroupSpec",
     "Language",
-    "Not",
-    "Result",
-    "Shape",
+    "NoSpelling",
+    "ResultSpec",
+    "ShapeSpec",
     "Waits",
 ]
 
-GROUPS: tuple[Group, ...] = (LAYER0, PRELUDE, FORK, STATE, CARDS, EVAL, MATH, STD)
+GROUPS: tuple[GroupSpec, ...] = (LAYER0, PRELUDE, FORK, STATE, CARDS, EVAL, MATH, STD)
 
-CTX = Shape(
+CTX = ShapeSpec(
     "Ctx",
     "What a program is started with, whatever that is; by convention a {table|dict} with these fields. `ctx` is a"
     " global of code that is run as it is, and the argument of {a package's `run`|`run`}.",
     (
-        Field("task", "string", "What to do.", optional=True),
-        Field(
+        FieldSpec("task", "string", "What to do.", optional=True),
+        FieldSpec(
             "result",
             "any",
             "Where {packages|strategies} put what they found before they return their ctx.",
             optional=True,
         ),
-        Field(
+        FieldSpec(
             "budget",
             "table<string, integer>",
             "`max_llm_calls`, `max_elapsed_ms`, `max_tokens`: limits.",
             optional=True,
         ),
-        Field("_ns", "string", "The namespace of {`alc.state`|`state`}.", optional=True),
+        FieldSpec("_ns", "string", "The namespace of {`alc.state`|`state`}.", optional=True),
     ),
     rest="any",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, ResultSpec, ShapeSpec, may, need
 
 _ID = need("card_id", "string", "The card.")
 _PKG = may("pkg", "string", "Only those of this package.")
@@ -15,17 +15,17 @@ _WHERE = may(
 _OFFSET = may("offset", "integer", "How many to leave out first; 0 if absent.")
 _LIMIT = may("limit", "integer", "How many to give at most.")
 
-CARDS = Group(
+CARDS = GroupSpec(
     "Cards",
     "Immutable records of runs, as files that algocline can read too: `cards/PACKAGE/ID.toml`, samples beside them. The"
     " engine does the writing, once, also if the process dies in the middle.",
     functions=(
-        Function(
+        FunctionSpec(
             "card.create",
             "Keep a card. It needs `pkg.name`; `schema_version`, `created_at`, `created_by`, `card_id` and the"
             " fingerprint of `params` are added. An id that exists is an error.",
             (need("fields", "table", "The card."),),
-            (Result("CardRef", "Its id and its file."),),
+            (ResultSpec("CardRef", "Its id and its file."),),
             Example(
                 'alc.card.create({pkg = {name = "panel"}, stats = {pass_rate = 0.9}})',
                 python='card.create({"pkg": {"name": "panel"}, "stats": {"pass_rate": 0.9}})',
@@ -33,11 +33,11 @@ CARDS = Group(
             waits="engine",
             python="card.create(fields: dict[str, Any]) -> dict[str, Any]",
         ),
-        Function(
+        FunctionSpec(
             "card.get",
             "A card.",
             (_ID,),
-            (Result("table|nil", "{nil|None} if there is none."),),
+            (ResultSpec("table|nil", "{nil|None} if there is none."),),
             Example(
                 'alc.card.get("panel_model_20260101T000000_abcdef")',
                 python='card.get("panel_model_20260101T000000_abcdef")',
@@ -45,20 +45,20 @@ CARDS = Group(
             waits="engine",
             python="card.get(card_id: str) -> dict[str, Any] | None",
         ),
-        Function(
+        FunctionSpec(
             "card.list",
             "Summaries of cards, the newest first.",
             (may("opts", "CardListOptions", "Which."),),
-            (Result("CardSummary[]"),),
+            (ResultSpec("CardSummary[]"),),
             Example('alc.card.list({pkg = "panel"})', python='card.list(pkg="panel")'),
             waits="engine",
             python="card.list(*, pkg: str | None = None) -> list[dict[str, Any]]",
         ),
-        Function(
+        FunctionSpec(
             "card.find",
             "Summaries of the cards for which something holds.",
             (may("query", "CardQuery", "Which, and in what order."),),
-            (Result("CardSummary[]"),),
+            (ResultSpec("CardSummary[]"),),
             Example(
                 'alc.card.find({where = {stats = {pass_rate = {gte = 0.8}}}, order_by = "-stats.pass_rate",'
                 " limit = 3})",
@@ -69,11 +69,11 @@ CARDS = Group(
             " order_by: str | Sequence[str] | None = None, limit: int | None = None, offset: int = 0)"
             " -> list[dict[str, Any]]",
         ),
-        Function(
+        FunctionSpec(
             "card.append",
             "Add top-level fields to a card. One that is there already is an error.",
             (_ID, need("fields", "table", "What to add.")),
-            (Result("table", "The whole card."),),
+            (ResultSpec("table", "The whole card."),),
             Example(
                 'alc.card.append("panel_model_20260101T000000_abcdef", {note = "a good one"})',
                 python='card.append("panel_model_20260101T000000_abcdef", {"note": "a good one"})',
@@ -81,11 +81,11 @@ CARDS = Group(
             waits="engine",
             python="card.append(card_id: str, fields: dict[str, Any]) -> dict[str, Any]",
         ),
-        Function(
+        FunctionSpec(
             "card.write_samples",
             "Keep the single results behind a card. Once only.",
             (_ID, need("rows", "table[]", "The results.")),
-            (Result("SamplesRef"),),
+            (ResultSpec("SamplesRef"),),
             Example(
                 'alc.card.write_samples("panel_model_20260101T000000_abcdef", {{score = 1}})',
                 python='card.write_samples("panel_model_20260101T000000_abcdef", [{"score": 1}])',
@@ -93,11 +93,11 @@ CARDS = Group(
             waits="engine",
             python="card.write_samples(card_id: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]",
         ),
-        Function(
+        FunctionSpec(
             "card.read_samples",
             "The single results behind a card; none if none were kept.",
             (_ID, may("opts", "SampleOptions", "Which.")),
-            (Result("table[]"),),
+            (ResultSpec("table[]"),),
             Example(
                 'alc.card.read_samples("panel_model_20260101T000000_abcdef", {limit = 10})',
                 python='card.read_samples("panel_model_20260101T000000_abcdef", limit=10)',
@@ -106,11 +106,11 @@ CARDS = Group(
             python="card.read_samples(card_id: str, *, where: dict[str, Any] | None = None, limit: int | None = None,"
             " offset: int = 0) -> list[dict[str, Any]]",
         ),
-        Function(
+        FunctionSpec(
             "card.alias_set",
             "Give a card a name; another card may have had it before.",
             (need("name", "string", "The name."), _ID, may("opts", "AliasOptions", "More about it.")),
-            (Result("Alias"),),
+            (ResultSpec("Alias"),),
             Example(
                 'alc.card.alias_set("best", "panel_model_20260101T000000_abcdef", {note = "of May"})',
                 python='card.alias_set("best", "panel_model_20260101T000000_abcdef", note="of May")',
@@ -119,29 +119,29 @@ CARDS = Group(
             python="card.alias_set(name: str, card_id: str, *, pkg: str | None = None, note: str | None = None)"
             " -> dict[str, Any]",
         ),
-        Function(
+        FunctionSpec(
             "card.alias_list",
             "The names that cards have.",
             (may("opts", "CardListOptions", "Which."),),
-            (Result("Alias[]"),),
+            (ResultSpec("Alias[]"),),
             Example("alc.card.alias_list()", python="card.alias_list()"),
             waits="engine",
             python="card.alias_list(*, pkg: str | None = None) -> list[dict[str, Any]]",
         ),
-        Function(
+        FunctionSpec(
             "card.get_by_alias",
             "The card of that name. A name whose card is gone is an error.",
             (need("name", "string", "The name."),),
-            (Result("table|nil", "{nil|None} if no card has it."),),
+            (ResultSpec("table|nil", "{nil|None} if no card has it."),),
             Example('alc.card.get_by_alias("best")', python='card.get_by_alias("best")'),
             waits="engine",
             python="card.get_by_alias(name: str) -> dict[str, Any] | None",
         ),
-        Function(
+        FunctionSpec(
             "card.lineage",
             "Which cards a card comes from, and which come from it, by `metadata.prior_card_id`.",
             (need("query", "LineageQuery", "Of which card, how far, which way."),),
-            (Result("Lineage|nil", "{nil|None} if there is no such card."),),
+            (ResultSpec("Lineage|nil", "{nil|None} if there is no such card."),),
             Example(
                 'alc.card.lineage({card_id = "panel_model_20260101T000000_abcdef", direction = "both"})',
                 python='card.lineage("panel_model_20260101T000000_abcdef", direction="both")',
@@ -150,11 +150,11 @@ CARDS = Group(
             python='card.lineage(card_id: str, *, direction: Literal["up", "down", "both"] = "up", depth: int = 10,'
             " include_stats: bool = True, relation_filter: Sequence[str] | None = None) -> dict[str, Any] | None",
         ),
-        Function(
+        FunctionSpec(
             "card.sink_backfill",
             "Copy what a mirror of the cards does not have yet.",
             (need("params", "BackfillOptions", "Which mirror."),),
-            (Result("Backfill"),),
+            (ResultSpec("Backfill"),),
             Example(
                 'alc.card.sink_backfill({sink = "file:///srv/cards", dry_run = true})',
                 python='card.sink_backfill("file:///srv/cards", dry_run=True)',
@@ -164,8 +164,8 @@ CARDS = Group(
         ),
     ),
     shapes=(
-        Shape("CardRef", "Where a card is.", (_ID, need("path", "string", "Its file."))),
-        Shape(
+        ShapeSpec("CardRef", "Where a card is.", (_ID, need("path", "string", "Its file."))),
+        ShapeSpec(
             "CardSummary",
             "A card in short.",
             (
@@ -177,8 +177,8 @@ CARDS = Group(
                 may("pass_rate", "number", "How well."),
             ),
         ),
-        Shape("CardListOptions", "Which cards, or names of cards.", (_PKG,)),
-        Shape(
+        ShapeSpec("CardListOptions", "Which cards, or names of cards.", (_PKG,)),
+        ShapeSpec(
             "CardQuery",
             "Which cards, and in what order.",
             (
@@ -193,16 +193,16 @@ CARDS = Group(
                 _OFFSET,
             ),
         ),
-        Shape("SampleOptions", "Which results.", (_WHERE, _LIMIT, _OFFSET)),
-        Shape(
+        ShapeSpec("SampleOptions", "Which results.", (_WHERE, _LIMIT, _OFFSET)),
+        ShapeSpec(
             "SamplesRef",
             "Where results are.",
             (need("path", "string", "Their file."), need("count", "integer", "How many.")),
         ),
-        Shape(
+        ShapeSpec(
             "AliasOptions", "More about a name.", (may("pkg", "string", "Its package."), may("note", "string", "Why."))
         ),
-        Shape(
+        ShapeSpec(
             "Alias",
             "A name of a card.",
             (
@@ -213,7 +213,7 @@ CARDS = Group(
                 may("note", "string", "Why."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "LineageQuery",
             "Of which card, how far, which way.",
             (
@@ -224,7 +224,7 @@ CARDS = Group(
                 may("relation_filter", "string[]", "Only these relations."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "Lineage",
             "Where a card stands among others.",
             (
@@ -234,7 +234,7 @@ CARDS = Group(
                 need("truncated", "boolean", "Whether there is more than `depth` lets see."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "LineageNode",
             "A card among others.",
             (
@@ -246,12 +246,12 @@ CARDS = Group(
                 may("stats", "table", "Its figures."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "LineageEdge",
             "What links two cards.",
             (need("from", "string", "One."), need("to", "string", "The other."), may("relation", "string", "How.")),
         ),
-        Shape(
+        ShapeSpec(
             "BackfillOptions",
             "Which mirror to fill.",
             (
@@ -259,7 +259,7 @@ CARDS = Group(
                 may("dry_run", "boolean", "Only say what would be done."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "Backfill",
             "What was copied.",
             (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, NoSpelling, ResultSpec, ShapeSpec, may, need
 
-EVAL = Group(
+EVAL = GroupSpec(
     "Evaluation",
     "How well a strategy does on cases whose answers are known. Graders by name: `exact_match`, `contains`,"
     " `starts_with`, `ends_with`, `flexible_match`, `regex`, `not_empty`, `json_valid`, `valid_json_response`,"
@@ -12,7 +12,7 @@ EVAL = Group(
     " Scorers by name: `bool`, `linear_1_5`, `linear_1_10`, `linear_0_100`, `pass_50`, `pass_80`, `inverse_linear`,"
     " `band_1_5`.",
     functions=(
-        Function(
+        FunctionSpec(
             "eval",
             "Run a strategy on every case, one after the other, grade what it says, and report. What goes wrong in a"
             " case fails that case only; a spent budget ends the evaluation, and the report says what was not run."
@@ -26,16 +26,16 @@ EVAL = Group(
                 need("strategy", "string|fun(ctx: table): any", "A package with `run(ctx)`, or such a function."),
                 may("opts", "EvalOptions", "More for the strategy, and whether to keep a card."),
             ),
-            (Result("EvalReport"),),
+            (ResultSpec("EvalReport"),),
             Example(
                 'alc.eval({cases = {{input = "2+2?", expected = "4"}}}, function(ctx) return alc.llm(ctx.task) end)'
             ),
             waits="host",
-            python=Not("`child` with a Lua package that evaluates"),
+            python=NoSpelling("`child` with a Lua package that evaluates"),
         ),
     ),
     shapes=(
-        Shape(
+        ShapeSpec(
             "Scenario",
             "Cases, and how to grade. Bindings may stand in the list part instead of `graders`.",
             (
@@ -50,7 +50,7 @@ EVAL = Group(
                 may("provider", "fun(input: string): string|table", "What answers, in place of the strategy."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalCase",
             "A question whose answer is known.",
             (
@@ -62,7 +62,7 @@ EVAL = Group(
                 may("rubric", "string", "What a judge should look at."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalOptions",
             "How to evaluate.",
             (
@@ -71,7 +71,7 @@ EVAL = Group(
                 may("card_pkg", "string", "The card's package; the strategy's name if absent."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalReport",
             "How a strategy did.",
             (
@@ -86,7 +86,7 @@ EVAL = Group(
                 may("not_run", "EvalCase[]", "What was then not run."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalFigures",
             "The figures of an evaluation.",
             (
@@ -101,7 +101,7 @@ EVAL = Group(
                 need("by_tag", "table<string, EvalTag>", "The same by tag."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalScores",
             "A list of scores in short.",
             (
@@ -113,8 +113,10 @@ EVAL = Group(
                 need("median", "number", "The one in the middle."),
             ),
         ),
-        Shape("Interval", "From where to where.", (need("lower", "number", "From."), need("upper", "number", "To."))),
-        Shape(
+        ShapeSpec(
+            "Interval", "From where to where.", (need("lower", "number", "From."), need("upper", "number", "To."))
+        ),
+        ShapeSpec(
             "EvalTag",
             "The cases under one tag.",
             (
@@ -124,7 +126,7 @@ EVAL = Group(
                 need("stats", "EvalScores", "Their scores."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalResult",
             "What became of one case.",
             (
@@ -135,7 +137,7 @@ EVAL = Group(
                 need("passed", "boolean", "Whether the score is 1."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalResponse",
             "What a strategy said.",
             (
@@ -145,7 +147,7 @@ EVAL = Group(
                 may("model", "string", "Who said it, if the provider tells."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "EvalGrade",
             "What a grader found.",
             (

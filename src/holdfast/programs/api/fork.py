@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, ResultSpec, ShapeSpec, may, need
 
-FORK = Group(
+FORK = GroupSpec(
     "Forks",
     "Several strategies at once. What they ask together is one pause, the same in every run.",
     functions=(
-        Function(
+        FunctionSpec(
             "fork",
             "Run {packages|strategies} side by side, {each with globals, a log prefix, recorded figures and a state"
             " namespace of its own|each as a child session}, on a copy of `ctx`. All of them run until they ask; their"
@@ -22,7 +22,7 @@ FORK = Group(
                 need("ctx", "any", "What each child is given, as JSON."),
                 may("opts", "ForkOptions", "What to do about failures."),
             ),
-            (Result("ForkEntry[]", "What became of each, in the order of the names."),),
+            (ResultSpec("ForkEntry[]", "What became of each, in the order of the names."),),
             Example(
                 'alc.fork({"asks_one", "asks_two"}, {task = ctx.task})',
                 python='fork(["panel", "self_refine"], {"task": ctx["task"]})',
@@ -38,7 +38,7 @@ FORK = Group(
         ),
     ),
     shapes=(
-        Shape(
+        ShapeSpec(
             "ForkOptions",
             "What a fork does about failures.",
             (
@@ -47,7 +47,7 @@ FORK = Group(
                 ),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "ForkEntry",
             "What became of a child.",
             (

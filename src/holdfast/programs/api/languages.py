@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from holdfast.programs.api import GROUPS
-from holdfast.programs.api.model import Constant, Field, Function, Not, Shape
+from holdfast.programs.api.model import ConstantSpec, FieldSpec, FunctionSpec, NoSpelling, ShapeSpec
 
 TWIN = "_async"
 """What a twin's name ends with."""
@@ -20,12 +20,12 @@ _FUNCTIONS = {function.name: function for group in GROUPS for function in group.
 _SHAPES = {shape.name: shape for group in GROUPS for shape in group.shapes}
 
 
-def lua_name(entry: Function | Constant) -> str | None:
+def lua_name(entry: FunctionSpec | ConstantSpec) -> str | None:
     """The full name in Lua; None if Lua does not have it."""
-    return None if isinstance(entry.lua, Not) else entry.lua.replace("*", entry.name)
+    return None if isinstance(entry.lua, NoSpelling) else entry.lua.replace("*", entry.name)
 
 
-def lua_signature(function: Function) -> str:
+def lua_signature(function: FunctionSpec) -> str:
     """A function as Lua calls it: `alc.llm(prompt, opts?) -> string`."""
     names = [f"{each.name}{'?' if each.optional else ''}" for each in function.parameters]
     names += [function.rest.name] if function.rest else []
@@ -33,13 +33,13 @@ def lua_signature(function: Function) -> str:
     return f"{lua_name(function)}({', '.join(names)}){f' -> {returns}' if returns else ''}"
 
 
-def native_spelling(function: Function) -> str | Not:
+def native_spelling(function: FunctionSpec) -> str | NoSpelling:
     """The signature as a method of `ctx`, without `ctx`."""
     return function.python if function.native is None else function.native
 
 
 def definition(signature: str) -> tuple[str, ast.FunctionDef]:
-    """The area and the definition that a Python signature stands for; the area is empty for what is in none."""
+    """The area and the definition that a Python signature stands for; the area is empty for a global function."""
     name, bracket, rest = signature.partition("(")
     area, _, own = name.rpartition(".")
     parsed = ast.parse(f"def {own}{bracket}{rest}: ...").body[0]
@@ -54,9 +54,9 @@ def twin_of(signature: str) -> str:
     return f"{name}{TWIN}{bracket}{arguments}{arrow}Awaitable[{result}]"
 
 
-def told_parameters(function: Function) -> Iterator[tuple[str, str]]:
-    """The parameters of a function as Python has it, each with what the table says about it."""
-    if isinstance(function.python, Not):
+def described_parameters(function: FunctionSpec) -> Iterator[tuple[str, str]]:
+    """The parameters that a function has in Python, each with its description."""
+    if isinstance(function.python, NoSpelling):
         return
     arguments = definition(function.python)[1].args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
@@ -66,14 +66,14 @@ def told_parameters(function: Function) -> Iterator[tuple[str, str]]:
         yield argument.arg, known[argument.arg]
 
 
-def result_keys(function: Function) -> list[str]:
-    """The keys of what a function gives, or of each item of it; none where that is no shape of the table."""
+def result_keys(function: FunctionSpec) -> list[str]:
+    """The keys of what a function returns, or of each item of it; none where that is not a shape of the table."""
     type = function.returns[0].type if function.returns else ""
     shape = _SHAPES.get(re.split(r"[|\[]", type)[0])
     return [field.name for field in shape.fields] if shape else []
 
 
-def _fields_of(function: Function) -> Iterator[Field]:
+def _fields_of(function: FunctionSpec) -> Iterator[FieldSpec]:
     """What may be a parameter in Python: those of the table, and the options in them."""
     yield from function.python_parameters
     yield from function.parameters
@@ -84,19 +84,19 @@ def _fields_of(function: Function) -> Iterator[Field]:
             yield from _options(_SHAPES[parameter.type])
 
 
-def _options(shape: Shape) -> Iterator[Field]:
+def _options(shape: ShapeSpec) -> Iterator[FieldSpec]:
     yield from shape.fields
     if shape.base in _SHAPES:
         yield from _options(_SHAPES[shape.base])
 
 
-def meaning(function: Function, language: Literal["lua", "python"]) -> str:
-    """What a function does, as somebody who writes in that language is told."""
+def meaning(function: FunctionSpec, language: Literal["lua", "python"]) -> str:
+    """What a function does, for somebody who writes in that language."""
     return spoken(f"{function.doc} {function.notes.get(language, '')}".rstrip(), language)
 
 
 def spoken(text: str, language: Literal["lua", "python"] | None = None) -> str:
-    """A text of the table in the words of a language; without one, in those of all."""
+    """A text of the table in the words of one language; in those of all languages if none is given."""
 
     def named(found: re.Match[str]) -> str:
         function = _FUNCTIONS[found[1]]

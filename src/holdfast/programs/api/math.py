@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Field, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.model import (
+    Example,
+    FieldSpec,
+    FunctionSpec,
+    GroupSpec,
+    NoSpelling,
+    ResultSpec,
+    ShapeSpec,
+    may,
+    need,
+)
 
 _RNG = need("rng", "Rng", "The generator.")
 _VALUES = need("values", "number[]", "At least one number.")
@@ -23,18 +33,18 @@ _QS = need("q", "number[]", "The other probabilities.")
 
 _R = "alc.math.rng_create(42)"
 
-_PYTHON = Not("the modules `math` and `random`")
+_PYTHON = NoSpelling("the modules `math` and `random`")
 
 
 def _f(
     name: str,
     doc: str,
-    *parameters: Field,
+    *parameters: FieldSpec,
     returns: str = "number",
     shows: tuple[str, str | None] | None = None,
-) -> Function:
+) -> FunctionSpec:
     example = Example(f"alc.math.{name}({shows[0]})", shows[1]) if shows else None
-    return Function(f"math.{name}", doc, parameters, (Result(returns),), example, python=_PYTHON)
+    return FunctionSpec(f"math.{name}", doc, parameters, (ResultSpec(returns),), example, python=_PYTHON)
 
 
 _RANDOM = (
@@ -367,7 +377,7 @@ _SERIES = (
 
 _STATISTICS = need("p_value", "number", "How likely so great a difference is by chance.")
 
-MATH = Group(
+MATH = GroupSpec(
     "Mathematics",
     "Numbers in lists must be finite, and lists not empty, else there is an error that names the function and the"
     " argument. Generators are part of the program: the same seed gives the same draws in every run and replay. Lua"
@@ -383,8 +393,8 @@ MATH = Group(
         *_SERIES,
     ),
     shapes=(
-        Shape("Rng", "A random generator; only the functions of `alc.math` look inside."),
-        Shape(
+        ShapeSpec("Rng", "A random generator; only the functions of `alc.math` look inside."),
+        ShapeSpec(
             "Histogram",
             "Bins.",
             (
@@ -392,32 +402,34 @@ MATH = Group(
                 need("edges", "number[]", "Where they begin, and the last one ends."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "WilsonInterval",
             "Where a share is.",
             (need("lower", "number", "From."), need("upper", "number", "To."), need("center", "number", "The middle.")),
         ),
-        Shape(
+        ShapeSpec(
             "WelchTest",
             "What the test came to.",
             (need("t_stat", "number", "t."), need("df", "number", "Degrees of freedom."), _STATISTICS),
         ),
-        Shape(
+        ShapeSpec(
             "MannWhitneyOptions",
             "How to count ties.",
             (may("tie_correction", "boolean", "Let the variance allow for ties; no if absent."),),
         ),
-        Shape(
+        ShapeSpec(
             "MannWhitneyTest",
             "What the test came to.",
             (need("u_stat", "number", "U."), need("z_score", "number", "z."), _STATISTICS),
         ),
-        Shape(
+        ShapeSpec(
             "ChiSquaredTest",
             "What the test came to.",
             (need("chi2_stat", "number", "Chi-squared."), need("df", "number", "Degrees of freedom."), _STATISTICS),
         ),
-        Shape("KsTest", "What the test came to.", (need("d_stat", "number", "The greatest distance."), _STATISTICS)),
+        ShapeSpec(
+            "KsTest", "What the test came to.", (need("d_stat", "number", "The greatest distance."), _STATISTICS)
+        ),
     ),
     is_brief=True,
 )

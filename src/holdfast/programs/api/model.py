@@ -1,15 +1,15 @@
-"""What can be said about a function that programs call: what it means, its parameters and results, whether it waits,
-and how each language spells it.
+"""How a function that programs call is described: what it means, its parameters and results, whether it waits, and how
+each language spells it.
 
 There are three languages: `lua` (the global `alc`), `python` (the globals of a sandboxed strategy) and `native` (the
-`ctx` of a trusted one). Meaning is told once, for all of them:
+`ctx` of a trusted one). A meaning is written once, for all of them:
 
 - Types are written in one small notation, which is that of LuaCATS: `string`, `number`, `integer`, `boolean`, `any`,
-  `T[]`, `table<string, T>`, `A|B`, `"word"`, `fun(name: T): T`, `nil`, and the name of a `Shape`. Python's types are in
-  its signature.
+  `T[]`, `table<string, T>`, `A|B`, `"word"`, `fun(name: T): T`, `nil`, and the name of a `ShapeSpec`. Python's types
+  are in its signature.
 - In texts, `{llm}` is a function of the table, by its `name`: each language puts its own name there. `{nil|None}` is
   for words that differ: Lua's, then Python's. What is about one language only is a note.
-- What Lua takes as a table of options, Python takes as keyword arguments: they are told as the fields of a shape.
+- What Lua takes as a table of options, Python takes as keyword arguments: they are described as the fields of a shape.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Waits: TypeAlias = Literal["no", "host", "engine"]
 session is not seen to pause. Neither can be called where a program cannot wait."""
 
 
-class Field(msgspec.Struct, frozen=True):
+class FieldSpec(msgspec.Struct, frozen=True):
     """A parameter, or a field of a shape."""
 
     name: str
@@ -34,10 +34,10 @@ class Field(msgspec.Struct, frozen=True):
     doc: str
     optional: bool = False
     python: str = ""
-    """Its name in Python, where that is another one."""
+    """Its name in Python, where that differs."""
 
 
-class Result(msgspec.Struct, frozen=True):
+class ResultSpec(msgspec.Struct, frozen=True):
     """A value that a function returns."""
 
     type: str
@@ -45,92 +45,92 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A call that can be run as it is, and what it gives, as JSON. None where that depends on an answer."""
+    """A call that can be run as it stands, and its result as JSON: None where that depends on an answer."""
 
     lua: str = ""
     gives: str | None = None
     python: str = ""
 
 
-class Not(msgspec.Struct, frozen=True):
-    """Stands for the spelling where a language does not have the function: what to use in its place, if anything."""
+class NoSpelling(msgspec.Struct, frozen=True):
+    """In place of the spelling, where a language lacks the function: what to use instead, if anything."""
 
     use: str = ""
 
 
-class Function(msgspec.Struct, frozen=True):
+class FunctionSpec(msgspec.Struct, frozen=True):
     """A function, and how it is spelled."""
 
     name: str
     """As Python has it, where Python does: `llm`, `state.get`."""
     doc: str
-    parameters: tuple[Field, ...] = ()
+    parameters: tuple[FieldSpec, ...] = ()
     """In the order of Lua, where Lua has it."""
-    returns: tuple[Result, ...] = ()
+    returns: tuple[ResultSpec, ...] = ()
     example: Example | None = None
     waits: Waits = "no"
-    rest: Field | None = None
+    rest: FieldSpec | None = None
     """What may follow the parameters, any number of times."""
-    lua: str | Not = "alc.*"
+    lua: str | NoSpelling = "alc.*"
     """Its full name; the star is for `name`."""
-    python: str | Not = Not()
+    python: str | NoSpelling = NoSpelling()
     """Its signature, as in a stub: `vote(answers: Sequence[Any]) -> dict[str, Any]`."""
-    native: str | Not | None = None
-    """The same of the method of `ctx`, where that has other parameters or another result than in Python; None where it
-    has not, or there is neither. What waits is awaited, which need not be said here."""
-    python_parameters: tuple[Field, ...] = ()
+    native: str | NoSpelling | None = None
+    """The signature of the method of `ctx`, where it differs from Python's; None where it does not, or where neither
+    language has the function. What waits is awaited, which need not be said here."""
+    python_parameters: tuple[FieldSpec, ...] = ()
     """Parameters that Lua does not have."""
     has_twin: bool = False
-    """Sandboxed Python has it twice: the twin, with `_async` after its name, gives an awaitable of the same result."""
+    """Sandboxed Python has it twice: the twin, whose name ends in `_async`, returns an awaitable of the same result."""
     notes: Mapping[Language, str] = {}
-    """What is true in one language only; of `native` what differs from Python."""
+    """What is true in one language only; for `native`, what differs from Python."""
 
 
-class Constant(msgspec.Struct, frozen=True):
+class ConstantSpec(msgspec.Struct, frozen=True):
     """A value that is not a function."""
 
     name: str
     type: str
     doc: str
-    lua: str | Not = "alc.*"
+    lua: str | NoSpelling = "alc.*"
     """Its full name; the star is for `name`."""
-    python: str | Not = Not()
+    python: str | NoSpelling = NoSpelling()
     """The type of the global in Python."""
     native: str | None = None
     """The Python type of the attribute of `ctx`, where there is one."""
 
 
-class Shape(msgspec.Struct, frozen=True):
-    """A table of options, or one that a function gives or takes."""
+class ShapeSpec(msgspec.Struct, frozen=True):
+    """A table of options, or a table that a function returns or takes."""
 
     name: str
     doc: str
-    fields: tuple[Field, ...] = ()
+    fields: tuple[FieldSpec, ...] = ()
     rest: str | None = None
     """The type of other fields that it may have, where it may."""
     base: str | None = None
-    """A shape whose fields it has, too; or a type of the language."""
+    """A shape whose fields it has too, or a type of the language."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class GroupSpec(msgspec.Struct, frozen=True):
     """Functions that belong together."""
 
     title: str
     doc: str
-    functions: tuple[Function, ...]
-    constants: tuple[Constant, ...] = ()
-    shapes: tuple[Shape, ...] = ()
+    functions: tuple[FunctionSpec, ...]
+    constants: tuple[ConstantSpec, ...] = ()
+    shapes: tuple[ShapeSpec, ...] = ()
     is_brief: bool = False
-    """Many small functions of Lua alone, which read best as a table."""
+    """Whether it holds many small functions of Lua alone, which read best as a table."""
     notes: Mapping[Language, str] = {}
-    """As of a function."""
+    """As in a function."""
 
 
-def need(name: str, type: str, doc: str, *, python: str = "") -> Field:
+def need(name: str, type: str, doc: str, *, python: str = "") -> FieldSpec:
     """A parameter or field that must be there."""
-    return Field(name, type, doc, python=python)
+    return FieldSpec(name, type, doc, python=python)
 
 
-def may(name: str, type: str, doc: str, *, python: str = "") -> Field:
+def may(name: str, type: str, doc: str, *, python: str = "") -> FieldSpec:
     """A parameter or field that may be left out."""
-    return Field(name, type, doc, optional=True, python=python)
+    return FieldSpec(name, type, doc, optional=True, python=python)

@@ -7,7 +7,17 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from holdfast.programs.api import CTX, GROUPS, Constant, Field, Function, Group, Language, Not, Shape
+from holdfast.programs.api import (
+    CTX,
+    GROUPS,
+    ConstantSpec,
+    FieldSpec,
+    FunctionSpec,
+    GroupSpec,
+    Language,
+    NoSpelling,
+    ShapeSpec,
+)
 from holdfast.programs.api.languages import lua_name, lua_signature, native_spelling, spoken, twin_of
 
 _INTRODUCTION = """\
@@ -15,23 +25,23 @@ _INTRODUCTION = """\
 
 What a strategy can call, in each of the three languages it may be written in:
 
-- **Lua**: the global `alc`, in code that is run as it is and in packages;
+- **Lua**: the global `alc`, in code that is run directly and in packages;
 - **Python**: the globals of a sandboxed strategy. Nothing has to be imported, and nothing else can be called;
 - **native**: the `ctx` of a trusted strategy, `async def run(ctx)`. Its methods take the same arguments as the
   functions of Python, and those that wait are awaited.
 
 This page and the stubs for editors and for the type checker are made from one table (`src/holdfast/programs/api`),
-which tests hold against running programs. How to run Lua strategies is in
+which tests check against running programs. How to run Lua strategies is in
 [the how-to](../how-to/run-lua-strategies.md), what happens then in [the concept](../concepts/lua.md).
 
 **⏸** pauses the session until somebody answers. **⛁** is answered by the engine at once, durably; nobody sees a pause.
-Everything else gives its result at once. Neither of the two can be called where the language cannot wait. In Lua that
-is the comparison of `table.sort`, the replacement of `string.gsub`, `__tostring`, while a module is loaded by
-`require`, and a coroutine of the strategy's own making. In sandboxed Python it is the `key` of `sorted`, `max` and
-`min`, the functions given to `map` and `filter`, and methods such as `__eq__` and `__str__`.
+Everything else returns its result at once. Functions of the first two kinds cannot be called where the language cannot
+wait. In Lua these places are the comparison of `table.sort`, the replacement of `string.gsub`, `__tostring`, a module
+while `require` loads it, and coroutines that the strategy makes itself. In sandboxed Python they are the `key` of
+`sorted`, `max` and `min`, the functions given to `map` and `filter`, and methods such as `__eq__` and `__str__`.
 
-Parameters and fields are described once, in the words of Lua: `T[]` is a list, `null` is `alc.null`, `?` marks what may
-be left out. In Lua, a parameter that takes text also takes a number. Where Python has another word, it follows in
+Parameters and fields are described once, in the terms of Lua: `T[]` is a list, `null` is `alc.null`, `?` marks what may
+be left out. In Lua, a parameter that takes text also takes a number. Where Python has another name, it follows in
 brackets. What Lua takes as a table of options (`opts`), Python takes as keyword arguments of the same names.
 """
 
@@ -63,7 +73,7 @@ def render_page() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _linked(group: Group) -> list[str]:
+def _linked(group: GroupSpec) -> list[str]:
     return [] if group.is_brief else [function.name for function in group.functions]
 
 
@@ -72,20 +82,20 @@ def _anchor(heading: str) -> str:
     return kept.replace(" ", "-")
 
 
-def _full(group: Group) -> Iterator[str]:
+def _full(group: GroupSpec) -> Iterator[str]:
     for function in group.functions:
         yield from (f"### {function.name}", "", "```text", *_spellings(function), "```", "")
         yield from (_wrapped(f"{_SIGNS[function.waits]}{spoken(function.doc)}"), "", *_notes(function.notes))
         fields = [*function.parameters, *([function.rest] if function.rest else []), *function.python_parameters]
-        told = [result for result in function.returns if result.doc]
+        results = [result for result in function.returns if result.doc]
         yield from (_row(field, only_python=field in function.python_parameters) for field in fields)
-        yield from (_item(f"- gives `{result.type}`: {spoken(result.doc)}") for result in told)
-        if fields or told:
+        yield from (_item(f"- returns `{result.type}`: {spoken(result.doc)}") for result in results)
+        if fields or results:
             yield ""
         yield from _example(function)
 
 
-def _spellings(function: Function) -> Iterator[str]:
+def _spellings(function: FunctionSpec) -> Iterator[str]:
     yield from _spelled("Lua", lua_signature(function) if lua_name(function) else function.lua)
     yield from _spelled("Python", function.python)
     if function.has_twin and isinstance(function.python, str):
@@ -93,15 +103,15 @@ def _spellings(function: Function) -> Iterator[str]:
         yield from _spelled("", f"{twin.partition('(')[0]}(…) -> {twin.rpartition(' -> ')[2]}")
     if isinstance(native := native_spelling(function), str):
         name, _, rest = native.partition("(")
-        told = "…)" if function.native is None and not rest.startswith(")") else rest
-        native = f"{'await ' if function.waits != 'no' else ''}ctx.{name}({told}"
-    if not isinstance(function.python, Not) or native != function.python:
+        arguments = "…)" if function.native is None and not rest.startswith(")") else rest
+        native = f"{'await ' if function.waits != 'no' else ''}ctx.{name}({arguments}"
+    if not isinstance(function.python, NoSpelling) or native != function.python:
         yield from _spelled("native", native)
 
 
-def _spelled(language: str, spelling: str | Not) -> list[str]:
+def _spelled(language: str, spelling: str | NoSpelling) -> list[str]:
     """A line of a table of spellings, or several if it is long."""
-    if isinstance(spelling, Not):
+    if isinstance(spelling, NoSpelling):
         spelling = f"none; use {spelling.use}".replace("`", "") if spelling.use else "none"
     kept = _together(spelling)
     lines = textwrap.wrap(kept, _WIDTH - len(_COLUMN), subsequent_indent="    ", break_on_hyphens=False)
@@ -124,7 +134,7 @@ def _notes(notes: Mapping[Language, str]) -> Iterator[str]:
         yield from (_wrapped(f"*{_LANGUAGES[language]}:* {spoken(note)}"), "")
 
 
-def _example(function: Function) -> Iterator[str]:
+def _example(function: FunctionSpec) -> Iterator[str]:
     if not (example := function.example):
         return
     gives = None if example.gives is None else json.loads(example.gives)
@@ -134,22 +144,22 @@ def _example(function: Function) -> Iterator[str]:
         yield from ("```py", example.python + (f"  # {gives!r}" if gives is not None else ""), "```", "")
 
 
-def _brief(group: Group) -> Iterator[str]:
-    yield from ("| function | what it gives | example |", "|---|---|---|")
+def _brief(group: GroupSpec) -> Iterator[str]:
+    yield from ("| function | what it returns | example |", "|---|---|---|")
     for function in group.functions:
         example = function.example
         shown = f"`{example.lua}` → `{example.gives}`" if example and example.gives else ""
-        cells = [f"`{lua_signature(function)}`", _told(function), shown]
+        cells = [f"`{lua_signature(function)}`", _summary(function), shown]
         yield _table_row(cells)
     yield ""
 
 
-def _told(function: Function) -> str:
+def _summary(function: FunctionSpec) -> str:
     limits = [f"`{each.name}`: {each.doc[0].lower()}{each.doc[1:].rstrip('.')}" for each in function.parameters]
     return spoken(function.doc) + (f" ({'; '.join(limits)})" if limits else "")
 
 
-def _constants(group: Group) -> Iterator[str]:
+def _constants(group: GroupSpec) -> Iterator[str]:
     if not group.constants:
         return
     yield from ("**Values**", "", "| Lua | Python | native | value |", "|---|---|---|---|")
@@ -157,10 +167,10 @@ def _constants(group: Group) -> Iterator[str]:
     yield ""
 
 
-def _constant(constant: Constant) -> str:
-    lua = constant.lua.use if isinstance(constant.lua, Not) else f"`{lua_name(constant)}`"
-    python = constant.python.use if isinstance(constant.python, Not) else f"`{constant.name}`"
-    instead = constant.python.use if isinstance(constant.python, Not) else ""
+def _constant(constant: ConstantSpec) -> str:
+    lua = constant.lua.use if isinstance(constant.lua, NoSpelling) else f"`{lua_name(constant)}`"
+    python = constant.python.use if isinstance(constant.python, NoSpelling) else f"`{constant.name}`"
+    instead = constant.python.use if isinstance(constant.python, NoSpelling) else ""
     native = instead if constant.native is None else f"`ctx.{constant.name}`"
     return _table_row([lua, python, native, f"`{constant.type}`: {spoken(constant.doc)}"])
 
@@ -169,7 +179,7 @@ def _table_row(cells: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _shape(shape: Shape) -> Iterator[str]:
+def _shape(shape: ShapeSpec) -> Iterator[str]:
     base = f" With the fields of `{shape.base}`." if shape.base else ""
     rest = " It may have other fields." if shape.rest else ""
     yield from (_wrapped(f"**{shape.name}**: {spoken(shape.doc)}{base}{rest}"), "")
@@ -177,7 +187,7 @@ def _shape(shape: Shape) -> Iterator[str]:
         yield from (*(_row(field) for field in shape.fields), "")
 
 
-def _row(field: Field, *, only_python: bool = False) -> str:
+def _row(field: FieldSpec, *, only_python: bool = False) -> str:
     other = " (Python only)" if only_python else f" (`{field.python}`)" if field.python else ""
     return _item(f"- `{field.name}`{other}{' ?' if field.optional else ''} `{field.type}`: {spoken(field.doc)}")
 

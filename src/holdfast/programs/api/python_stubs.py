@@ -8,9 +8,9 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 
-from holdfast.programs.api import CTX, GROUPS, Function
-from holdfast.programs.api.languages import meaning, result_keys, spoken, told_parameters, twin_of
-from holdfast.programs.api.model import Not
+from holdfast.programs.api import CTX, GROUPS, FunctionSpec
+from holdfast.programs.api.languages import described_parameters, meaning, result_keys, spoken, twin_of
+from holdfast.programs.api.model import NoSpelling
 
 PYTHON_STUB_NAME = "__builtins__.pyi"
 """Under this name, in the root of a project, Pyright takes what is in it for built in."""
@@ -44,11 +44,11 @@ def render_python_stubs() -> str:
         if isinstance(constant.python, str):
             lines += [f"{constant.name}: {constant.python}", *_docstring([spoken(constant.doc, "python")]), ""]
     areas: dict[str, dict[str, list[str]]] = {}
-    for signature, told in _signatures():
+    for signature, paragraphs in _signatures():
         area = signature.partition("(")[0].rpartition(".")[0]
-        areas.setdefault(area, {})[signature.removeprefix(f"{area}.")] = told
-    for signature, told in areas.pop("").items():
-        lines += [*_stub(signature, told), ""]
+        areas.setdefault(area, {})[signature.removeprefix(f"{area}.")] = paragraphs
+    for signature, paragraphs in areas.pop("").items():
+        lines += [*_stub(signature, paragraphs), ""]
     for area, members in areas.items():
         lines.append(f"class _{area.capitalize()}:")
         lines += [f"    {line}".rstrip() for method in _methods(members) for line in (*method, "")]
@@ -59,43 +59,43 @@ def render_python_stubs() -> str:
 def _signatures() -> Iterator[tuple[str, list[str]]]:
     """The signatures, each with the paragraphs of its docstring."""
     for function in (function for group in GROUPS for function in group.functions):
-        if isinstance(function.python, Not):
+        if isinstance(function.python, NoSpelling):
             continue
-        yield function.python, [*_told(function)]
+        yield function.python, [*_paragraphs(function)]
         if function.has_twin:
-            told = f"As `{function.name}`, to be awaited: what `asyncio.gather` is given is asked in one pause."
-            yield twin_of(function.python), [told]
+            text = f"As `{function.name}`, to be awaited. Calls passed to `asyncio.gather` are asked in one pause."
+            yield twin_of(function.python), [text]
 
 
-def _told(function: Function) -> Iterator[str]:
+def _paragraphs(function: FunctionSpec) -> Iterator[str]:
     yield meaning(function, "python")
     if waits := _WAITS[function.waits]:
         yield waits
-    if parameters := [f"- {name}: {spoken(doc, 'python')}" for name, doc in told_parameters(function)]:
+    if parameters := [f"- {name}: {spoken(doc, 'python')}" for name, doc in described_parameters(function)]:
         yield "\n".join(parameters)
-    gives = [spoken(function.returns[0].doc, "python")] if function.returns and function.returns[0].doc else []
+    returns = [spoken(function.returns[0].doc, "python")] if function.returns and function.returns[0].doc else []
     if keys := result_keys(function):
-        gives.append(f"Its keys: {', '.join(f'`{key}`' for key in keys)}.")
-    if gives:
-        yield f"Gives: {' '.join(gives)}"
+        returns.append(f"Its keys: {', '.join(f'`{key}`' for key in keys)}.")
+    if returns:
+        yield f"Returns: {' '.join(returns)}"
     if function.example and function.example.python:
         yield f"```python\n{function.example.python}\n```"
 
 
-def _stub(signature: str, told: list[str]) -> Iterator[str]:
+def _stub(signature: str, paragraphs: list[str]) -> Iterator[str]:
     # A name without `_` in front would be one that strategies can use.
     private = re.sub(r"\bT\b", "_T", signature)
     yield f"def {private}:"
-    yield from (f"    {line}".rstrip() for line in _docstring(told))
+    yield from (f"    {line}".rstrip() for line in _docstring(paragraphs))
 
 
 def _methods(members: dict[str, list[str]]) -> Iterator[list[str]]:
     names = "|".join(signature.partition("(")[0] for signature in members)
-    for signature, told in members.items():
+    for signature, paragraphs in members.items():
         name, _, rest = signature.partition("(")
         # In a class with a method `list`, `list[str]` would mean that method.
         rest = re.sub(rf"\b({names})\[", r"builtins.\1[", rest)
-        yield [*_stub(f"{name}(self{'' if rest.startswith(')') else ', '}{rest}", told)]
+        yield [*_stub(f"{name}(self{'' if rest.startswith(')') else ', '}{rest}", paragraphs)]
 
 
 def _docstring(paragraphs: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, ResultSpec, ShapeSpec, may, need
 
 _PROMPT = need("prompt", "string", "The question.")
 _OPTS = may("opts", "LlmOptions", "How to ask.", python="options")
@@ -15,7 +15,7 @@ _TIMEOUT = may(
 )
 
 QUESTIONS = (
-    Function(
+    FunctionSpec(
         "llm",
         "Ask a model. The session pauses until somebody answers, in this process or another one. An answer that is not"
         " text comes {as its JSON|as it is}. A failure that the host reports, and a spent budget, are errors that can"
@@ -28,7 +28,7 @@ QUESTIONS = (
             ),
             _OPTIONS_PASSED_ON,
         ),
-        (Result("string", "The answer."),),
+        (ResultSpec("string", "The answer."),),
         Example(
             'alc.llm("Name a colour.", {system = "One word.", max_tokens = 10, temperature = 0.2})',
             python='llm("Name a colour.", system="One word.", max_tokens=10, temperature=0.2)',
@@ -43,12 +43,12 @@ QUESTIONS = (
             "native": "The errors are `QueryFailedError`, whose `code` says why.",
         },
     ),
-    Function(
+    FunctionSpec(
         "llm_batch",
         "Ask several questions at once: one pause, whose answers may come in any order. All of them must fit into the"
         " budget, else none is asked. If one fails, an error names it.",
         (need("items", "LlmItem[]", "The questions; at least one."),),
-        (Result("string[]", "The answers, in the order of the questions."),),
+        (ResultSpec("string[]", "The answers, in the order of the questions."),),
         Example(
             'alc.llm_batch({{prompt = "One."}, {prompt = "Two.", system = "Be brief."}})',
             python='llm_batch(["One.", {"prompt": "Two.", "system": "Be brief."}], max_tokens=50)',
@@ -58,14 +58,14 @@ QUESTIONS = (
         python_parameters=(_FOR_EVERY,),
         notes={"python": "An item may be the prompt alone."},
     ),
-    Function(
+    FunctionSpec(
         "llm_each",
         "As `{llm_batch}`, but one failure does not lose the others: a question that failed has the answer"
         " {`false`|`None`}, and the log says why. It waits for all of them. If all failed, or did not fit into the"
         " budget, the first error is raised.",
         (need("items", "LlmItem[]", "The questions; none are no answers."),),
         (
-            Result(
+            ResultSpec(
                 "(string|false)[]",
                 "The answers, in the order of the questions; {`false`|`None`} for one that failed.",
             ),
@@ -82,11 +82,11 @@ QUESTIONS = (
             "python": "An item may be the prompt alone.",
         },
     ),
-    Function(
+    FunctionSpec(
         "ask",
         "Ask a person. The session pauses until somebody answers, however long that takes.",
         (_PROMPT, may("opts", "AskOptions", "How to ask.")),
-        (Result("any", "The answer."),),
+        (ResultSpec("any", "The answer."),),
         Example(
             'alc.ask("Shall I publish it?", {choices = {"yes", "no"}})',
             python='ask("Shall I publish it?", choices=["yes", "no"])',
@@ -95,14 +95,14 @@ QUESTIONS = (
         python="ask(prompt: str, *, choices: Sequence[str] = (), timeout_ms: int | None = None) -> Any",
         has_twin=True,
     ),
-    Function(
+    FunctionSpec(
         "tool",
         "Call a tool by its name. Whoever drives that tool answers, or anyone else.",
         (
             need("name", "string", "Which tool."),
             may("args", "table<string, any>", "What it is called with, by name.", python="arguments"),
         ),
-        (Result("any", "What it gave."),),
+        (ResultSpec("any", "What it gave."),),
         Example(
             'alc.tool("search", {query = "durable execution", limit = 3})',
             python='tool("search", query="durable execution", limit=3)',
@@ -111,7 +111,7 @@ QUESTIONS = (
         python="tool(name: str, /, **arguments: Any) -> Any",
         has_twin=True,
     ),
-    Function(
+    FunctionSpec(
         "sleep",
         "Wait. The session pauses, and goes on when the time has come, however often the process is restarted"
         " meanwhile.",
@@ -123,7 +123,7 @@ QUESTIONS = (
         has_twin=True,
         notes={"python": "`time.sleep` and `asyncio.sleep` are the same."},
     ),
-    Function(
+    FunctionSpec(
         "child",
         "Run another program, in any language, as a session of its own. What it asks is shown to the host with the"
         " questions of this one.",
@@ -131,7 +131,7 @@ QUESTIONS = (
             need("program", "string", "Its name: a bundled strategy, a Lua package, a Python file."),
             may("ctx", "any", "What it is started with, as JSON."),
         ),
-        (Result("any", "What it returned. Its failure is an error."),),
+        (ResultSpec("any", "What it returned. Its failure is an error."),),
         Example(
             'alc.child("self_refine", {task = "Why is the sky blue?"})',
             python='child("self_refine", {"task": "Why is the sky blue?"})',
@@ -144,22 +144,22 @@ QUESTIONS = (
 )
 
 ASKING = (
-    Function(
+    FunctionSpec(
         "ground",
         "Ask with `grounded` set: the host should look the claim up.",
         (need("claim", "string", "What to check."), _OPTS),
-        (Result("string", "The answer."),),
+        (ResultSpec("string", "The answer."),),
         Example(
             'alc.ground("Water boils at 90 °C on Mont Blanc.")', python='ground("Water boils at 90 °C on Mont Blanc.")'
         ),
         waits="host",
         python="ground(claim: str, **options: Any) -> str",
     ),
-    Function(
+    FunctionSpec(
         "specify",
         "Ask with `underspecified` set: the host should find out what is meant.",
         (_PROMPT, _OPTS),
-        (Result("string", "The answer."),),
+        (ResultSpec("string", "The answer."),),
         Example(
             'alc.specify("Which of the two reports do you want?")',
             python='specify("Which of the two reports do you want?")',
@@ -167,29 +167,29 @@ ASKING = (
         waits="host",
         python="specify(prompt: str, **options: Any) -> str",
     ),
-    Function(
+    FunctionSpec(
         "llm_safe",
         "Ask; give a default instead of an error when there is no answer: the host reported a failure, or the budget is"
         " spent. The log says why.",
         (_PROMPT, _OPTS, may("default", "any", "What to give then.")),
-        (Result("string|any", "The answer, or the default."),),
+        (ResultSpec("string|any", "The answer, or the default."),),
         Example(
             'alc.llm_safe("A name for it?", {}, "unnamed")', python='llm_safe("A name for it?", default="unnamed")'
         ),
         waits="host",
         python='llm_safe(prompt: str, *, default: Any = "", **options: Any) -> Any',
     ),
-    Function(
+    FunctionSpec(
         "llm_json",
         "Ask for JSON. An answer without a {table|dict or list} in it is asked for once more, with the answer and the"
         " request in the new question and a system text that wants JSON only.",
         (_PROMPT, _OPTS),
         (
-            Result(
+            ResultSpec(
                 "table|nil",
                 "The {table|dict or list}; {nil|None} if there was none in the second answer either.",
             ),
-            Result("string", "The last answer."),
+            ResultSpec("string", "The last answer."),
         ),
         Example(
             'alc.llm_json("Three names, as a JSON array.")',
@@ -199,7 +199,7 @@ ASKING = (
         python="llm_json(prompt: str, **options: Any) -> Any",
         notes={"python": "Only the dict or list is given, not the last answer."},
     ),
-    Function(
+    FunctionSpec(
         "parallel",
         "One question for every item, all in one pause.",
         (
@@ -213,7 +213,7 @@ ASKING = (
             ),
             may("opts", "ParallelOptions", "How to ask, and what to do with the answers.", python="options"),
         ),
-        (Result("any[]", "The answers, or what {`opts.post_fn`|`post`} made of them, in the order of the items."),),
+        (ResultSpec("any[]", "The answers, or what {`opts.post_fn`|`post`} made of them, in the order of the items."),),
         Example(
             'alc.parallel({"tea", "coffee"}, function(item) return "Describe " .. item end, {max_tokens = 50})',
             python='parallel(["tea", "coffee"], lambda item: "Describe " + item, max_tokens=50)',
@@ -223,21 +223,21 @@ ASKING = (
         " post: Callable[[str, T], Any] | None = None, **options: Any) -> list[Any]",
         notes={"python": "The functions are not told the item's position."},
     ),
-    Function(
+    FunctionSpec(
         "cache",
         "Ask; the same question with the same options gets the first answer again, without asking. The key is"
         " everything about the question, down to the byte. The 256 newest answers are kept, for this run.",
         (_PROMPT, may("opts", "CacheOptions", "How to ask, and how to remember.", python="options")),
-        (Result("string", "The answer."),),
+        (ResultSpec("string", "The answer."),),
         Example('alc.cache("Name a colour.")', python='cache("Name a colour.")'),
         waits="host",
         python="cache(prompt: str, *, cache_key: str | None = None, cache_skip: bool = False, **options: Any) -> str",
     ),
-    Function(
+    FunctionSpec(
         "cache_info",
         "How the cache did.",
         (),
-        (Result("CacheInfo"),),
+        (ResultSpec("CacheInfo"),),
         Example(
             "alc.cache_info()",
             '{"entries": 0, "hits": 0, "misses": 0, "max_entries": 256}',
@@ -245,21 +245,21 @@ ASKING = (
         ),
         python="cache_info() -> dict[str, int]",
     ),
-    Function(
+    FunctionSpec(
         "cache_clear",
         "Forget all cached answers, and the counts.",
         example=Example("alc.cache_clear()", "null", "cache_clear()"),
         python="cache_clear() -> None",
     ),
-    Function(
+    FunctionSpec(
         "budget_check",
         "Whether there is something left of every limit that is set. True without a budget.",
         (),
-        (Result("boolean"),),
+        (ResultSpec("boolean"),),
         Example("alc.budget_check()", "true", "budget_check()"),
         python="budget_check() -> bool",
     ),
-    Function(
+    FunctionSpec(
         "pipe",
         "Run strategies one after the other on a copy of `ctx`. What one leaves in"
         ' {`ctx.result`|`ctx["result"]`} is the next one\'s {`ctx.task`|`ctx["task"]`}, a {table|dict or list} as JSON.'
@@ -274,7 +274,7 @@ ASKING = (
             need("ctx", "table", "What the first one is given."),
             may("opts", "PipeOptions", "What to do about failures, and after each stage.", python="options"),
         ),
-        (Result("table", "The last ctx."),),
+        (ResultSpec("table", "The last ctx."),),
         Example(
             'alc.pipe({function(ctx) ctx.result = alc.llm(ctx.task) return ctx end, "asks_one"}, {task = "Why?"})',
             python='pipe(["step_back", "self_refine"], {"task": "Why is the sky blue?"}, on_error="skip")',
@@ -291,7 +291,7 @@ ASKING = (
 )
 
 QUESTION_SHAPES = (
-    Shape(
+    ShapeSpec(
         "LlmOptions",
         "How to ask a model.",
         (
@@ -307,8 +307,8 @@ QUESTION_SHAPES = (
         ),
         rest="any",
     ),
-    Shape("LlmItem", "One question of several.", (need("prompt", "string", "The question."),), base="LlmOptions"),
-    Shape(
+    ShapeSpec("LlmItem", "One question of several.", (need("prompt", "string", "The question."),), base="LlmOptions"),
+    ShapeSpec(
         "AskOptions",
         "How to ask a person.",
         (may("choices", "string[]", "Answers to choose from, which are shown with the question."), _TIMEOUT),
@@ -316,7 +316,7 @@ QUESTION_SHAPES = (
 )
 
 ASKING_SHAPES = (
-    Shape(
+    ShapeSpec(
         "ParallelOptions",
         "How to ask about many items.",
         (
@@ -329,7 +329,7 @@ ASKING_SHAPES = (
         ),
         base="LlmOptions",
     ),
-    Shape(
+    ShapeSpec(
         "CacheOptions",
         "How to ask, and how to remember.",
         (
@@ -338,7 +338,7 @@ ASKING_SHAPES = (
         ),
         base="LlmOptions",
     ),
-    Shape(
+    ShapeSpec(
         "CacheInfo",
         "How the cache did.",
         (
@@ -348,7 +348,7 @@ ASKING_SHAPES = (
             need("max_entries", "integer", "The most that are kept."),
         ),
     ),
-    Shape(
+    ShapeSpec(
         "PipeOptions",
         "What a pipe does about failures, and after each stage.",
         (

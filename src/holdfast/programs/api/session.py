@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Constant, Example, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.model import (
+    ConstantSpec,
+    Example,
+    FunctionSpec,
+    GroupSpec,
+    NoSpelling,
+    ResultSpec,
+    ShapeSpec,
+    may,
+    need,
+)
 from holdfast.programs.api.questions import QUESTION_SHAPES, QUESTIONS
 
 _TELLING = (
-    Function(
+    FunctionSpec(
         "log",
         "Write a line to the session's log.",
         (
@@ -16,7 +26,7 @@ _TELLING = (
         example=Example('alc.log("info", "half-way")', "null", 'log("half-way")'),
         python='log(message: Any, level: str = "info") -> None',
     ),
-    Function(
+    FunctionSpec(
         "progress",
         "Say how far the session is. The last word counts.",
         (
@@ -27,7 +37,7 @@ _TELLING = (
         example=Example('alc.progress(2, 5, "judging")', "null", 'progress(2, 5, "judging")'),
         python="progress(step: int, total: int, message: str | None = None) -> None",
     ),
-    Function(
+    FunctionSpec(
         "stats.record",
         "Keep a figure of one's own under `stats.custom` of the session. The last value of a key counts.",
         (need("key", "string", "Its name."), need("value", "any", "Anything that JSON can hold.")),
@@ -35,52 +45,52 @@ _TELLING = (
         python="stats.record(key: str, value: Any) -> None",
         notes={"lua": "Inside a child of a fork the key has the child's namespace before it."},
     ),
-    Function(
+    FunctionSpec(
         "stats.get",
         "A figure that this program has recorded.",
         (need("key", "string", "Its name."),),
-        (Result("any", "A copy of the value; {nil|None} if there is none."),),
+        (ResultSpec("any", "A copy of the value; {nil|None} if there is none."),),
         Example('alc.stats.get("rounds")', "null", 'stats.get("rounds")'),
         python="stats.get(key: str) -> Any",
     ),
-    Function(
+    FunctionSpec(
         "stats.llm_calls",
         "How many questions the session has asked models {so far, those of forks included|itself, so far}.",
         (),
-        (Result("integer"),),
+        (ResultSpec("integer"),),
         Example("alc.stats.llm_calls()", "0", "stats.llm_calls()"),
         python="stats.llm_calls() -> int",
     ),
 )
 
 _KNOWING = (
-    Function(
+    FunctionSpec(
         "now",
         "The session's clock: unix seconds when the program last went on. It stands still in between, and gives the"
         " same in a replay.",
         (),
-        (Result("number"),),
+        (ResultSpec("number"),),
         Example("alc.time()", "1700000000.0", "now()"),
         lua="alc.time",
         python="now() -> float",
         notes={"python": "`time.time()` and `datetime.now()` give the same."},
     ),
-    Function(
+    FunctionSpec(
         "uuid",
         "A new UUID, the same in every replay.",
         (),
-        (Result("string"),),
+        (ResultSpec("string"),),
         Example(python="len(uuid())", gives="36"),
-        lua=Not('`string.format("%016x", math.random(0))`'),
+        lua=NoSpelling('`string.format("%016x", math.random(0))`'),
         python="uuid() -> str",
         native="uuid() -> uuid.UUID",
     ),
-    Function(
+    FunctionSpec(
         "budget_remaining",
         "What is left of the session's budget. Questions that wait for an answer count as asked.",
         (),
         (
-            Result(
+            ResultSpec(
                 "BudgetLeft|null",
                 "{`null` (which is true in a condition)|`None`} if the session has no budget.",
             ),
@@ -92,48 +102,50 @@ _KNOWING = (
 )
 
 _GIVEN = (
-    Constant("null", "null", "JSON's null. It is not nil: compare with it before use.", python=Not("`None`")),
-    Constant(
+    ConstantSpec(
+        "null", "null", "JSON's null. It is not nil: compare with it before use.", python=NoSpelling("`None`")
+    ),
+    ConstantSpec(
         "env",
         "table<string, string>",
         "Values given with `--env`; the same in every replay.",
         python="dict[str, str]",
     ),
-    Constant("_dirs", "Dirs", "Directories that packages ask for."),
-    Constant(
+    ConstantSpec("_dirs", "Dirs", "Directories that packages ask for."),
+    ConstantSpec(
         "random",
         "any",
         "Random numbers that are the same in every replay.",
-        lua=Not("`math.random`, or a generator of `alc.math`"),
-        python=Not("the module `random`"),
+        lua=NoSpelling("`math.random`, or a generator of `alc.math`"),
+        python=NoSpelling("the module `random`"),
         native="random.Random",
     ),
-    Constant(
+    ConstantSpec(
         "data",
         "Ctx",
         "What the session was started with.",
-        lua=Not("`ctx`"),
-        python=Not("`ctx`"),
+        lua=NoSpelling("`ctx`"),
+        python=NoSpelling("`ctx`"),
         native="Any",
     ),
-    Constant(
+    ConstantSpec(
         "task",
         "string",
         "Its field `task`; empty if there is none.",
-        lua=Not("`ctx.task`"),
-        python=Not('`ctx["task"]`'),
+        lua=NoSpelling("`ctx.task`"),
+        python=NoSpelling('`ctx["task"]`'),
         native="str",
     ),
-    Constant(
+    ConstantSpec(
         "session_id",
         "string",
         "The id the session was started under; of a fork, that of the session it comes from.",
-        lua=Not(),
+        lua=NoSpelling(),
         native="str",
     ),
 )
 
-LAYER0 = Group(
+LAYER0 = GroupSpec(
     "Questions, logs, figures, time",
     "What needs the host: questions to models, and what a session says and knows about itself.",
     functions=(
@@ -144,7 +156,7 @@ LAYER0 = Group(
     constants=_GIVEN,
     shapes=(
         *QUESTION_SHAPES,
-        Shape(
+        ShapeSpec(
             "BudgetLeft",
             "What is left of each limit.",
             (
@@ -153,7 +165,7 @@ LAYER0 = Group(
                 need("tokens", "integer|null", "Tokens of prompts and answers together."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "Dirs",
             "Directories, as absolute paths.",
             (

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, NoSpelling, ResultSpec, ShapeSpec, may, need
 
 _KEY = need("key", "string", "Any text.")
 _NAMESPACE = need("namespace", "string", "Whose keys.")
 
-STATE = Group(
+STATE = GroupSpec(
     "Durable state",
     "Values that outlive the session, in the session store, shared by all sessions of the store that use the namespace."
     " Every operation is atomic, also between processes, and happens once even if the process dies in the middle."
     " Values are JSON.",
     functions=(
-        Function(
+        FunctionSpec(
             "state.get",
             "A value.",
             (_KEY, may("default", "any", "What to give if there is none.")),
-            (Result("any", "The value; else the default. A kept null is {`alc.null`|`None`}, not the default."),),
+            (ResultSpec("any", "The value; else the default. A kept null is {`alc.null`|`None`}, not the default."),),
             Example('alc.state.get("runs", 0)', python='state.get("runs", 0)'),
             waits="engine",
             python="state.get(key: str, default: Any = None) -> Any",
         ),
-        Function(
+        FunctionSpec(
             "state.set",
             "Keep a value, in place of another one if need be.",
             (_KEY, need("value", "any", "Anything that JSON can hold.")),
@@ -30,44 +30,44 @@ STATE = Group(
             waits="engine",
             python="state.set(key: str, value: Any) -> None",
         ),
-        Function(
+        FunctionSpec(
             "state.set_nx",
             "Keep a value unless there is one already.",
             (_KEY, need("value", "any", "Anything that JSON can hold.")),
-            (Result("boolean", "Whether it was kept."),),
+            (ResultSpec("boolean", "Whether it was kept."),),
             Example('alc.state.set_nx("owner", "me")', python='state.set_nx("owner", "me")'),
             waits="engine",
             python="state.set_nx(key: str, value: Any) -> bool",
         ),
-        Function(
+        FunctionSpec(
             "state.has",
             "Whether there is a value.",
             (_KEY,),
-            (Result("boolean"),),
+            (ResultSpec("boolean"),),
             Example('alc.state.has("runs")', python='state.has("runs")'),
             waits="engine",
             python="state.has(key: str) -> bool",
         ),
-        Function(
+        FunctionSpec(
             "state.keys",
             "All keys of the namespace, sorted.",
             (),
-            (Result("string[]"),),
+            (ResultSpec("string[]"),),
             Example("alc.state.keys()", python="state.keys()"),
             waits="engine",
             python="state.keys() -> list[str]",
             native='state.keys(prefix: str = "") -> list[str]',
         ),
-        Function(
+        FunctionSpec(
             "state.delete",
             "Remove a value.",
             (_KEY,),
-            (Result("boolean", "Whether there was one."),),
+            (ResultSpec("boolean", "Whether there was one."),),
             Example('alc.state.delete("runs")', python='state.delete("runs")'),
             waits="engine",
             python="state.delete(key: str) -> bool",
         ),
-        Function(
+        FunctionSpec(
             "state.incr",
             "Add to a number. Whole numbers stay whole. A value that is no number is an error.",
             (
@@ -75,12 +75,12 @@ STATE = Group(
                 may("delta", "number", "What to add; 1 if absent."),
                 may("default", "number", "What to begin with if there is no value; 0 if absent."),
             ),
-            (Result("number", "The sum."),),
+            (ResultSpec("number", "The sum."),),
             Example('alc.state.incr("runs")', python='state.incr("runs")'),
             waits="engine",
             python="state.incr(key: str, delta: float = 1, default: float = 0) -> float",
         ),
-        Function(
+        FunctionSpec(
             "state.update",
             "Change a value by what it is now. If somebody else changes it meanwhile, {`fn`|`change`} is called again"
             " with the newer value, so it must not count on being called once.",
@@ -89,7 +89,7 @@ STATE = Group(
                 need("fn", "fun(value: any): any", "From the present value to the new one.", python="change"),
                 may("default", "any", "What {`fn`|`change`} gets if there is no value."),
             ),
-            (Result("any", "The new value."),),
+            (ResultSpec("any", "The new value."),),
             Example(
                 'alc.state.update("runs", function(n) return n + 1 end, 0)',
                 python='state.update("runs", lambda n: n + 1, 0)',
@@ -97,37 +97,37 @@ STATE = Group(
             waits="engine",
             python="state.update(key: str, change: Callable[[Any], Any], default: Any = None) -> Any",
         ),
-        Function(
+        FunctionSpec(
             "state.list",
             "The keys of any namespace, sorted: for looking after what long runs have left.",
             (may("namespace", "string", "Whose keys; the program's own if absent."),),
-            (Result("string[]"),),
+            (ResultSpec("string[]"),),
             Example('alc.state.list("default")', python='state.list("default")'),
             waits="engine",
             python="state.list(namespace: str | None = None) -> list[str]",
         ),
-        Function(
+        FunctionSpec(
             "state.show",
             "A value of any namespace. It is an error if there is none.",
             (_NAMESPACE, _KEY),
-            (Result("any"),),
+            (ResultSpec("any"),),
             Example('alc.state.show("default", "runs")', python='state.show("default", "runs")'),
             waits="engine",
             python="state.show(namespace: str, key: str) -> Any",
         ),
-        Function(
+        FunctionSpec(
             "state.reset",
             "Take steps and fields out of a kept `{data = {completed_steps = {…}, …}}`, so that a long run does them"
             " again. What was there before is kept under the key with `.bak` after it.",
             (_NAMESPACE, _KEY, may("opts", "ResetOptions", "What to take out.")),
-            (Result("ResetResult"),),
+            (ResultSpec("ResetResult"),),
             Example('alc.state.reset("default", "job", {steps = {"draft"}})'),
             waits="engine",
-            python=Not("`state.update`, with a function that takes them out"),
+            python=NoSpelling("`state.update`, with a function that takes them out"),
         ),
     ),
     shapes=(
-        Shape(
+        ShapeSpec(
             "ResetOptions",
             "What to take out of a kept run.",
             (
@@ -135,7 +135,7 @@ STATE = Group(
                 may("fields", "string[]", "Fields to take out of `data`."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "ResetResult",
             "What was taken out.",
             (

@@ -2,52 +2,52 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Not, Result, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, NoSpelling, ResultSpec, need
 
-STD = Group(
+STD = GroupSpec(
     "The global `std`",
     "What packages such as evalframe expect beside `alc`. Lua only.",
     functions=(
-        Function(
+        FunctionSpec(
             "std.json.encode",
             "As `{json_encode}`.",
             (need("value", "any", "What to write."),),
-            (Result("string"),),
+            (ResultSpec("string"),),
             Example("std.json.encode({1, 2})", '"[1,2]"'),
             lua="std.json.encode",
-            python=Not("`json.dumps`"),
+            python=NoSpelling("`json.dumps`"),
         ),
-        Function(
+        FunctionSpec(
             "std.json.decode",
             "As `{json_decode}`.",
             (need("text", "string", "What to read."),),
-            (Result("any"),),
+            (ResultSpec("any"),),
             Example('std.json.decode("[1, 2]")', "[1, 2]"),
             lua="std.json.decode",
-            python=Not("`json.loads`"),
+            python=NoSpelling("`json.loads`"),
         ),
-        Function(
+        FunctionSpec(
             "std.fs.read",
             "A file's content. In trusted programs only; an error in the sandbox.",
             (need("path", "string", "The file."),),
-            (Result("string"),),
+            (ResultSpec("string"),),
             lua="std.fs.read",
         ),
-        Function(
+        FunctionSpec(
             "std.fs.is_file",
             "Whether there is such a file. In trusted programs only; an error in the sandbox.",
             (need("path", "string", "The file."),),
-            (Result("boolean"),),
+            (ResultSpec("boolean"),),
             lua="std.fs.is_file",
         ),
-        Function(
+        FunctionSpec(
             "std.time.now",
             "As `{now}`.",
             (),
-            (Result("number"),),
+            (ResultSpec("number"),),
             Example("std.time.now()", "1700000000.0"),
             lua="std.time.now",
-            python=Not("`now`"),
+            python=NoSpelling("`now`"),
         ),
     ),
     is_brief=True,

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from holdfast.programs.api.model import Example, Function, Group, Not, Result, Shape, may, need
+from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, NoSpelling, ResultSpec, ShapeSpec, may, need
 from holdfast.programs.api.questions import ASKING, ASKING_SHAPES
 
 _TEXT = need("text", "string", "What was written.")
 _ITEMS = need("items", "any[]", "The list.")
 
 READING = (
-    Function(
+    FunctionSpec(
         "json_encode",
         "A value as JSON. A table with anything at 1 is an array, and its named keys are dropped with a warning; any"
         " other is an object, whose keys must be text. NaN and infinities become null. A function, or a table inside"
         " itself, is an error.",
         (need("value", "any", "What to write."),),
-        (Result("string"),),
+        (ResultSpec("string"),),
         Example("alc.json_encode({b = 1, a = {true, 2.0}})", r'"{\"a\":[true,2.0],\"b\":1}"'),
-        python=Not("`json.dumps`"),
+        python=NoSpelling("`json.dumps`"),
     ),
-    Function(
+    FunctionSpec(
         "json_decode",
         "JSON as a value. Null is `alc.null`; whole numbers are integers; an empty array stays one when written again."
         " Text that is not JSON is an error.",
         (need("text", "string", "What to read."),),
-        (Result("any"),),
+        (ResultSpec("any"),),
         Example('alc.json_decode("[1, null]")[2] == alc.null', "true"),
-        python=Not("`json.loads`"),
+        python=NoSpelling("`json.loads`"),
     ),
-    Function(
+    FunctionSpec(
         "json_extract",
         "The first {table|dict or list} in what a model wrote: all of it, a fenced block, or the first part in braces"
         " or brackets that can be read.",
         (need("raw", "string", "What was written.", python="text"),),
-        (Result("table|nil", "{nil|None} if there is none."),),
+        (ResultSpec("table|nil", "{nil|None} if there is none."),),
         Example(
             """alc.json_extract('Here: {"a": 1}. Anything else?')""",
             '{"a": 1}',
@@ -41,12 +41,12 @@ READING = (
         ),
         python="json_extract(text: str) -> Any",
     ),
-    Function(
+    FunctionSpec(
         "list_items",
         "The entries of a list in what a model wrote: the lines with a number, a dash, a star or a bullet in front; if"
         " there are none, the texts of the array that `{json_extract}` finds. Without blanks at their ends, each once.",
         (_TEXT, may("most", "integer", "How many to give at most; all if absent.")),
-        (Result("string[]", "Empty if there is no list."),),
+        (ResultSpec("string[]", "Empty if there is no list."),),
         Example(
             r'alc.list_items("Buy:\n1. tea\n2. milk\n3. bread", 2)',
             '["tea", "milk"]',
@@ -54,7 +54,7 @@ READING = (
         ),
         python="list_items(text: str, most: int | None = None) -> list[str]",
     ),
-    Function(
+    FunctionSpec(
         "match_enum",
         "Which of some words is meant. Of those that occur in the text, in any case, the one that occurs last; if none"
         " does, the one that a word of the text is most like.",
@@ -63,7 +63,7 @@ READING = (
             need("candidates", "string[]", "The words."),
             may("opts", "MatchOptions", "How alike a word must be."),
         ),
-        (Result("string|nil", "The candidate as given; {nil|None} if none is like it."),),
+        (ResultSpec("string|nil", "The candidate as given; {nil|None} if none is like it."),),
         Example(
             'alc.match_enum("Not a bug, rather a wish.", {"Bug", "Wish"})',
             '"Wish"',
@@ -71,24 +71,24 @@ READING = (
         ),
         python="match_enum(text: str, candidates: Sequence[str], *, threshold: float = 0.7) -> str | None",
     ),
-    Function(
+    FunctionSpec(
         "match_bool",
         "Yes or no, by whole words of which the last one counts. Yes: approved, yes, ok, accept, pass, confirm, agree,"
         " true, lgtm. No: rejected, no, deny, block, fail, refuse, disagree, false.",
         (_TEXT,),
-        (Result("boolean|nil", "{nil|None} if there is no such word."),),
+        (ResultSpec("boolean|nil", "{nil|None} if there is no such word."),),
         Example('alc.match_bool("No problems left: approved.")', "true", 'match_bool("No problems left: approved.")'),
         python="match_bool(text: str) -> bool | None",
     ),
-    Function(
+    FunctionSpec(
         "parse_score",
         "A score from 1 to 10: the first digits in the text, cut to that range. Signs and decimals are not read.",
         (_TEXT, may("default", "number", "What to give if there are no digits; 5 if absent.")),
-        (Result("number"),),
+        (ResultSpec("number"),),
         Example('alc.parse_score("I give it 8/10.")', "8", 'parse_score("I give it 8/10.")'),
         python="parse_score(text: str, default: float = 5) -> float",
     ),
-    Function(
+    FunctionSpec(
         "parse_number",
         "A number in the text.",
         (
@@ -99,7 +99,7 @@ READING = (
                 "A {Lua pattern|regular expression} whose first {capture|group} is the number; else the first number.",
             ),
         ),
-        (Result("number|nil", "{nil|None} if there is none."),),
+        (ResultSpec("number|nil", "{nil|None} if there is none."),),
         Example(
             'alc.parse_number("total: 12.5 EUR, tax: 2", "tax: (%d+)")',
             "2",
@@ -107,11 +107,11 @@ READING = (
         ),
         python="parse_number(text: str, pattern: str | None = None) -> float | None",
     ),
-    Function(
+    FunctionSpec(
         "vote",
         "The answer that was given most often, without blanks at its ends; of several the one given first.",
         (need("answers", "any[]", "The answers."),),
-        (Result("Vote"),),
+        (ResultSpec("Vote"),),
         Example(
             'alc.vote({"yes", "no ", "no"})',
             '{"winner": "no", "count": 2, "total": 3}',
@@ -120,11 +120,11 @@ READING = (
         python="vote(answers: Sequence[Any]) -> dict[str, Any]",
         notes={"python": "Without answers the winner is `None`."},
     ),
-    Function(
+    FunctionSpec(
         "chunk",
         "A text in pieces.",
         (need("text", "string", "The text."), may("opts", "ChunkOptions", "How to cut.")),
-        (Result("string[]"),),
+        (ResultSpec("string[]"),),
         Example(
             'alc.chunk("abcde", {mode = "chars", size = 3, overlap = 1})',
             '["abc", "cde"]',
@@ -133,61 +133,61 @@ READING = (
         python='chunk(text: str, *, mode: Literal["lines", "chars"] = "lines", size: int = 50, overlap: int = 0)'
         " -> list[str]",
     ),
-    Function(
+    FunctionSpec(
         "fingerprint",
         "8 hex digits that are the same for texts which differ only in case and blanks. For finding repeats; not for"
         " security, nor for keys that must not collide.",
         (need("text", "string", "The text."),),
-        (Result("string"),),
+        (ResultSpec("string"),),
         Example(
             'alc.fingerprint("A  b") == alc.fingerprint("a B")', "true", 'fingerprint("A  b") == fingerprint("a B")'
         ),
         python="fingerprint(text: str) -> str",
     ),
-    Function(
+    FunctionSpec(
         "hash",
         "16 hex digits for exactly this text. For names and look-ups; not for security.",
         (need("text", "string", "The text."),),
-        (Result("string"),),
+        (ResultSpec("string"),),
         Example('alc.hash("a")', '"af63dc4c8601ec8c"'),
-        python=Not("`hashlib.sha256(text.encode()).hexdigest()`"),
+        python=NoSpelling("`hashlib.sha256(text.encode()).hexdigest()`"),
     ),
-    Function(
+    FunctionSpec(
         "fmt",
         "`string.format` that does not fail on what models and arithmetic bring: where an integer is wanted it rounds a"
         " fraction, reads a numeral and writes NaN or Inf; a missing text is `<nil>`.",
         (need("pattern", "string", "The pattern."),),
-        (Result("string"),),
+        (ResultSpec("string"),),
         Example('alc.fmt("%d of %s", 2.6, nil)', '"3 of <nil>"'),
         rest=need("...", "any", "What goes into it."),
-        python=Not('an f-string, `f"{n} of {total}"`'),
+        python=NoSpelling('an f-string, `f"{n} of {total}"`'),
     ),
-    Function(
+    FunctionSpec(
         "log_fmt",
         "`{log}` of what `{fmt}` gives.",
         (need("level", "string", "As for `{log}`."), need("pattern", "string", "The pattern.")),
         example=Example('alc.log_fmt("info", "%d left", 3)', "null"),
         rest=need("...", "any", "What goes into it."),
-        python=Not('`log(f"{n} left")`'),
+        python=NoSpelling('`log(f"{n} left")`'),
     ),
-    Function(
+    FunctionSpec(
         "map",
         "What a function makes of each item, one after the other; it may ask. To ask for all items at once, use"
         " `{parallel}`.",
         (_ITEMS, need("fn", "fun(item: any, i: integer): any", "The function.")),
-        (Result("any[]"),),
+        (ResultSpec("any[]"),),
         Example("alc.map({1, 2}, function(n) return n * 10 end)", "[10, 20]"),
-        python=Not("a comprehension, `[f(item) for item in items]`"),
+        python=NoSpelling("a comprehension, `[f(item) for item in items]`"),
     ),
-    Function(
+    FunctionSpec(
         "filter",
         "The items that a function says yes to; it may ask.",
         (_ITEMS, need("fn", "fun(item: any, i: integer): any", "The function.")),
-        (Result("any[]"),),
+        (ResultSpec("any[]"),),
         Example("alc.filter({1, 2, 3}, function(n) return n > 1 end)", "[2, 3]"),
-        python=Not("a comprehension, `[item for item in items if f(item)]`"),
+        python=NoSpelling("a comprehension, `[item for item in items if f(item)]`"),
     ),
-    Function(
+    FunctionSpec(
         "reduce",
         "The items folded into one value; the function may ask.",
         (
@@ -199,11 +199,11 @@ READING = (
             ),
             may("init", "any", "What there is at first; else the first item, and it begins with the second."),
         ),
-        (Result("any"),),
+        (ResultSpec("any"),),
         Example("alc.reduce({1, 2, 3}, function(sum, n) return sum + n end)", "6"),
-        python=Not("a loop, or `functools.reduce`"),
+        python=NoSpelling("a loop, or `functools.reduce`"),
     ),
-    Function(
+    FunctionSpec(
         "tuning",
         "Settings: defaults, with what `ctx` says about the same keys. {Tables with names|Dicts} are merged, lists and"
         " single values replaced. `_schema` is left out.",
@@ -212,7 +212,7 @@ READING = (
             need("ctx", "table|nil", "Where other values may be."),
             may("opts", "TuningOptions", "Where in `ctx`."),
         ),
-        (Result("table"),),
+        (ResultSpec("table"),),
         Example(
             "alc.tuning({n = 3, deep = {a = 1, b = 2}}, {n = 5, deep = {b = 9}})",
             '{"n": 5, "deep": {"a": 1, "b": 9}}',
@@ -221,7 +221,7 @@ READING = (
         python="tuning(defaults: dict[str, Any], ctx: dict[str, Any] | None, *, prefix: str | None = None)"
         " -> dict[str, Any]",
     ),
-    Function(
+    FunctionSpec(
         "parameters",
         "The parameters that a strategy's `META` names, each from `ctx` or by default. One that is missing, or not what"
         " `META` says of it, is an error.",
@@ -229,30 +229,30 @@ READING = (
             need("meta", "table", "The `META`."),
             need("ctx", "table|nil", "Where the values may be."),
         ),
-        (Result("table", "The values by name."),),
+        (ResultSpec("table", "The values by name."),),
         Example(
             gives='{"rounds": 2}',
             python='parameters({"name": "x", "description": "Tries.", "parameters": {"rounds": {"type": "int",'
             ' "description": "How often.", "default": 3}}}, {"rounds": 2})',
         ),
-        lua=Not("`alc.tuning`"),
+        lua=NoSpelling("`alc.tuning`"),
         python="parameters(meta: dict[str, Any], ctx: dict[str, Any] | None) -> dict[str, Any]",
-        native=Not("`ctx.tuning`"),
+        native=NoSpelling("`ctx.tuning`"),
     ),
 )
 
-PRELUDE = Group(
+PRELUDE = GroupSpec(
     "Asking, reading, counting",
     "Ways of asking that are made of `{llm}` and `{llm_batch}`, and pure functions for what models write.",
     functions=(*ASKING, *READING),
     shapes=(
         *ASKING_SHAPES,
-        Shape(
+        ShapeSpec(
             "MatchOptions",
             "How alike a word must be.",
             (may("threshold", "number", "Least similarity (Jaro-Winkler), 0 to 1; 0.7 if absent."),),
         ),
-        Shape(
+        ShapeSpec(
             "Vote",
             "What a vote came to.",
             (
@@ -261,7 +261,7 @@ PRELUDE = Group(
                 need("total", "integer", "How many answers there were."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "ChunkOptions",
             "How to cut a text.",
             (
@@ -270,7 +270,7 @@ PRELUDE = Group(
                 may("overlap", "integer", "How many the next piece has again; 0 if absent."),
             ),
         ),
-        Shape(
+        ShapeSpec(
             "TuningOptions",
             "Where the settings are.",
             (may("prefix", "string", "Read `ctx[prefix]`, if it is there."),),

@@ -23,7 +23,7 @@ from holdfast.core.values import check_value, own_copy, own_copy_of
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
-from holdfast.programs.native.loop import Loop, Timer, run_coroutine
+from holdfast.programs.native.loop import EventLoop, Timer, run_coroutine
 from holdfast.programs.registry import Strategy, resolve
 
 PROMPT_MS = 20
@@ -105,7 +105,7 @@ class NativeInstance:
     def __init__(self, strategy: Strategy, session: Session, kind: NativeKind) -> None:
         self.session = session
         """The session as it was when the program was last resumed: what it may know about itself."""
-        self.loop = Loop(self._set_timer, self._drop)
+        self.loop = EventLoop(self._set_timer, self._drop)
         self.notes: list[Note] = []
         self._strategy = strategy
         self._kind = kind

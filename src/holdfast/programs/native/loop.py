@@ -31,7 +31,7 @@ class Timer(asyncio.TimerHandle):
 _Base: Any = asyncio.AbstractEventLoop  # most of its methods are refused below, by name
 
 
-class Loop(_Base):  # type: ignore[misc]
+class EventLoop(_Base):  # type: ignore[misc]
     """Runs one strategy. `step` is the whole of it."""
 
     def __init__(self, set_timer: SetTimer, cancel_timer: SetTimer) -> None:
@@ -121,7 +121,7 @@ class Loop(_Base):  # type: ignore[misc]
 
 
 def _refuse(what: str) -> Callable[..., Any]:
-    def refused(self: Loop, *_: Any, **__: Any) -> Any:
+    def refused(self: EventLoop, *_: Any, **__: Any) -> Any:
         why = (
             f"{what} inside a strategy cannot be replayed; ask for it with `await ctx.tool(...)` and let a driver do it"
         )
@@ -145,10 +145,10 @@ _OUTSIDE = {
 }
 for _what, _names in _OUTSIDE.items():
     for _name in _names:
-        setattr(Loop, _name, _refuse(_what))
+        setattr(EventLoop, _name, _refuse(_what))
 
 
-def run_coroutine(loop: Loop, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+def run_coroutine(loop: EventLoop, main: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """The task of a strategy's main coroutine; it runs with the next `step`."""
     outer = events._get_running_loop()
     events._set_running_loop(loop)

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+SESSION_KINDS = {"agent": "holdfast.agent.machine.kind"}
+"""Program kinds that bring records of their own to a session, and the module that registers each with `core.kinds`."""
+
 _HOMES = {
     "AbortTurn": "holdfast.agent.plugins.plugin",
     "AgentSession": "holdfast.agent.session",

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import Approve, Rule
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.agent.results import ToolCallResult, TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
-from holdfast.core.queries import HumanQuery
 from holdfast.testing import tool_call
 from holdfast.testing.provider import ScriptStep
 from tests.agent.helpers import Home, soon, until
@@ -45,7 +45,7 @@ def runtime_on(home: Home, disk: Disk, *script: ScriptStep, **options: Any) -> R
     return home.runtime(*script, tools=[disk.delete, disk.read], **options)
 
 
-async def waiting(session: AgentSession, count: int = 1) -> list[HumanQuery]:
+async def waiting(session: AgentSession, count: int = 1) -> list[ApprovalQuery]:
     """The approvals that a session waits for, once there are so many."""
 
     async def are_there() -> bool:

@@ -11,10 +11,12 @@ import pytest
 from holdfast import Approval, Approve, Rule
 from holdfast.agent import live_events as live
 from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
+from holdfast.agent.machine.errors import InvalidDecisionError
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.session_builder import AgentState, SessionBuilder
-from holdfast.core.errors import AnswerConflictError, InvalidDecisionError, StaleQueryError
-from holdfast.core.queries import Failure, HumanQuery
+from holdfast.core.errors import AnswerConflictError, StaleQueryError
+from holdfast.core.queries import Failure
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, tool_call
 from holdfast.testing.provider import ScriptStep
@@ -37,7 +39,6 @@ async def test_a_call_waits_for_somebody_and_the_others_run_at_once(home: Home, 
         async with working(session) as work:
             [asked] = await waiting(session)
             await until(lambda: disk.did == ["read /y"])
-            assert asked.approves is not None
             told = (asked.approves.tool, asked.approves.arguments, asked.approves.reason)
             assert told == ("delete", {"path": "/x"}, "for good")
             assert not work.done()
@@ -57,7 +58,7 @@ async def test_a_stream_tells_of_the_approval_and_goes_on_after_it(home: Home, d
                 seen.append(type(event).__name__)
                 if isinstance(event, live.WaitingEvent):
                     [query] = event.queries
-                    assert isinstance(query, HumanQuery)
+                    assert isinstance(query, ApprovalQuery)
                     await session.answer(query.id, True)
         assert seen == [
             "ModelStartedEvent",

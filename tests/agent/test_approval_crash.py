@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.core.errors import AnswerConflictError
 from holdfast.core.events import PausedEvent
-from holdfast.core.queries import HumanQuery
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
 from tests.agent.helpers import Home, soon
@@ -85,10 +85,10 @@ async def bystander(home: Home) -> AsyncIterator[Holdfast]:
         yield hf
 
 
-async def approvals(hf: Holdfast) -> list[HumanQuery]:
+async def approvals(hf: Holdfast) -> list[ApprovalQuery]:
     event = await soon(hf.event("s"))
     queries = event.queries if isinstance(event, PausedEvent) else []
-    return [query for query in queries if isinstance(query, HumanQuery) and query.approves is not None]
+    return [query for query in queries if isinstance(query, ApprovalQuery)]
 
 
 async def test_an_approval_outlives_the_process_that_asked_and_another_one_goes_on(
@@ -98,7 +98,7 @@ async def test_an_approval_outlives_the_process_that_asked_and_another_one_goes_
     query = await till.ask_and_die()
     async with bystander(shared_home) as hf:
         [asked] = await approvals(hf)
-        assert (asked.id, asked.approves and asked.approves.arguments) == (query, {"euros": 3})
+        assert (asked.id, asked.approves.arguments) == (query, {"euros": 3})
         [shown] = (await hf.status("s"))["pending"]
         assert (shown["query_id"], shown["approves"]["tool"]) == (query, "pay")
     assert till.payments == []

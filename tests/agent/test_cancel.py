@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent.machine.records import StopRecord
 from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
-from holdfast.core.records import StopRecord
 from holdfast.testing.provider import ScriptStep, tool_call
 from tests.agent.helpers import Home, journal, said, soon, until
 from tests.agent.processes import Process

@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from holdfast.agent.errors import TurnContendedError, TurnInProgressError
+from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import AnswerConflictError, InvalidValueError
 from holdfast.core.limits import MAX_VALUE_BYTES
 from holdfast.core.queries import Value
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record, TurnRecord, type_of
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Record, type_of
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit

@@ -11,11 +11,12 @@ from holdfast.agent import live_events as live
 from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.records import FrameRecord
 from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_chars, summary_task
 from holdfast.core.queries import Usage
-from holdfast.core.records import AnsweredRecord, FrameRecord, LoggedRecord
+from holdfast.core.records import AnsweredRecord, LoggedRecord
 from holdfast.testing import fault, reply, tool_call
 from holdfast.testing.provider import ScriptStep
 from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
 from holdfast.core.errors import AnswerConflictError, UnknownQueryError
-from holdfast.core.queries import Failure, InputQuery, LlmQuery, ToolQuery, Value
+from holdfast.core.queries import Failure, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Program, Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
@@ -209,10 +210,10 @@ async def test_a_session_whose_owner_is_gone_is_taken_over_when_its_lease_has_ru
             runtime.mount.store,
             "s",
             *INPUT,
-            PausedRecord(queries=[LlmQuery(id="q-1", prompt="", iteration=1)]),
+            PausedRecord(queries=[ReplyQuery(id="q-1", iteration=1)]),
             AttemptedRecord(query_id="q-1", driver="llm"),
             AnsweredRecord(query_id="q-1", answer=Value(value=CALL), by="llm"),
-            PausedRecord(queries=[ToolQuery(id="q-2", name="work", call_id="c-1")]),
+            PausedRecord(queries=[CallQuery(id="q-2", name="work", call_id="c-1")]),
             AttemptedRecord(query_id="q-2", driver="tool:work"),
             hold_ms=400,
         )

@@ -8,11 +8,12 @@ import time
 import pytest
 
 from holdfast.agent.errors import UnknownItemError
+from holdfast.agent.machine.errors import ItemConflictError
 from holdfast.agent.machine.inbox import MAX_JOINED, Cancelled
+from holdfast.agent.machine.records import EnqueuedRecord
 from holdfast.agent.machine.turn import FinishedMessage, FinishedValue, Stopped
 from holdfast.agent.providers.provider import ModelRequest
-from holdfast.core.errors import InvalidValueError, ItemConflictError
-from holdfast.core.records import EnqueuedRecord
+from holdfast.core.errors import InvalidValueError
 from holdfast.testing.provider import ScriptStep, tool_call
 from tests.agent.helpers import Home, add, journal, said, soon, until
 from tests.agent.processes import Process

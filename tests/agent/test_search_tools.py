@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.agent.machine.approval import Approval, Rule
 from holdfast.agent.machine.policy import CATALOG_TOKENS
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.agent.plugins.plugin import Deny, Plugin, PluginCall
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog
-from holdfast.core.queries import HumanQuery
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import soon, until
 
@@ -259,14 +259,13 @@ async def test_rules_and_approvals_are_about_the_tool_that_is_meant() -> None:
         session = await runtime.session("s-1").approval(rules).open()
         running = session.turn("Go").id("t-1")
 
-        async def asked() -> list[HumanQuery]:
+        async def asked() -> list[ApprovalQuery]:
             queries = (await session.conversation()).asked.values()
-            return [query for query in queries if isinstance(query, HumanQuery)]
+            return [query for query in queries if isinstance(query, ApprovalQuery)]
 
         task = asyncio.create_task(soon(running.run()))
         await until(asked)
         (query,) = await asked()
-        assert query.approves is not None
         assert (query.approves.tool, query.approves.arguments) == ("send_sms", {"id": "+1"})
         await session.answer(query.id, "approve")
         assert (await task).text == "Done."

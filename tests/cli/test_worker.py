@@ -173,7 +173,7 @@ def test_a_turn_in_another_process_is_stopped_from_the_command_line(home: Home) 
 def test_what_cannot_be_done_is_said(home: Home) -> None:
     strategy = home.start("greet")
     refused = home.call("enqueue", strategy, "Hi")
-    assert (refused.exit_code, "it is no agent session" in refused.stderr) == (4, True)
+    assert (refused.exit_code, "its program is of the kind" in refused.stderr) == (4, True)
     assert home.call("cancel", strategy, "--turn", "a", "--item", "b").exit_code == 2
     unnamed = home.call("worker")
     assert (unnamed.exit_code, "no model was named" in unnamed.stderr) == (2, True)

@@ -175,8 +175,6 @@ def picture(thing: object) -> object:
         case None | bool() | int() | float() | str() | bytes():
             return repr(thing)
         case _:
-            fields: dict[str, object] = getattr(thing, "__dict__", None) or {
-                name: getattr(thing, name)
-                for name in type(thing).__slots__  # type: ignore[attr-defined]
-            }
+            names = vars(thing) if hasattr(thing, "__dict__") else type(thing).__slots__  # type: ignore[attr-defined]
+            fields: dict[str, object] = {name: getattr(thing, name) for name in names}
             return [type(thing).__name__, picture(fields)]

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.machine.conversation import TurnInput
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.turn import Replied
-from holdfast.core.compare import Comparison, Descent, compare
-from holdfast.core.queries import Failure, HumanQuery, InputQuery, LlmQuery, Query, ToolQuery, Usage, Value
+from holdfast.agent.machine.turn_input import TurnInput
+from holdfast.core.compare import CommonFork, Comparison, compare
+from holdfast.core.queries import Failure, HumanQuery, Query, Usage, Value
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -133,16 +134,16 @@ def test_answers_that_came_in_another_order_stand_beside_each_other() -> None:
 @pytest.mark.parametrize(
     ("left", "right", "descent"),
     [
-        (None, Fork("a", 4, "a"), Descent("a", 4)),
-        (Fork("b", 3, "b"), None, Descent("b", 3)),
-        (Fork("c", 5, "c"), Fork("c", 2, "c"), Descent("c", 2)),
-        (Fork("x", 5, "root"), Fork("y", 2, "root"), Descent("root", 1)),
-        (None, Fork("y", 2, "a"), Descent("a", 1)),
+        (None, Fork("a", 4, "a"), CommonFork("a", 4)),
+        (Fork("b", 3, "b"), None, CommonFork("b", 3)),
+        (Fork("c", 5, "c"), Fork("c", 2, "c"), CommonFork("c", 2)),
+        (Fork("x", 5, "root"), Fork("y", 2, "root"), CommonFork("root", 1)),
+        (None, Fork("y", 2, "a"), CommonFork("a", 1)),
         (None, None, None),
         (Fork("c", 5, "c"), Fork("d", 2, "d"), None),
     ],
 )
-def test_where_both_come_from_is_told(left: Fork | None, right: Fork | None, descent: Descent | None) -> None:
+def test_where_both_come_from_is_told(left: Fork | None, right: Fork | None, descent: CommonFork | None) -> None:
     found = compared(session("a", left).ask(llm("one")), session("b", right).ask(llm("two")))
     assert found.descent == descent
 
@@ -185,9 +186,9 @@ def chat(session_id: str, *turns: list[tuple[str, Any]]) -> Journal:
                 query: Query = InputQuery()
                 value: Any = msgspec.to_builtins(given)
             elif who == "assistant":
-                query, value = LlmQuery(prompt="", iteration=1), what
+                query, value = ReplyQuery(iteration=1), what
             else:
-                query, value = ToolQuery(name="look", call_id="c"), what
+                query, value = CallQuery(name="look", call_id="c"), what
             journal.write(pause(query), AnsweredRecord(query_id=f"q-{number}", answer=Value(value=value)))
             number += 1
     return journal

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agent.machine.conversation import TurnInput
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
+from holdfast.agent.machine.records import EnqueuedRecord, TurnRecord
 from holdfast.agent.machine.turn import Replied, Stopped
+from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.fork_points import ForkPoints, fork_points
-from holdfast.core.queries import Failure, InputQuery, LlmQuery, ToolQuery, Value
+from holdfast.core.queries import Failure, Value
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
-    EnqueuedRecord,
     Fork,
     LoggedRecord,
     PausedRecord,
     Program,
     StartedRecord,
     StatRecord,
-    TurnRecord,
 )
 from holdfast.core.state import Session
 from tests.core.helpers import Journal, llm, started
@@ -62,7 +63,7 @@ def test_every_pause_has_a_place_before_it_for_each_of_its_queries() -> None:
     journal.ask(llm("three"))
     found = fork_points("s-1", journal.entries)
     assert points(journal) == [(1, "start", ""), (1, "pause", "q-0"), (5, "pause", "q-2")]
-    assert [found.place("pause", f"q-{number}") for number in range(4)] == [1, 1, 5, None]
+    assert [found.position("pause", f"q-{number}") for number in range(4)] == [1, 1, 5, None]
     assert [point.text for point in found.points] == ["demo", "one; two", "three"]
 
 
@@ -87,16 +88,16 @@ def chat() -> Journal:
 
     journal.write(PausedRecord(queries=[InputQuery(id="q-0")]))  # 2
     journal.write(said("q-0", TurnInput(turn="t-1", content=[TextBlock("hello")])))  # 3
-    journal.write(PausedRecord(queries=[LlmQuery(id="q-1", prompt="", iteration=1)]))  # 4
+    journal.write(PausedRecord(queries=[ReplyQuery(id="q-1", iteration=1)]))  # 4
     journal.write(AttemptedRecord(query_id="q-1", driver="llm"))  # 5
     journal.write(said("q-1", Replied(content=[TextBlock("see"), *calls], stop="tool_use")))  # 6
-    journal.write(PausedRecord(queries=[ToolQuery(id=f"q-{2 + n}", name="look", call_id=f"c-{n}") for n in (0, 1)]))
+    journal.write(PausedRecord(queries=[CallQuery(id=f"q-{2 + n}", name="look", call_id=f"c-{n}") for n in (0, 1)]))
     journal.write(said("q-3", "second"), said("q-2", "first"))  # 8, 9
-    journal.write(PausedRecord(queries=[LlmQuery(id="q-4", prompt="", iteration=2)]))  # 10
+    journal.write(PausedRecord(queries=[ReplyQuery(id="q-4", iteration=2)]))  # 10
     journal.write(said("q-4", Replied(content=[TextBlock("done")])))  # 11
     journal.write(PausedRecord(queries=[InputQuery(id="q-5")]))  # 12
     journal.write(said("q-5", TurnInput(turn="t-2", content=[TextBlock("more")])))  # 13
-    journal.write(PausedRecord(queries=[LlmQuery(id="q-6", prompt="", iteration=1)]))  # 14
+    journal.write(PausedRecord(queries=[ReplyQuery(id="q-6", iteration=1)]))  # 14
     journal.write(AnsweredRecord(query_id="q-6", answer=Failure("down")))  # 15
     journal.write(TurnRecord(outcome=Stopped("max_turns", "enough")))  # 16
     return journal.write(PausedRecord(queries=[InputQuery(id="q-7")]))  # 17
@@ -104,30 +105,30 @@ def chat() -> Journal:
 
 def test_a_turn_is_forked_before_its_input_and_a_message_of_the_user_too() -> None:
     found = fork_points("s-1", chat().entries)
-    assert [found.place("turn", turn) for turn in ("t-1", "t-2")] == [2, 12]
-    assert [found.place("node", node) for node in ("n-3", "n-13")] == [2, 12]
+    assert [found.position("turn", turn) for turn in ("t-1", "t-2")] == [2, 12]
+    assert [found.position("node", node) for node in ("n-3", "n-13")] == [2, 12]
 
 
 def test_what_a_model_said_is_forked_after_it() -> None:
     found = fork_points("s-1", chat().entries)
-    assert [found.place("node", node) for node in ("n-6", "n-11")] == [6, 11]
+    assert [found.position("node", node) for node in ("n-6", "n-11")] == [6, 11]
 
 
 def test_results_of_tools_are_forked_once_all_of_them_are_part_of_the_conversation() -> None:
     found = fork_points("s-1", chat().entries)
-    assert [found.place("node", node) for node in ("n-8", "n-9")] == [9, 9]
+    assert [found.position("node", node) for node in ("n-8", "n-9")] == [9, 9]
 
 
 def test_a_remark_of_the_runtime_is_forked_where_the_agent_waits_again() -> None:
     found = fork_points("s-1", chat().entries)
-    assert found.place("node", "n-16") == 17
+    assert found.position("node", "n-16") == 17
 
 
 def test_what_was_said_as_the_session_ended_is_forked_before_the_end() -> None:
     journal = Journal().write(*[entry.record for entry in chat().entries[:8]]).cancel("enough")
     found = fork_points("s-1", journal.entries)
-    assert found.place("node", "n-8") == 8
-    assert found.place("node", "n-9.0") == 8
+    assert found.position("node", "n-8") == 8
+    assert found.position("node", "n-9.0") == 8
 
 
 def test_points_say_what_is_asked_or_said_there() -> None:
@@ -164,5 +165,5 @@ def test_what_the_fork_attempts_itself_counts() -> None:
 def test_what_waits_in_the_inbox_of_the_source_was_not_sent_to_the_fork() -> None:
     journal = Journal().write(*[entry.record for entry in chat().entries[:4]])
     journal.write(EnqueuedRecord(item=Item(id="i-1", content=[TextBlock("and this")])))
-    assert list(Session.fold("s-1", journal.entries).inbox.waiting) == ["i-1"]
-    assert list(forked(journal, 5).inbox.waiting) == []
+    assert list(agent_fold(Session.fold("s-1", journal.entries)).inbox.waiting) == ["i-1"]
+    assert list(agent_fold(forked(journal, 5)).inbox.waiting) == []

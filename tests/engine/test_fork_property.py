@@ -15,12 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast.agent.machine.conversation import Conversation, TurnInput
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import InputQuery, ReplyQuery
 from holdfast.agent.machine.turn import Limits, Replied
+from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.fork_points import ForkPoint
-from holdfast.core.queries import Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
+from holdfast.core.queries import Failure, Query, ToolQuery, Value
 from holdfast.core.records import Program, Record, StartedRecord
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
@@ -171,7 +173,7 @@ def agent_answers(script: list[list[int]]) -> Answering:
                     return None
                 given = TurnInput(turn=f"t-{number}", content=[TextBlock(f"do {number}")])
                 return Value(value=msgspec.to_builtins(given))
-            case LlmQuery(iteration=int() as iteration):
+            case ReplyQuery(iteration=iteration):
                 calls = script[len(conversation.turns) - 1]
                 text = [TextBlock(f"reply {iteration} on {len(conversation.window)}")]
                 if iteration > len(calls):

@@ -12,9 +12,9 @@ import mcp_types as types
 import pytest
 
 from holdfast import Approve, Rule, Runtime
+from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery
 from holdfast.agent.session import AgentSession
 from holdfast.alc.mcp.sessions import TOOLS as ALC_TOOLS
-from holdfast.core.queries import Call, HumanQuery
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.serve.mcp.holdfast_tools import TOOLS as OWN_TOOLS
@@ -94,8 +94,10 @@ async def decided(host: Host) -> None:
 
 
 def test_a_form_shows_the_call_and_takes_what_may_be_answered() -> None:
-    call = Call("call_1", "remove", {"path": "/x"}, "for good")
-    query = HumanQuery(id="q-2", prompt="Run the tool 'remove'?", choices=["approve", "deny", "always"], approves=call)
+    call = ApprovalCall("call_1", "remove", {"path": "/x"}, "for good")
+    query = ApprovalQuery(
+        id="q-2", prompt="Run the tool 'remove'?", choices=["approve", "deny", "always"], approves=call
+    )
     request = _request(query, samples=True)
     assert isinstance(request, types.ElicitRequest)
     form = request.params

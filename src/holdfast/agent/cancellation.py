@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from holdfast.agent.machine.fold import agent_fold
+from holdfast.agent.machine.mailbox import StopMessage, WithdrawMessage
 from holdfast.agent.machine.turn import Outcome, Stopped
-from holdfast.core.decide import StopMessage, WithdrawMessage
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import Session, State
 from holdfast.store.contract import SessionFilter
@@ -60,7 +61,7 @@ async def cancelled(
     if item is not None:
         return await _of_item(mount, session_id, item, request)
     session = await mount.holdfast.session(session_id)
-    wanted = turn if turn is not None else session.turn
+    wanted = turn if turn is not None else agent_fold(session).turn
     if wanted is None:
         return CancelReceipt(session_id=session_id, state="idle")
     return await _of_turn(mount, session_id, wanted, request)
@@ -71,7 +72,7 @@ async def _of_item(
 ) -> CancelReceipt:
     state: CancelState = "over"
     while True:
-        inbox = (await mount.holdfast.session(session_id)).inbox
+        inbox = agent_fold(await mount.holdfast.session(session_id)).inbox
         known = inbox.accepted.get(item)
         if known is None:
             return CancelReceipt(session_id=session_id, state="not_found", item=item)
@@ -111,7 +112,7 @@ async def _of_turn(
 
 
 def _is_running(session: Session, turn: str) -> bool:
-    return session.turn == turn and not session.is_terminal
+    return agent_fold(session).turn == turn and not session.is_terminal
 
 
 async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, request: CancelRequest) -> None:
@@ -124,8 +125,8 @@ async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, req
         for row in page.rows:
             with contextlib.suppress(HoldfastError):
                 child = await mount.holdfast.session(row.session_id)
-                if child.turn is not None:
-                    await _of_turn(mount, row.session_id, child.turn, why)
+                if (running := agent_fold(child).turn) is not None:
+                    await _of_turn(mount, row.session_id, running, why)
         if page.next is None:
             return
         after = page.next

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import Outcome
-from holdfast.core.queries import InputQuery, Query, Usage
+from holdfast.core.queries import Query, Usage
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.replay import ENDS
 from holdfast.core.values import Json

@@ -13,6 +13,7 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
+from holdfast.agent.machine.queries import ReplyQuery, SummaryQuery
 from holdfast.agent.machine.tree import Tree
 from holdfast.agent.machine.turn import Replied
 from holdfast.agent.plugins.hooks import Hooks, abort_failure
@@ -55,19 +56,19 @@ class ModelDriver:
         self._mount = mount
 
     async def __call__(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
-        if query.sums_up is None and query.iteration is None:
+        if not isinstance(query, ReplyQuery | SummaryQuery):
             return await self._of_strategy(query, attempt)
         conversation = await self._mount.conversations.with_query(attempt.session_id, query.id)
         policy, turn = conversation.policy, conversation.running
         assert policy is not None
         try:
             loaded = await self._mount.loaded_sessions.at_work(conversation)
-            if query.sums_up is not None:
+            if isinstance(query, SummaryQuery):
                 return await self._sum_up(query, conversation, policy, attempt)
             request = await self._request(loaded, conversation, policy, attempt)
         except AbortTurn as abort:
             return abort_failure(abort)
-        asking = _Asking(attempt.session_id, turn.id if turn is not None else "", query.iteration or 0)
+        asking = _Asking(attempt.session_id, turn.id if turn is not None else "", query.iteration)
         return await self._ask(policy, request, asking, loaded.hooks)
 
     async def _request(

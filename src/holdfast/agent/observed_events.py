@@ -16,19 +16,14 @@ from holdfast.agent.machine.conversation import CallState, Conversation, TurnSta
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import AgentMessage, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import CallQuery, InputQuery
+from holdfast.agent.machine.records import DequeuedRecord, JoinedRecord
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import Outcome
 from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, view_of
 from holdfast.core.cursors import Cursor, cursor_text
-from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, ToolQuery, is_own
-from holdfast.core.records import (
-    AnsweredRecord,
-    AttemptedRecord,
-    DequeuedRecord,
-    Entry,
-    JoinedRecord,
-    PausedRecord,
-)
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, is_own
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord
 from holdfast.core.values import Json
 
 T = TypeVar("T")
@@ -300,7 +295,7 @@ def _told_of_queries(entry: Entry, asked: Query | None, turn: str | None) -> Ite
         case PausedRecord(queries=queries):
             for query in queries:
                 match query:
-                    case ToolQuery(call_id=str(call), name=name, arguments=arguments) if not is_own(query):
+                    case CallQuery(call_id=call, name=name, arguments=arguments) if not is_own(query):
                         told = CallAskedEvent(
                             **place, turn=turn, call=call, name=name, arguments=arguments, query=query.id
                         )
@@ -308,7 +303,7 @@ def _told_of_queries(entry: Entry, asked: Query | None, turn: str | None) -> Ite
                     case HumanQuery() | ChildQuery():
                         yield AskedEvent(**place, query=query)
         case AttemptedRecord():
-            if isinstance(asked, ToolQuery) and asked.call_id is not None and not is_own(asked):
+            if isinstance(asked, CallQuery) and not is_own(asked):
                 yield CallStartedEvent(**place, turn=turn, call=asked.call_id, name=asked.name)
         case AnsweredRecord(by=by) if isinstance(asked, HumanQuery | ChildQuery):
             yield AnsweredEvent(**place, query=asked.id, by=by)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import msgspec
 
 from holdfast.agent.errors import UnknownItemError, UnknownPluginError
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Cancelled, Command, Delivery, Item, Slot, claim
+from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.agent.turn_builder import Input, content_of, content_with
-from holdfast.core.decide import EnqueueMessage
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id, new_item_id
 from holdfast.core.state import Session
@@ -174,12 +175,13 @@ class QueuedTurns:
 
 def outcome_of(session: Session, item_id: str) -> ItemOutcome:
     """What became of an item, without what its turn came to. Raises `UnknownItemError`."""
-    known = session.inbox.accepted.get(item_id)
+    agent = agent_fold(session)
+    known = agent.inbox.accepted.get(item_id)
     if known is None:
         raise UnknownItemError(session.id, item_id)
     if known.state == "cancelled":
         return ItemOutcome(item_id=item_id, status="cancelled", cancelled=known.cancelled)
     if known.state == "waiting":
         return ItemOutcome(item_id=item_id, status="waiting")
-    is_under_way = known.turn == session.turn and not session.is_terminal
+    is_under_way = known.turn == agent.turn and not session.is_terminal
     return ItemOutcome(item_id=item_id, status="running" if is_under_way else "done", turn=known.turn)

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.machine.conversation import Begin, CallState, Conversation, TurnState
+from holdfast.agent.machine.conversation import CallState, Conversation, TurnState
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import (
     FinishedCommand,
@@ -19,8 +20,9 @@ from holdfast.agent.machine.turn import (
     Outcome,
     Stopped,
 )
+from holdfast.agent.machine.turn_input import Begin
 from holdfast.agent.result_type import ResultType
-from holdfast.core.queries import HumanQuery, Usage
+from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 
 
@@ -200,7 +202,7 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     running: str | None
     """The turn that is under way."""
-    approvals: list[HumanQuery]
+    approvals: list[ApprovalQuery]
     """The calls that it waits with until somebody approves them; to be answered by `AgentSession.answer`."""
 
 
@@ -223,9 +225,7 @@ def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
         generation=conversation.generation + (begin is not None),
         policy=conversation.policy or Policy(),
         running=conversation.running.id if conversation.running else None,
-        approvals=[
-            each for each in conversation.asked.values() if isinstance(each, HumanQuery) and each.approves is not None
-        ],
+        approvals=[each for each in conversation.asked.values() if isinstance(each, ApprovalQuery)],
     )
 
 

@@ -125,7 +125,7 @@ class Runtime:
 
         `async with runtime.work(): …`, or `await runtime.work().run()` until its `stop` is called.
         """
-        return self.mount.holdfast.work(turns, drain_s=drain_s)
+        return Worker(self.mount.holdfast, turns, drain_s)
 
     # --- providers ---------------------------------------------------------------------------------
 

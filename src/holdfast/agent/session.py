@@ -11,11 +11,14 @@ import msgspec
 
 from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancelled
 from holdfast.agent.loaded_session import LoadedSession
-from holdfast.agent.machine.conversation import Begin, Conversation
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Command, Item
+from holdfast.agent.machine.mailbox import WithdrawMessage
 from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
 from holdfast.agent.machine.program import COMPACT
 from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.turn_input import Begin
 from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
@@ -24,7 +27,7 @@ from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.agent.turn_builder import Input, TurnBuilder
 from holdfast.agent.turn_phases import PhaseProbe
-from holdfast.core.decide import WithdrawMessage
+from holdfast.agent.worker import draining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure, Value
 from holdfast.core.values import Json
@@ -173,7 +176,7 @@ class AgentSession:
 
     async def queued_work(self) -> list[Item]:
         """The items that wait in the inbox, in their order."""
-        return list((await self.mount.holdfast.session(self.session_id)).inbox.waiting.values())
+        return list(agent_fold(await self.mount.holdfast.session(self.session_id)).inbox.waiting.values())
 
     async def cancel_queued_work(
         self, item_id: str, reason: str | None = None, *, by: str | None = None
@@ -287,7 +290,7 @@ class AgentSession:
     @contextlib.contextmanager
     def draining(self, turns: int | None) -> Iterator[None]:
         """Begin turns with what waits in the inbox, here, for as long as this is open."""
-        with self.mount.holdfast.draining(self.session_id, turns):
+        with draining(self.mount.holdfast, self.session_id, turns):
             self._is_draining = True
             try:
                 yield

@@ -17,11 +17,12 @@ from holdfast.agent.errors import (
     StoreSessionMismatchError,
 )
 from holdfast.agent.machine.approval import Approval, check_approval, with_layers
-from holdfast.agent.machine.conversation import Begin, Conversation
+from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
-from holdfast.agent.machine.program import KIND
 from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.turn_input import Begin
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import check_config
 from holdfast.agent.session import AgentSession

@@ -19,10 +19,12 @@ from holdfast.agent.errors import (
     UnknownPluginError,
 )
 from holdfast.agent.live_events import Sink, TurnFinishedEvent, WaitingEvent
-from holdfast.agent.machine.conversation import Conversation, TurnInput, TurnState
+from holdfast.agent.machine.conversation import Conversation, TurnState
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
 from holdfast.agent.machine.prompt import PromptLayer, layer_of
+from holdfast.agent.machine.queries import InputQuery
+from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
@@ -31,7 +33,7 @@ from holdfast.agent.turn_stream import TurnObserver, TurnStream
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
-from holdfast.core.queries import InputQuery, Query, Value
+from holdfast.core.queries import Query, Value
 from holdfast.core.values import Json, encode, preview
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 from holdfast.agent.machine.conversation import Conversation
-from holdfast.core.queries import InputQuery, LlmQuery, ToolQuery
+from holdfast.agent.machine.queries import InputQuery
+from holdfast.core.queries import LlmQuery, ToolQuery
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 
 log = logging.getLogger("holdfast.agent")

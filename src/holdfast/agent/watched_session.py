@@ -35,9 +35,9 @@ from holdfast.agent.live_events import (
     published_decoder,
 )
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.queries import ReplyQuery
 from holdfast.agent.observed_events import Draft, DurableEvent, Observation, events_of, observation_of
 from holdfast.core.cursors import Cursor
-from holdfast.core.queries import LlmQuery
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
@@ -175,7 +175,7 @@ class WatchedSession:
         if self.conversation.running is not turn:
             self._iteration = 0
         if isinstance(entry.record, PausedRecord):
-            asked = (query.iteration or 0 for query in entry.record.queries if isinstance(query, LlmQuery))
+            asked = (query.iteration for query in entry.record.queries if isinstance(query, ReplyQuery))
             self._iteration = max(self._iteration, *asked, 0)
 
     async def from_journal(self, after: int, until: int) -> AsyncIterator[list[DurableEvent]]:
@@ -301,7 +301,7 @@ class WatchedSession:
 
     def _judged_asking(self, iteration: int) -> _Judged:
         """The same for a call of the model. Summing up is no part of what is said."""
-        asked = (query.iteration for query in self.conversation.asked.values() if isinstance(query, LlmQuery))
+        asked = (query.iteration for query in self.conversation.asked.values() if isinstance(query, ReplyQuery))
         if iteration and iteration in asked:
             return "now"
         return "later" if iteration > self._iteration else "past"

@@ -11,10 +11,12 @@ import contextlib
 import random
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
 
+from holdfast.agent.machine.decide import decide_claim
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX, claim
-from holdfast.core.decide import decide_claim, decide_join
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
@@ -23,7 +25,9 @@ from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.watch import Watch
 
 if TYPE_CHECKING:
+    from holdfast.agent.machine.fold import AgentFold
     from holdfast.engine.engine import Engine
+    from holdfast.engine.holdfast import Holdfast
 
 DEFAULT_TURNS = 16
 """Turns that a worker has under way at once: as many as a driver has calls of a model."""
@@ -42,7 +46,16 @@ DRAIN_S = 30.0
 
 
 class Draining:
-    """Which inboxes are drained in this process, and the turns that are begun with them."""
+    """Which inboxes are drained in this process, and the turns that begin with them. An `Attendant` of an engine."""
+
+    @classmethod
+    def on(cls, engine: Engine) -> Draining:
+        """The one of an engine; made when it is first needed."""
+        found = next((each for each in engine.attendants if isinstance(each, cls)), None)
+        if found is None:
+            found = cls()
+            engine.attendants.append(found)
+        return found
 
     def __init__(self) -> None:
         self.sessions: dict[str, int | None] = {}
@@ -51,17 +64,16 @@ class Draining:
         self._planned: Counter[str] = Counter()
         """Turns that begin with a commit which has not been made yet, by session."""
 
-    def drain(self, session: Session, now: int) -> list[Record]:
-        """Let items into the turn under way; between turns, begin one with them, if the inbox is drained here."""
-        if not session.inbox.waiting or session.state is not State.PAUSED:
+    def records(self, session: Session, now: int) -> list[Record]:
+        """Begin a turn with what waits in the inbox of an agent that is between turns, if it is drained here."""
+        agent = agent_fold(session)
+        if agent.turn is not None or not agent.inbox.waiting or session.state is not State.PAUSED:
             return []
-        if session.turn is not None:
-            return decide_join(session, now)
-        return decide_claim(session, now) if self._wants(session, now) else []
+        return decide_claim(session, agent, now) if self._wants(session, agent, now) else []
 
-    def _wants(self, session: Session, now: int) -> bool:
-        """Whether a turn is to be begun here with what waits in an inbox. It then is, unless `undone` says not."""
-        if not claim(session.inbox.waiting.values(), now, in_turn=False):
+    def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
+        """Whether to begin a turn here with what waits in an inbox. It is then begun, unless `undone` is called."""
+        if not claim(agent.inbox.waiting.values(), now, in_turn=False):
             return False
         left = self.sessions.get(session.id, 0)
         by_hand = left is None or left > self._planned[session.id]
@@ -87,12 +99,13 @@ class Draining:
 
 
 class Worker:
-    """Drains the inboxes of a store: `async with hf.work(): …`, or `await hf.work().run()` until it is stopped."""
+    """Drains the inboxes of a store: `async with Worker(holdfast): …`, or `await worker.run()` until it is stopped."""
 
-    def __init__(self, engine: Engine, turns: int = DEFAULT_TURNS, drain_s: float = DRAIN_S) -> None:
+    def __init__(self, holdfast: Holdfast, turns: int = DEFAULT_TURNS, drain_s: float = DRAIN_S) -> None:
         if turns < 1:
             raise ValueError(f"a worker needs room for at least one turn, got {turns}")
-        self._engine = engine
+        self._engine = holdfast.engine
+        self._draining = Draining.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
         self._line: OrderedDict[str, None] = OrderedDict()
@@ -122,9 +135,9 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `stop` is called, and then until the turns under way are over, or their time is."""
-        if self._engine.draining.worker is not None:
+        if self._draining.worker is not None:
             raise WorkerExistsError(self._engine.store.url)
-        self._engine.draining.worker = self
+        self._draining.worker = self
         try:
             with self._engine.store.watch(None) as changes:
                 hearing = asyncio.create_task(self._hear(changes))
@@ -135,7 +148,7 @@ class Worker:
                     await asyncio.gather(hearing, return_exceptions=True)
             await self._drain()
         finally:
-            self._engine.draining.worker = None
+            self._draining.worker = None
 
     def stop(self) -> None:
         """Begin no more turns."""
@@ -166,10 +179,11 @@ class Worker:
 
     def saw(self, session: Session, *, under_way: bool) -> None:
         """A commit of a session was made here."""
-        if session.turn is not None and under_way:
-            self.active[session.id] = session.turn
+        agent = agent_fold(session)
+        if agent.turn is not None and under_way:
+            self.active[session.id] = agent.turn
             return
-        has_more = session.turn is None and bool(session.inbox.waiting)
+        has_more = agent.turn is None and bool(agent.inbox.waiting)
         if has_more and self._is_ready(session.next_due()):
             self._line.setdefault(session.id)
         self.let_go(session.id)
@@ -256,3 +270,16 @@ class Worker:
                 while self.active:
                     self._is_over.clear()
                     await self._is_over.wait()
+
+
+@contextlib.contextmanager
+def draining(holdfast: Holdfast, session_id: str, turns: int | None = None) -> Iterator[None]:
+    """Begin turns of one session with what waits in its inbox, in this process, for as long as this is open."""
+    drained = Draining.on(holdfast.engine).sessions
+    if session_id in drained:
+        raise HoldfastError(f"session '{session_id}' is being drained by this process already")
+    drained[session_id] = turns
+    try:
+        yield
+    finally:
+        del drained[session_id]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery
 from holdfast.cli.output import dim, heading, one_line, plain, pretty
-from holdfast.core.queries import Call, HumanQuery, Query
+from holdfast.core.queries import Query
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Rule
@@ -29,17 +30,17 @@ _SHORT = 60
 """Characters of a value that stands on the line of its name."""
 
 
-def approved_call(query: Query) -> Call | None:
+def approved_call(query: Query) -> ApprovalCall | None:
     """The call that a query asks to approve, if it does."""
-    return query.approves if isinstance(query, HumanQuery) else None
+    return query.approves if isinstance(query, ApprovalQuery) else None
 
 
-def call_line(call: Call, columns: int) -> str:
+def call_line(call: ApprovalCall, columns: int) -> str:
     """The question about a call, on one line."""
     return one_line(f"run {call.tool} {one_line(call.arguments, columns)}?", columns)
 
 
-def call_lines(call: Call) -> list[str]:
+def call_lines(call: ApprovalCall) -> list[str]:
     """A call with all of its arguments: who approves it must have seen them."""
     reason = [f"  {dim(plain(call.reason))}"] if call.reason else []
     lines = [f"{click.style('?', fg='yellow')} {heading(plain(call.tool))}", *reason]
@@ -60,7 +61,7 @@ def commands_for(session_id: str, query_id: str) -> list[str]:
     return [f"{base} approve", f"{base} always", f"{base} --fail WHY"]
 
 
-def ask(call: Call, read: Callable[[str], str]) -> Json:
+def ask(call: ApprovalCall, read: Callable[[str], str]) -> Json:
     """Ask a person at the terminal about a call that was shown; what they decide."""
     while True:
         word, _, rest = read(QUESTION).strip().partition(" ")
@@ -88,7 +89,7 @@ def _patterns(text: str) -> dict[str, str] | None:
     return None
 
 
-def _edited(call: Call, read: Callable[[str], str]) -> dict[str, Any] | None:
+def _edited(call: ApprovalCall, read: Callable[[str], str]) -> dict[str, Any] | None:
     """Other arguments, as a person types them; None if they leave it."""
     text = json.dumps(call.arguments, ensure_ascii=False)
     while True:

@@ -15,7 +15,7 @@ from holdfast.core.errors import ExitCode
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from holdfast.core.compare import Comparison, Row, Side, Spending, Step
+    from holdfast.core.compare import ComparedRow, ComparedSession, ComparedStep, Comparison, ModelUsage
 
 _SIDE_BY_SIDE = 100
 """Columns from which on the two are shown beside each other: fewer leave less than a short sentence to each."""
@@ -83,7 +83,7 @@ def _head(found: Comparison) -> list[str]:
     return lines
 
 
-def _side(name: str, side: Side) -> str:
+def _side(name: str, side: ComparedSession) -> str:
     fork = side.forked_from
     told = [f"{side.position} records", _spent(side.total)]
     told += [f"{_spent(side.branch)} since"] if side.branch.llm_calls else []
@@ -91,7 +91,7 @@ def _side(name: str, side: Side) -> str:
     return f"{heading(name)}  {side.session_id}  {state(side.state)}  {dim(' · '.join(told))}"
 
 
-def _spent(spent: Spending) -> str:
+def _spent(spent: ModelUsage) -> str:
     cost = f", {spent.cost:.4g} spent" if spent.cost else ""
     return f"{spent.llm_calls} llm calls, {spent.tokens} tokens{cost}"
 
@@ -100,7 +100,7 @@ def _spent(spent: Spending) -> str:
 
 
 def _print_wide(found: Comparison, full: bool) -> None:
-    """Side by side: what is the same is dim, what is not is marked."""
+    """ComparedSession by side: what is the same is dim, what is not is marked."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 1, 0), header_style="bold", expand=True)
@@ -127,7 +127,7 @@ def _print_narrow(found: Comparison, full: bool) -> None:
                 click.echo(f"{' ' * 9}{dim(line) if row.same else line}")
 
 
-def _cell(step: Step | None, row: Row, full: bool) -> Text:
+def _cell(step: ComparedStep | None, row: ComparedRow, full: bool) -> Text:
     from rich.text import Text
 
     if step is None:
@@ -140,11 +140,11 @@ def _cell(step: Step | None, row: Row, full: bool) -> Text:
     )
 
 
-def _word(step: Step) -> str:
+def _word(step: ComparedStep) -> str:
     return f"{step.kind} {step.id}" if step.kind in ("asked", "answered", "failed") else step.kind
 
 
-def _mark(row: Row) -> str:
+def _mark(row: ComparedRow) -> str:
     if row.same:
         return "="
     if row.left is None or row.right is None:

@@ -14,7 +14,7 @@ from holdfast.cli.event_text import show_error
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, one_line, plain, pretty, print_json, shortened, state
 from holdfast.core.errors import ExitCode
-from holdfast.core.queries import Query, kind_of
+from holdfast.core.queries import Query
 
 if TYPE_CHECKING:
     from holdfast.core.records import Program
@@ -88,7 +88,7 @@ def _questions(pause: Pause, is_full: bool) -> Iterator[str]:
 
 
 def _kind(asked: Asked) -> str:
-    return " · ".join(filter(None, (kind_of(asked.query), asked.role)))
+    return " · ".join(filter(None, (asked.query.kind, asked.role)))
 
 
 def _indented(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 
+from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery
 from holdfast.cli.approval import approved_call, call_lines, commands_for
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
@@ -19,17 +20,7 @@ from holdfast.core.events import (
     PausedEvent,
     RunningEvent,
 )
-from holdfast.core.queries import (
-    Call,
-    ChildQuery,
-    HumanQuery,
-    InputQuery,
-    LlmQuery,
-    Query,
-    TimerQuery,
-    ToolQuery,
-    kind_of,
-)
+from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 
 if TYPE_CHECKING:
     from holdfast.core.events import Event
@@ -98,7 +89,7 @@ def how_to_go_on(sid: str, query_id: str, pending: int, *, of_chat: bool, approv
 
 def is_of_chat(query: Query) -> bool:
     """Whether a query is that of an agent for its next input, or for its model's reply: `chat` knows how to answer."""
-    return isinstance(query, InputQuery) or (isinstance(query, LlmQuery) and query.iteration is not None)
+    return isinstance(query, InputQuery | ReplyQuery)
 
 
 def show_error(error: str) -> str:
@@ -110,14 +101,14 @@ def show_error(error: str) -> str:
 
 def show_query(query: Query) -> str:
     """A query in full."""
-    head = f"{heading(query.id)} {dim(kind_of(query))}"
+    head = f"{heading(query.id)} {dim(query.kind)}"
     match query:
-        case LlmQuery(iteration=int() as number):
+        case ReplyQuery(iteration=number):
             return f"{head} the model's reply, number {number} of the turn"
         case LlmQuery(prompt=prompt, system=system):
             lines = [f"{dim('system:')} {plain(system)}"] if system else []
             return "\n".join([head, *lines, plain(prompt)])
-        case HumanQuery(approves=Call() as call):
+        case ApprovalQuery(approves=call):
             return "\n".join([head, *call_lines(call)])
         case HumanQuery(prompt=prompt, choices=choices):
             numbered = [f"  {number}. {plain(choice)}" for number, choice in enumerate(choices, 1)]
@@ -131,7 +122,7 @@ def show_query(query: Query) -> str:
         case InputQuery():
             return f"{head} the next input of the conversation"
         case _:
-            assert_never(query)
+            return f"{head} {plain(query.text)}"
 
 
 def stats_line(stats: dict[str, Any]) -> str:

@@ -133,8 +133,8 @@ def _say(event: Event, text: str, model: str | None, base_url: str | None) -> in
 def _begin_turn(asked: Asked, text: str) -> int:
     import msgspec
 
-    from holdfast.agent.machine.conversation import TurnInput
     from holdfast.agent.machine.messages import TextBlock
+    from holdfast.agent.machine.turn_input import TurnInput
     from holdfast.core.ids import new_turn_id
     from holdfast.core.queries import Value
 

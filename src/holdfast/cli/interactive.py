@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.cli.approval import approved_call, ask, attention
 from holdfast.cli.event_text import is_of_chat, show_query, tell
 from holdfast.cli.lookup import check_runs_here, opened
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
-from holdfast.core.errors import AnswerConflictError, ExitCode, InvalidDecisionError, StaleQueryError
+from holdfast.core.errors import AnswerConflictError, ExitCode, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
 from holdfast.engine.minder import Minder

@@ -42,7 +42,7 @@ def enqueue_command(
     A `holdfast worker` on the same store works it. `holdfast queue SESSION` shows what became of it.
     """
     from holdfast.agent.machine.inbox import Item
-    from holdfast.core.decide import EnqueueMessage
+    from holdfast.agent.machine.mailbox import EnqueueMessage
     from holdfast.core.ids import check_id, new_item_id
 
     item = Item(
@@ -97,9 +97,10 @@ RECENT = 20
 async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
     """All items of a session with what became of them, in the order in which they were sent."""
     from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.machine.fold import agent_fold
+    from holdfast.agent.machine.records import EnqueuedRecord
     from holdfast.agent.queue import outcome_of
     from holdfast.agent.results import result_of
-    from holdfast.core.records import EnqueuedRecord
 
     async with opened() as store:
         session_id = await find_session(store, given)
@@ -108,9 +109,10 @@ async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
         ]
         session = await store.load(session_id)
         conversation = await ConversationCache(store).get(session_id)
+    accepted = agent_fold(session).inbox.accepted
     found = []
     for item in items:
-        if item.id not in session.inbox.accepted:
+        if item.id not in accepted:
             continue  # of a session that this one is a fork of, and sent to that after they parted
         outcome = outcome_of(session, item.id)
         if outcome.status == "done" and outcome.turn is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from holdfast.agent.machine.queries import ApprovalCall
 from holdfast.cli.approval import approved_call, call_line, call_lines
 from holdfast.cli.event_text import how_to_go_on
 from holdfast.cli.lookup import SessionType, engine, find_session, opened
@@ -17,7 +18,6 @@ from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, date, dim, duration, heading, one_line, plain, pretty, print_json, print_table
 from holdfast.cli.output import state as coloured_state
 from holdfast.core.errors import ExitCode
-from holdfast.core.queries import Call
 
 if TYPE_CHECKING:
     from holdfast.core.records import Entry
@@ -50,7 +50,7 @@ def sessions_command(
 ) -> int:
     """List sessions, the newest first."""
 
-    async def listed() -> tuple[SessionPage, dict[str, list[Call]]]:
+    async def listed() -> tuple[SessionPage, dict[str, list[ApprovalCall]]]:
         from holdfast.core.state import State
         from holdfast.store.contract import SessionFilter
 
@@ -83,13 +83,13 @@ def sessions_command(
     return ExitCode.OK
 
 
-async def _approvals(store: Store, rows: Sequence[SessionRow]) -> dict[str, list[Call]]:
+async def _approvals(store: Store, rows: Sequence[SessionRow]) -> dict[str, list[ApprovalCall]]:
     """By session, the calls that agents wait with until somebody approves them."""
-    from holdfast.agent.machine.program import KIND
+    from holdfast.agent.machine.kind import KIND
     from holdfast.core.errors import HoldfastError
     from holdfast.core.state import Session
 
-    found: dict[str, list[Call]] = {}
+    found: dict[str, list[ApprovalCall]] = {}
     for row in rows:
         if row.summary.program_kind == KIND and "human" in row.summary.waiting_for.split(","):
             with contextlib.suppress(HoldfastError):  # `show` tells what is wrong with it
@@ -99,7 +99,7 @@ async def _approvals(store: Store, rows: Sequence[SessionRow]) -> dict[str, list
     return found
 
 
-def _row(row: SessionRow, approvals: list[Call]) -> list[str]:
+def _row(row: SessionRow, approvals: list[ApprovalCall]) -> list[str]:
     summary = row.summary
     waits = f"{summary.pending} {summary.waiting_for}" if summary.pending else ""
     if approvals:
@@ -108,7 +108,7 @@ def _row(row: SessionRow, approvals: list[Call]) -> list[str]:
     return [row.session_id, str(summary.state), summary.program, waits, ago(summary.updated_at)]
 
 
-def _row_json(row: SessionRow, approvals: list[Call]) -> dict[str, Any]:
+def _row_json(row: SessionRow, approvals: list[ApprovalCall]) -> dict[str, Any]:
     summary = row.summary
     return {
         "session_id": row.session_id,
@@ -230,7 +230,7 @@ def _pending_text(query: dict[str, Any]) -> str:
     text = plain(query["prompt"]) if "prompt" in query else ""
     choices = shown.pop("choices", [])
     if (approves := shown.pop("approves", None)) is not None:
-        text, choices = "\n".join(call_lines(msgspec.convert(approves, Call))), []
+        text, choices = "\n".join(call_lines(msgspec.convert(approves, ApprovalCall))), []
     due = shown.pop("due_at", None)
     extra = {key: value for key, value in shown.items() if value not in (None, False, {}, [])}
     parts = [part for part in (text, one_line(extra, 200) if extra else "") if part]

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import click
 
 from holdfast.agent.machine.messages import ContentBlock, TextBlock
+from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.records import (
+    CallRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
+    FrameRecord,
+    JoinedRecord,
+    StopRecord,
+    TurnRecord,
+)
 from holdfast.agent.machine.turn import Stopped
 from holdfast.cli.approval import call_line
 from holdfast.cli.output import clock, dim, one_line, width
-from holdfast.core.queries import (
-    Call,
-    ChildQuery,
-    Failure,
-    HumanQuery,
-    InputQuery,
-    LlmQuery,
-    Query,
-    TimerQuery,
-    ToolQuery,
-    kind_of,
-)
+from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
-    CallRecord,
     CancelledRecord,
     CompletedRecord,
-    DequeuedRecord,
-    EnqueuedRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
-    FrameRecord,
-    JoinedRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
     RefusedRecord,
     StartedRecord,
     StatRecord,
-    StopRecord,
-    TurnRecord,
+    type_of,
 )
 from holdfast.core.values import Json, encode
 
@@ -64,13 +57,13 @@ def timeline(entry: Entry) -> list[str]:
 def query_line(query: Query, columns: int) -> str:
     """A query on one line."""
     match query:
-        case LlmQuery(iteration=int() as iteration):
+        case ReplyQuery(iteration=iteration):
             text = f"the conversation, call {iteration} of the turn"
-        case LlmQuery(sums_up=int(), prompt=prompt):
+        case SummaryQuery(prompt=prompt):
             text = one_line("to sum up the conversation" + (f": {prompt}" if prompt else ""), columns)
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
-        case HumanQuery(approves=Call() as call):
+        case ApprovalQuery(approves=call):
             text = call_line(call, columns)
         case HumanQuery(prompt=prompt, choices=choices):
             text = one_line(prompt + (f" [{' | '.join(choices)}]" if choices else ""), columns)
@@ -83,8 +76,8 @@ def query_line(query: Query, columns: int) -> str:
         case InputQuery():
             text = "the next input"
         case _:
-            assert_never(query)
-    return f"{query.id:<5} {kind_of(query):<6} {text}"
+            text = one_line(query.text, columns)
+    return f"{query.id:<5} {query.kind:<6} {text}"
 
 
 Line: TypeAlias = tuple[str, str | None, str]
@@ -145,7 +138,7 @@ def _told(entry: Entry) -> list[Line]:
         case ExpiredRecord(reason=reason):
             return [("expired", "magenta", one_line(reason, room))]
         case _:
-            assert_never(record)
+            return [(type_of(record), None, one_line(encode(record).decode(), room))]
 
 
 def _readable(value: Json) -> Json:

@@ -76,7 +76,8 @@ class _Row:
     """What is shown of a session."""
 
     def __init__(self, row: SessionRow, session: Session) -> None:
-        from holdfast.core.queries import InputQuery
+        from holdfast.agent.machine.fold import agent_fold
+        from holdfast.agent.machine.queries import InputQuery
 
         summary = row.summary
         self.session_id = row.session_id
@@ -87,7 +88,7 @@ class _Row:
         pending = [each.query for each in session.pending.values()]
         self.waits = [_waits(query) for query in pending if not isinstance(query, InputQuery)]
         self.is_between_turns = any(isinstance(query, InputQuery) for query in pending)
-        self.queue = len(session.inbox.waiting)
+        self.queue = len(agent_fold(session).inbox.waiting)
         self.tokens = session.metrics.total_tokens
         self.cost = session.metrics.cost
 
@@ -151,17 +152,18 @@ def _room() -> int:
 
 def _waits(query: Query) -> str:
     """Whom a session waits for, in a word or two."""
-    from holdfast.core.queries import ChildQuery, HumanQuery, ToolQuery, kind_of
+    from holdfast.agent.machine.queries import ApprovalQuery
+    from holdfast.core.queries import ChildQuery, ToolQuery
 
     match query:
         case ToolQuery(name=name):
             return f"tool {name}"
-        case HumanQuery(approves=call) if call is not None:
+        case ApprovalQuery(approves=call):
             return f"approval of {call.tool}"
         case ChildQuery(program=program):
             return f"child {program}"
         case _:
-            return kind_of(query)
+            return query.kind
 
 
 def _print(rows: list[_Row], more: bool) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.agent.machine.inbox import INBOX
+from holdfast.agent.machine.queries import InputQuery
+from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.machine.turn import Outcome, Stopped
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.errors import InputError
@@ -19,8 +21,8 @@ from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model, find
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
 from holdfast.core.errors import ExitCode
-from holdfast.core.queries import InputQuery, Value
-from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, TurnRecord
+from holdfast.core.queries import Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
@@ -114,7 +116,7 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
             holdfast = runtime.mount.holdfast
             log = _Log(as_json=settings().json)
             holdfast.on_commit(log.committed)
-            worker = holdfast.work(turns, drain_s=drain)
+            worker = runtime.work(turns, drain_s=drain)
             log.says("ready", f"at work on {settings().url()}, up to {turns} turns at a time", turns=turns)
             working = asyncio.create_task(worker.run())
             with _stopped_by_signals(worker, working, log):

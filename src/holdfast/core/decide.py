@@ -6,36 +6,28 @@ records that `Session.apply` will accept. Nothing has changed until those are co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, assert_never, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, Union, assert_never, get_args
 
 import msgspec
 
-from holdfast.agent.machine.approval import check_decision
-from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, item_fingerprint
 from holdfast.core.budget import Budget, Price, check_limits, reserve
 from holdfast.core.errors import (
     AnswerConflictError,
     EmptyFeedError,
-    InboxFullError,
-    InvalidDecisionError,
     InvalidValueError,
-    ItemConflictError,
-    NoInboxError,
     NoPendingQueryError,
     QueryIdRequiredError,
     StaleQueryError,
     TransitionError,
     UnknownQueryError,
 )
-from holdfast.core.ids import check_id, query_id
+from holdfast.core.ids import query_id
+from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
 from holdfast.core.queries import (
     Answer,
-    ChildQuery,
     Failure,
-    HumanQuery,
-    InputQuery,
     Query,
     TimerQuery,
     Usage,
@@ -48,17 +40,13 @@ from holdfast.core.records import (
     AnsweredRecord,
     CancelledRecord,
     CompletedRecord,
-    DequeuedRecord,
-    EnqueuedRecord,
     ExpiredRecord,
     FailedRecord,
-    JoinedRecord,
     Parent,
     PausedRecord,
     Program,
     Record,
     StartedRecord,
-    StopRecord,
     Wake,
 )
 from holdfast.core.state import Session, State, answer_fingerprint
@@ -89,34 +77,34 @@ class CancelMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel
     by: str | None = None
 
 
-class EnqueueMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue", tag_field="type"):
-    """Something for an agent, to be worked when its turn comes."""
-
-    item: Item
-    by: str | None = None
-
-
-class WithdrawMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="withdraw", tag_field="type"):
-    """The wish that an item is not worked. It counts as long as no turn has taken it."""
-
-    item_id: str
-    reason: str | None = None
-    by: str | None = None
-
-
-class StopMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="stop", tag_field="type"):
-    """The wish that a turn of an agent ends. One that is over is not concerned, nor is the one after it."""
-
-    turn: str
-    reason: str | None = None
-    by: str | None = None
-
-
 class WakeMessage(msgspec.Struct, frozen=True, tag="wake", tag_field="type"):
     """A nudge: look at what is due."""
 
 
-Message: TypeAlias = FeedMessage | CancelMessage | EnqueueMessage | WithdrawMessage | StopMessage | WakeMessage
+class KindMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type"):
+    """Base of the messages that a program kind brings; its own fold decides about them."""
+
+    @property
+    def tag(self) -> str:
+        """The type of the message, as it is stored."""
+        return str(self.__struct_config__.tag)
+
+
+Message: TypeAlias = FeedMessage | CancelMessage | WakeMessage | KindMessage
+
+
+def _messages() -> Any:
+    brought = (message for kind in registered_kinds() for message in kind.messages)
+    return Union[(FeedMessage, CancelMessage, WakeMessage, *brought)]
+
+
+_decoder = KindDecoder(_messages)
+
+
+def decode_message(body: str | bytes) -> Message:
+    """A message from its JSON; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
+    message: Message = _decoder.decode(body)
+    return message
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -138,14 +126,10 @@ def decide(session: Session, message: Message, now: int) -> Decision:
             return decide_feed(session, message)
         case CancelMessage():
             return decide_cancel(session, message)
-        case EnqueueMessage():
-            return decide_enqueue(session, message, now)
-        case WithdrawMessage():
-            return decide_withdraw(session, message)
-        case StopMessage():
-            return decide_stop(session, message)
         case WakeMessage():
-            return Decision(records=[*decide_due(session, now), *decide_join(session, now)])
+            return Decision(records=[*decide_due(session, now), *session.kind_fold.decide_waiting(session, now)])
+        case KindMessage():
+            return session.kind_fold.decide(session, message, now)
         case _:
             assert_never(message)
 
@@ -175,7 +159,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         if asked in session.pending:
             answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
             check_usage(given.usage)
-            _check_decision(session, asked, given.answer)
+            session.pending[asked].query.check_answer(session.id, given.answer)
             records.append(checked(answered, "answer"))
         elif asked in session.settled:
             check_answer(given.answer)
@@ -189,16 +173,6 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         else:
             raise UnknownQueryError(session.id, preview(asked).strip('"'), list(session.pending))
     return Decision(records=records, replayed=replayed)
-
-
-def _check_decision(session: Session, asked: str, answer: Answer) -> None:
-    """Raise `InvalidDecisionError` if somebody is asked to approve a call, and this is no answer to that."""
-    query = session.pending[asked].query
-    if isinstance(query, HumanQuery) and query.approves is not None:
-        try:
-            check_decision(query.approves, answer)
-        except InvalidValueError as error:
-            raise InvalidDecisionError(session.id, asked, query.approves.tool, str(error)) from None
 
 
 def _sole_pending(session: Session) -> str:
@@ -302,88 +276,6 @@ def decide_fail(session: Session, error: str, kind: str = "error") -> FailedReco
     return record
 
 
-# --- inboxes ----------------------------------------------------------------------------------------
-
-
-def decide_enqueue(session: Session, message: EnqueueMessage, now: int) -> Decision:
-    """Accept an item. The same again is a replay; another one under the same id is a conflict."""
-    item = message.item
-    check_id(item.id, "item id")
-    checked(message, "item")
-    if session.started is None or session.started.program.kind != "agent":
-        raise NoInboxError(session.id, "it is no agent session")
-    known = session.inbox.accepted.get(item.id)
-    if known is not None:
-        if known.fingerprint != item_fingerprint(item):
-            raise ItemConflictError(session.id, item.id)
-        return Decision(records=[], replayed=[session.position])
-    if session.is_terminal:
-        raise NoInboxError(session.id, f"it is {session.state}; fork it, or open another one")
-    if not item.content and item.command is None:
-        raise InvalidValueError("item", "it says nothing; give it an input")
-    if item.output is not None and (item.slot != "exclusive" or item.delivery != "after_turn"):
-        raise InvalidValueError("item", "one that is to come to a value has a turn of its own: after_turn, exclusive")
-    if len(session.inbox.waiting) >= MAX_WAITING:
-        raise InboxFullError(session.id, len(session.inbox.waiting))
-    waiting = [*session.inbox.waiting.values(), item]
-    joined = _joined(session, waiting, now)
-    return Decision(records=[EnqueuedRecord(item=item, by=message.by), *joined])
-
-
-def decide_withdraw(session: Session, message: WithdrawMessage) -> Decision:
-    """Take an item out of the inbox, or of a turn that has not shown it to the model yet; else nothing."""
-    checked(message, "cancellation")
-    # A program that goes on has counted what has entered its turn, and must find the same in a replay.
-    is_late = message.item_id in session.inbox.unseen and session.state is not State.PAUSED
-    if session.is_terminal or is_late or not session.inbox.can_withdraw(message.item_id):
-        return Decision(records=[])
-    return Decision(records=[DequeuedRecord(item_id=message.item_id, reason=message.reason, by=message.by)])
-
-
-def decide_stop(session: Session, message: StopMessage) -> Decision:
-    """Stop a turn that is under way: all that it waits for fails, which ends it. Any other turn: nothing."""
-    checked(message, "cancellation")
-    if session.turn != message.turn or session.state is not State.PAUSED or session.stop is not None:
-        return Decision(records=[])
-    stop = StopRecord(turn=message.turn, reason=message.reason, by=message.by)
-    failure = Failure(message.reason or "somebody stopped it", "cancelled")
-    waits = list(session.pending) if session.wake == "all" else list(session.pending)[:1]
-    return Decision(records=[stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits)])
-
-
-def decide_join(session: Session, now: int) -> list[Record]:
-    """Let items that want that enter the turn under way."""
-    return _joined(session, session.inbox.waiting.values(), now)
-
-
-def _joined(session: Session, waiting: Iterable[Item], now: int) -> list[Record]:
-    # Only while the program waits: when it goes on it has to know all that has entered, in a replay as well.
-    if session.turn is None or session.state is not State.PAUSED or session.inbox.unseen or session.stop is not None:
-        return []
-    items = claim(waiting, now, in_turn=True)
-    return [JoinedRecord(turn=session.turn, items=[item.id for item in items])] if items else []
-
-
-def decide_claim(session: Session, now: int) -> list[Record]:
-    """Begin a turn with what waits in the inbox of an agent that is between turns; nothing if that is not so."""
-    asked = next((asked for asked, p in session.pending.items() if isinstance(p.query, InputQuery)), None)
-    if asked is None or session.state is not State.PAUSED:
-        return []
-    items = claim(session.inbox.waiting.values(), now, in_turn=False)
-    if not items:
-        return []
-    given: dict[str, Json] = {
-        "turn": f"inbox-{session.position + 1}",
-        "content": msgspec.to_builtins([block for item in items for block in item.content]),
-        "items": [item.id for item in items],
-    }
-    policy = next((item.policy for item in reversed(items) if item.policy is not None), None)
-    for name, value in (("command", items[0].command), ("output", items[0].output), ("policy", policy)):
-        if value is not None:
-            given[name] = msgspec.to_builtins(value)
-    return [AnsweredRecord(query_id=asked, answer=Value(value=given), by=INBOX)]
-
-
 # --- endings from outside -------------------------------------------------------------------------
 
 
@@ -401,10 +293,9 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
 
     A session that waits for a timer or a timeout is not idle before that is due: the clock still owes it an answer.
-    Nor is one that waits for a child, which has a time of its own; nor an agent between two turns, or one that somebody
-    is to approve something for.
+    Nor is one that waits for something patient, such as a child, which has a limit of its own.
     """
-    if session.state is not State.PAUSED or any(_has_time(p.query) for p in session.pending.values()):
+    if session.state is not State.PAUSED or any(p.query.is_patient for p in session.pending.values()):
         return []
     last_due = max((p.due_at for p in session.pending.values() if p.due_at is not None), default=0)
     idle_since = max(session.metrics.last_activity_at, last_due)
@@ -412,8 +303,3 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
         return []
     reason = f"no answer for {now - session.metrics.last_activity_at} ms (the limit is {ttl_ms} ms)"
     return [ExpiredRecord(reason=reason)]
-
-
-def _has_time(query: Query) -> bool:
-    """Whether a query may wait for however long it takes."""
-    return isinstance(query, ChildQuery | InputQuery) or (isinstance(query, HumanQuery) and query.approves is not None)

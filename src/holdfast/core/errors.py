@@ -246,74 +246,23 @@ class AnswerConflictError(FeedError):
         )
 
 
-# --- inboxes -----------------------------------------------------------------------------------
-
-
-class InboxError(HoldfastError):
-    """Base of the reasons for which something sent to an agent is not accepted. Nothing was changed."""
-
-    kind = "inbox"
+# --- messages ----------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
-class NoInboxError(InboxError):
-    """The session is no agent, or takes nothing any more."""
+class UnsupportedMessageError(HoldfastError):
+    """A message of a kind that the session's program does not take. Nothing was changed."""
 
     session_id: str
-    why: str
-    kind = "no_inbox"
-    exit_code = ExitCode.CONFLICT
-
-    def __str__(self) -> str:
-        return f"session '{self.session_id}' takes no items: {self.why}"
-
-
-@dataclass(eq=False)
-class ItemConflictError(InboxError):
-    """An item of that id was sent before, with other content."""
-
-    session_id: str
-    item_id: str
-    kind = "item_conflict"
+    message: str
+    program_kind: str
+    kind = "unsupported_message"
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': item '{self.item_id}' was sent before, with other content; the first one"
-            " stands, and another needs an id of its own"
-        )
-
-
-@dataclass(eq=False)
-class InboxFullError(InboxError):
-    """So many items wait that no more are taken."""
-
-    session_id: str
-    waiting: int
-    kind = "inbox_full"
-    exit_code = ExitCode.CONFLICT
-
-    def __str__(self) -> str:
-        return (
-            f"session '{self.session_id}': {self.waiting} items wait, and no more are taken; drain them with a worker,"
-            " or cancel some"
-        )
-
-
-@dataclass(eq=False)
-class InvalidDecisionError(FeedError):
-    """An answer that does not decide about the call it was asked for."""
-
-    session_id: str
-    query_id: str
-    tool: str
-    why: str
-    kind = "invalid_decision"
-
-    def __str__(self) -> str:
-        return (
-            f"session '{self.session_id}': {self.query_id} asks whether to run the tool '{self.tool}', and the answer"
-            f" is an {self.why}"
+            f"session '{self.session_id}' does not take a message of the type '{self.message}':"
+            f" its program is of the kind '{self.program_kind}'"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 
-from holdfast.core.queries import ChildQuery, HumanQuery, InputQuery, LlmQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import Query
 from holdfast.core.records import (
     CancelledRecord,
     CompletedRecord,
@@ -33,12 +33,12 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The event as it goes over the wire."""
-        told = {"status": self.status, "session_id": self.session_id, **self._told()}
+        shown = {"status": self.status, "session_id": self.session_id, **self._details()}
         if self.replayed:
-            told["replayed"] = True
-        return told
+            shown["replayed"] = True
+        return shown
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {}
 
 
@@ -51,8 +51,8 @@ class RunningEvent(_Event, frozen=True):
     """Why it does not go on here, if it does not."""
     status = "running"
 
-    def _told(self) -> dict[str, Any]:
-        return {key: told for key, told in (("waits_for", self.waits_for), ("why", self.why)) if told}
+    def _details(self) -> dict[str, Any]:
+        return {key: value for key, value in (("waits_for", self.waits_for), ("why", self.why)) if value}
 
 
 class AcceptedEvent(_Event, frozen=True):
@@ -61,7 +61,7 @@ class AcceptedEvent(_Event, frozen=True):
     remaining: list[str]
     status = "accepted"
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {"remaining": len(self.remaining), "remaining_ids": self.remaining}
 
 
@@ -73,7 +73,7 @@ class PausedEvent(_Event, frozen=True):
     """When a query lapses (unix ms), for those that do."""
     status = "needs_response"
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         match self.queries:
             case [only]:
                 return {"query_id": only.id, **self._shown(only)}
@@ -97,7 +97,7 @@ class CompletedEvent(_EndedEvent, frozen=True):
 
     status = "completed"
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {"result": self.result}
 
 
@@ -108,7 +108,7 @@ class FailedEvent(_EndedEvent, frozen=True):
     error_kind: str = "error"
     status = "error"
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {"error": self.error, "error_kind": self.error_kind}
 
 
@@ -119,8 +119,8 @@ class CancelledEvent(_EndedEvent, frozen=True):
     by: str | None = None
     status = "cancelled"
 
-    def _told(self) -> dict[str, Any]:
-        return {key: told for key, told in (("reason", self.reason), ("by", self.by)) if told is not None}
+    def _details(self) -> dict[str, Any]:
+        return {key: value for key, value in (("reason", self.reason), ("by", self.by)) if value is not None}
 
 
 class ExpiredEvent(_EndedEvent, frozen=True):
@@ -129,7 +129,7 @@ class ExpiredEvent(_EndedEvent, frozen=True):
     reason: str
     status = "expired"
 
-    def _told(self) -> dict[str, Any]:
+    def _details(self) -> dict[str, Any]:
         return {"reason": self.reason}
 
 
@@ -139,38 +139,8 @@ Event: TypeAlias = (
 
 
 def query_json(query: Query) -> dict[str, Any]:
-    """A query's fields on the wire, without its id: the key of that differs between one query and several."""
-    match query:
-        case LlmQuery():
-            shown: dict[str, Any] = {
-                "prompt": query.prompt,
-                "system": query.system,
-                "max_tokens": query.max_tokens,
-            }
-            if query.grounded:
-                shown["grounded"] = True
-            if query.underspecified:
-                shown["underspecified"] = True
-            if query.options:
-                shown["options"] = query.options
-            if query.iteration is not None:
-                shown["iteration"] = query.iteration
-            return shown
-        case ToolQuery():
-            shown = {"name": query.name, "arguments": query.arguments}
-        case HumanQuery():
-            shown = {"prompt": query.prompt, **({"choices": query.choices} if query.choices else {})}
-            if query.approves is not None:
-                shown["approves"] = msgspec.to_builtins(query.approves)
-        case TimerQuery():
-            shown = {"delay_ms": query.delay_ms}
-        case ChildQuery():
-            shown = {"program": query.program, "ctx": query.ctx}
-        case InputQuery():
-            shown = {}
-        case _:
-            assert_never(query)
-    return {"kind": kind_of(query), **shown}
+    """A query's fields on the wire, without its id. A question to a model is the usual one, and needs no kind."""
+    return query.to_json() if query.kind == "llm" else {"kind": query.kind, **query.to_json()}
 
 
 def event_of(session: Session, now: int) -> Event:

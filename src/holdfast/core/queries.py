@@ -1,4 +1,4 @@
-"""What a program asks, and what it is told: the five kinds of query, answers, and their usage.
+"""What a program asks and what it gets: the queries that every program may ask, answers, and their usage.
 
 Times inside a query are relative (`timeout_ms`, `delay_ms`). The moment a query lapses or fires follows from when it
 was asked, so a query is the same in the first run and in every replay.
@@ -6,26 +6,50 @@ was asked, so a query is the same in the first run and in every replay.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_WAIT_MS
-from holdfast.core.values import Json, checked
-
-QueryKind: TypeAlias = Literal["llm", "tool", "human", "timer", "child", "input"]
+from holdfast.core.values import Json, checked, encode
 
 
-class _Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
+class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
+    """A question of a program. Each type says who answers it, how it looks on the wire, and which answers it takes.
+
+    The types here are those that every program may ask. A program kind may bring subtypes of its own.
+    """
+
     id: str = ""
     """Given when the query is asked; empty before."""
     timeout_ms: int | None = None
     """How long an answer is waited for; its lapse is itself an answer, a failure with the code `timeout`."""
+    kind: ClassVar[str]
+    """Who answers, as hosts, drivers and listings know it: `llm`, `tool`, `human`, `timer`, `child`, …"""
+    is_patient: ClassVar[bool] = False
+    """Whether a session may wait for this for any time without being idle."""
+
+    @property
+    def wait_ms(self) -> int | None:
+        """How long after it was asked the clock answers it, or None if it never does."""
+        return self.timeout_ms
+
+    def to_json(self) -> dict[str, Json]:
+        """Its fields on the wire, without its id: the key of that differs between one query and several."""
+        return {}
+
+    @property
+    def text(self) -> str:
+        """What it asks, in words."""
+        return self.kind
+
+    def check_answer(self, session_id: str, answer: Answer) -> None:
+        """Raise a `FeedError` if this query cannot be answered so. Most take any answer."""
 
 
-class LlmQuery(_Query, frozen=True, tag="llm"):
-    """A question to a language model, answered with text; in a turn of an agent, with a reply (`core.turn.Replied`)."""
+class LlmQuery(Query, frozen=True, tag="llm"):
+    """A question to a language model, answered with text."""
 
     prompt: str
     system: str | None = None
@@ -36,54 +60,68 @@ class LlmQuery(_Query, frozen=True, tag="llm"):
     """The prompt depends on intent that is not in it; the host picks how to find out."""
     options: dict[str, Json] = {}
     """Whatever else the program wants passed on: `model`, `temperature`, `role`, …"""
-    iteration: int | None = None
-    """Set by an agent: how often its turn asks the model with this. The prompt is empty then: what is asked is the
-    conversation, which the journal has."""
-    remark: str = ""
-    """Set by an agent: what the runtime says in the conversation before the model is asked."""
-    sums_up: int | None = None
-    """Set by an agent: the model is to sum up what was said, but for about so many tokens of the latest. The prompt, if
-    there is one, says what to heed."""
+    kind = "llm"
+
+    def to_json(self) -> dict[str, Json]:
+        shown: dict[str, Json] = {"prompt": self.prompt, "system": self.system, "max_tokens": self.max_tokens}
+        if self.grounded:
+            shown["grounded"] = True
+        if self.underspecified:
+            shown["underspecified"] = True
+        if self.options:
+            shown["options"] = self.options
+        return shown
+
+    @property
+    def text(self) -> str:
+        return self.prompt
 
 
-class ToolQuery(_Query, frozen=True, tag="tool"):
+class ToolQuery(Query, frozen=True, tag="tool"):
     """A call of a named tool, answered with any JSON."""
 
     name: str
     arguments: dict[str, Json] = {}
-    call_id: str | None = None
-    """The call of a model that this is, in an agent."""
-    edited: bool = False
-    """Whether the arguments are not the model's, but those of whoever approved the call."""
+    kind = "tool"
+
+    def to_json(self) -> dict[str, Json]:
+        return {"name": self.name, "arguments": self.arguments}
+
+    @property
+    def text(self) -> str:
+        return f"{self.name} {encode(self.arguments).decode()}"
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call of a tool that somebody is asked to approve."""
-
-    id: str
-    """The model's own."""
-    tool: str
-    arguments: dict[str, Json] = {}
-    reason: str = ""
-    """Why it is asked."""
-
-
-class HumanQuery(_Query, frozen=True, tag="human"):
+class HumanQuery(Query, frozen=True, tag="human"):
     """A question to a person, answered with any JSON."""
 
     prompt: str
     choices: list[str] = []
-    approves: Call | None = None
-    """The call that this asks to approve; answered as `core.approval.decision_of` reads it."""
+    kind = "human"
+
+    def to_json(self) -> dict[str, Json]:
+        return {"prompt": self.prompt, **({"choices": self.choices} if self.choices else {})}
+
+    @property
+    def text(self) -> str:
+        return self.prompt
 
 
-class TimerQuery(_Query, frozen=True, tag="timer"):
+class TimerQuery(Query, frozen=True, tag="timer"):
     """A wait, answered with null when it is over."""
 
     delay_ms: int
+    kind = "timer"
+
+    @property
+    def wait_ms(self) -> int | None:
+        return self.delay_ms
+
+    def to_json(self) -> dict[str, Json]:
+        return {"delay_ms": self.delay_ms}
 
 
-class ChildQuery(_Query, frozen=True, tag="child"):
+class ChildQuery(Query, frozen=True, tag="child"):
     """Another session, answered with its result or its failure."""
 
     program: str
@@ -92,13 +130,19 @@ class ChildQuery(_Query, frozen=True, tag="child"):
     ctx: Json = None
     program_kind: Literal["native", "any"] = "native"
     """Whether it is that native program, or whichever one whoever starts the child finds under the name."""
+    kind = "child"
+    is_patient = True
+
+    def to_json(self) -> dict[str, Json]:
+        return {"program": self.program, "ctx": self.ctx}
+
+    @property
+    def text(self) -> str:
+        return f"the program {self.program}"
 
 
-class InputQuery(_Query, frozen=True, tag="input"):
-    """The next input of an agent, which waits between turns; answered with a `core.conversation.TurnInput`."""
-
-
-Query: TypeAlias = LlmQuery | ToolQuery | HumanQuery | TimerQuery | ChildQuery | InputQuery
+KERNEL_QUERIES: tuple[type[Query], ...] = (LlmQuery, ToolQuery, HumanQuery, TimerQuery, ChildQuery)
+"""The types that every program may ask."""
 
 
 class Value(msgspec.Struct, frozen=True, tag="value", tag_field="is", kw_only=True):
@@ -137,11 +181,6 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How many questions a child asked models. An `llm` query itself is one, and was counted when it was asked."""
 
 
-def kind_of(query: Query) -> QueryKind:
-    """The kind of a query, as written on the wire."""
-    return query.__struct_config__.tag  # type: ignore[return-value]
-
-
 OWN_TOOLS = "holdfast."
 """What the names of the runtime's own tools begin with: the durable state, cards. They are no question to anybody."""
 
@@ -153,7 +192,7 @@ def is_own(query: Query) -> bool:
 
 def check_query(query: Query) -> None:
     """Raise `InvalidValueError` unless the query can be asked and kept."""
-    what = f"{kind_of(query)} query"
+    what = f"{query.kind} query"
     checked(query, what)
     if isinstance(query, LlmQuery) and query.max_tokens < 1:
         raise InvalidValueError(what, f"max_tokens must be at least 1, got {query.max_tokens}")

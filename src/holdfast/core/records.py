@@ -1,4 +1,4 @@
-"""The records of the journal: everything that can have happened to a session, and nothing else.
+"""The records of the journal: everything that can happen to a session of any kind.
 
 A record says what happened; its `Entry` says where in the journal and when. Records are plain JSON when stored, so a
 field is never renamed or given another meaning, and a new one has a default.
@@ -6,15 +6,23 @@ field is never renamed or given another meaning, and a new one has a default.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union
 
 import msgspec
 
-from holdfast.agent.machine.inbox import Item
-from holdfast.agent.machine.turn import Outcome, ToolDone
 from holdfast.core.budget import Budget, Price
-from holdfast.core.queries import Answer, Failure, Query, Usage
-from holdfast.core.values import Json
+from holdfast.core.kinds import KindDecoder, registered_kinds
+from holdfast.core.queries import KERNEL_QUERIES, Answer, Failure, Query, Usage
+from holdfast.core.values import Json, decode_with
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    AskedQuery = TypeVar("AskedQuery", bound=Query, default=Query)
+else:
+    from typing import TypeVar
+
+    AskedQuery = TypeVar("AskedQuery")  # which types it stands for depends on the kinds that are registered
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
 """When a pause ends: once every pending query is answered, also at the first failure, or at any first answer."""
@@ -44,11 +52,11 @@ class Fork(msgspec.Struct, frozen=True):
     """The session at the root of all forks: whose id the program knows itself by."""
 
 
-class _Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
-    pass
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+    """Something that happened to a session."""
 
 
-class StartedRecord(_Record, frozen=True, tag="started"):
+class StartedRecord(Record, frozen=True, tag="started"):
     """The session exists, with all it was given."""
 
     program: Program
@@ -61,33 +69,33 @@ class StartedRecord(_Record, frozen=True, tag="started"):
     forked_from: Fork | None = None
 
 
-class PausedRecord(_Record, frozen=True, tag="paused"):
+class PausedRecord(Record, Generic[AskedQuery], frozen=True, tag="paused"):
     """The program asked, and waits.
 
     It waits for the new queries and for those still pending from before. `withdrawn` names pending queries it no longer
     waits for; an answer to one of those comes too late.
     """
 
-    queries: list[Query]
+    queries: list[AskedQuery]
     wake: Wake = "all"
     withdrawn: list[str] = []
 
 
-class RefusedRecord(_Record, frozen=True, tag="refused"):
+class RefusedRecord(Record, frozen=True, tag="refused"):
     """The program asked, and was told that it may not: its queries failed without having been asked."""
 
     queries: int
     failure: Failure
 
 
-class AttemptedRecord(_Record, frozen=True, tag="attempted"):
+class AttemptedRecord(Record, frozen=True, tag="attempted"):
     """A driver is about to execute the effect of a query. Written before it does."""
 
     query_id: str
     driver: str
 
 
-class AnsweredRecord(_Record, frozen=True, tag="answered"):
+class AnsweredRecord(Record, frozen=True, tag="answered"):
     """A query has its one and only answer."""
 
     query_id: str
@@ -97,7 +105,7 @@ class AnsweredRecord(_Record, frozen=True, tag="answered"):
     """Who answered, where known: a host, a driver, a person, `clock`."""
 
 
-class LoggedRecord(_Record, frozen=True, tag="logged"):
+class LoggedRecord(Record, frozen=True, tag="logged"):
     """A line the program wrote to its log."""
 
     message: str
@@ -105,7 +113,7 @@ class LoggedRecord(_Record, frozen=True, tag="logged"):
     source: str = "log"
 
 
-class ProgressedRecord(_Record, frozen=True, tag="progressed"):
+class ProgressedRecord(Record, frozen=True, tag="progressed"):
     """How far the program says it is."""
 
     step: int
@@ -113,114 +121,45 @@ class ProgressedRecord(_Record, frozen=True, tag="progressed"):
     message: str | None = None
 
 
-class StatRecord(_Record, frozen=True, tag="stat"):
+class StatRecord(Record, frozen=True, tag="stat"):
     """A figure the program recorded about itself; the last value of a key counts."""
 
     key: str
     value: Json
 
 
-class TurnRecord(_Record, frozen=True, tag="turn"):
-    """A turn of an agent is over, otherwise than with a message: that is what a turn comes to that says nothing."""
-
-    outcome: Outcome
+class KindRecord(Record, frozen=True):
+    """Base of the records that a program kind brings. The kind folds them; the session's state stays as it is."""
 
 
-class CallRecord(_Record, frozen=True, tag="call"):
-    """A call of a tool has come to something without having been run: it was not approved."""
-
-    call_id: str
-    done: ToolDone
-
-
-class FrameRecord(_Record, frozen=True, tag="frame"):
-    """A fresh window begins in the conversation of an agent: with the summary that was asked for just now.
-
-    What was said last stays as it is; how much that is, the query for the summary says.
-    """
-
-    key: str
-    reason: Literal["threshold", "overflow", "manual"]
-    summary: str
-
-
-class EnqueuedRecord(_Record, frozen=True, tag="enqueued"):
-    """Something was sent to an agent, and waits in its inbox."""
-
-    item: Item
-    by: str | None = None
-
-
-class JoinedRecord(_Record, frozen=True, tag="joined"):
-    """Items of the inbox have entered the turn that is under way; the model is shown them when it is asked next."""
-
-    turn: str
-    items: list[str]
-
-
-class DequeuedRecord(_Record, frozen=True, tag="dequeued"):
-    """Somebody took an item out of the inbox before a turn did."""
-
-    item_id: str
-    reason: str | None = None
-    by: str | None = None
-
-
-class StopRecord(_Record, frozen=True, tag="stop"):
-    """Somebody wants a turn stopped. It was not over then; what it waited for has failed with this."""
-
-    turn: str
-    reason: str | None = None
-    by: str | None = None
-
-
-class CompletedRecord(_Record, frozen=True, tag="completed"):
+class CompletedRecord(Record, frozen=True, tag="completed"):
     """The program returned."""
 
     result: Json = None
 
 
-class FailedRecord(_Record, frozen=True, tag="failed"):
+class FailedRecord(Record, frozen=True, tag="failed"):
     """The program raised, or broke one of its limits."""
 
     error: str
     kind: str = "error"
 
 
-class CancelledRecord(_Record, frozen=True, tag="cancelled"):
+class CancelledRecord(Record, frozen=True, tag="cancelled"):
     """Someone ended the session."""
 
     reason: str | None = None
     by: str | None = None
 
 
-class ExpiredRecord(_Record, frozen=True, tag="expired"):
+class ExpiredRecord(Record, frozen=True, tag="expired"):
     """Nobody answered for so long that the session was ended."""
 
     reason: str
 
 
-Record: TypeAlias = (
-    StartedRecord
-    | PausedRecord
-    | RefusedRecord
-    | AttemptedRecord
-    | AnsweredRecord
-    | LoggedRecord
-    | ProgressedRecord
-    | StatRecord
-    | TurnRecord
-    | CallRecord
-    | FrameRecord
-    | EnqueuedRecord
-    | JoinedRecord
-    | DequeuedRecord
-    | StopRecord
-    | CompletedRecord
-    | FailedRecord
-    | CancelledRecord
-    | ExpiredRecord
-)
+EndRecord: TypeAlias = CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord
+"""After one of these nothing happens to a session any more."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -236,9 +175,35 @@ def type_of(record: Record) -> str:
     return str(record.__struct_config__.tag)
 
 
-_decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
+def _queries() -> Any:
+    return Union[(*KERNEL_QUERIES, *(query for kind in registered_kinds() for query in kind.queries))]
+
+
+def _records() -> Any:
+    brought = (record for kind in registered_kinds() for record in kind.records)
+    return Union[(PausedRecord[_queries()], *KERNEL_RECORDS, *brought)]  # type: ignore[misc]
+
+
+KERNEL_RECORDS: tuple[type[Record], ...] = (
+    StartedRecord,
+    RefusedRecord,
+    AttemptedRecord,
+    AnsweredRecord,
+    LoggedRecord,
+    ProgressedRecord,
+    StatRecord,
+    CompletedRecord,
+    FailedRecord,
+    CancelledRecord,
+    ExpiredRecord,
+)
+"""The types that every session may have, beside `PausedRecord`, whose queries depend on the registered kinds."""
+
+_decoder = KindDecoder(_records)
+decode_with(PausedRecord, KindDecoder(lambda: PausedRecord[_queries()]))  # type: ignore[misc]
 
 
 def decode_record(body: str | bytes) -> Record:
     """A record from its JSON; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
-    return _decoder.decode(body)
+    record: Record = _decoder.decode(body)
+    return record

@@ -29,6 +29,9 @@ over from a pause that ended at its first answer) is kept, and given at the next
 at which of its wakings follows from the journal alone, and a replay gives it the same ones.
 
 A query is *pending* until it is answered or withdrawn, or the session ends. Query ids are never used again.
+
+A program kind may bring records of its own (`core.kinds`). One row of the table stands for all of them: they are legal
+while the session lives, they leave its state as it is, and the kind's own fold may refuse them for reasons of its own.
 """
 
 from __future__ import annotations
@@ -37,25 +40,22 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, assert_never
 
-from holdfast.agent.machine.inbox import Cancelled, Inbox
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
+from holdfast.core.kinds import KindFold, find_kind
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import Answer, ChildQuery, Failure, InputQuery, LlmQuery, Query, TimerQuery, Value, is_own
+from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, Value, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
-    CallRecord,
     CancelledRecord,
     CompletedRecord,
-    DequeuedRecord,
-    EnqueuedRecord,
+    EndRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
-    FrameRecord,
-    JoinedRecord,
+    KindRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
@@ -63,8 +63,6 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
-    StopRecord,
-    TurnRecord,
     Wake,
     type_of,
 )
@@ -94,11 +92,7 @@ _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it i
     LoggedRecord: None,
     ProgressedRecord: None,
     StatRecord: None,
-    TurnRecord: None,
-    CallRecord: None,
-    FrameRecord: None,
-    EnqueuedRecord: None,
-    DequeuedRecord: None,
+    KindRecord: None,  # stands for every record that the session's program kind brings
     CancelledRecord: State.CANCELLED,
 }
 
@@ -115,8 +109,6 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
     },
     State.PAUSED: {
         ExpiredRecord: State.EXPIRED,
-        JoinedRecord: None,
-        StopRecord: None,
         **_WHILE_ALIVE,
     },
     State.COMPLETED: {},
@@ -132,7 +124,7 @@ class Pending:
     __slots__ = ("asked_at", "attempts", "due_at", "query")
 
     def __init__(self, query: Query, asked_at: int) -> None:
-        wait = query.delay_ms if isinstance(query, TimerQuery) else query.timeout_ms
+        wait = query.wait_ms
         self.query = query
         self.asked_at = asked_at
         self.due_at = None if wait is None else asked_at + wait
@@ -166,7 +158,7 @@ class Session:
         self.started: StartedRecord | None = None
         self._shared = 0
         """The last position that a fork has from its source."""
-        self.ended: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord | None = None
+        self.ended: EndRecord | None = None
         self.pending: dict[str, Pending] = {}
         self.settled: dict[str, Settled] = {}
         self.withdrawn: set[str] = set()
@@ -182,12 +174,8 @@ class Session:
         """How many queries the last pause asked; 0 if it went on waiting for earlier ones."""
         self.wake: Wake = "all"
         self.metrics = Metrics()
-        self.inbox = Inbox()
-        """What was sent to an agent, and waits for a turn."""
-        self.turn: str | None = None
-        """The turn of an agent that is under way."""
-        self.stop: tuple[StopRecord, int] | None = None
-        """Who wants it stopped, and since when."""
+        self.kind_fold = KindFold()
+        """What the program kind keeps of the session beside all this."""
 
     @classmethod
     def fold(cls, session_id: str, entries: Iterable[Entry]) -> Session:
@@ -201,24 +189,30 @@ class Session:
     def is_terminal(self) -> bool:
         return not self._legal
 
+    @property
+    def program_kind(self) -> str:
+        """The kind of its program; empty before it has started."""
+        return self.started.program.kind if self.started is not None else ""
+
     def next_due(self) -> int | None:
-        """When the first timer fires, the first query lapses or the first item may be taken, if any does."""
+        """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
         due = [p.due_at for p in self.pending.values() if p.due_at is not None]
-        if self.turn is None and (item := self.inbox.next_due()) is not None:
-            due.append(item)
+        if (own := self.kind_fold.next_due()) is not None:
+            due.append(own)
         return min(due, default=None)
 
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
-        kind = type(record)
-        if kind not in self._legal:
-            raise TransitionError(self.id, type_of(record), _legal_states(kind), self.state)
+        row = _row_of(record)
+        if row not in self._legal:
+            raise TransitionError(self.id, type_of(record), _legal_states(row), self.state)
         if isinstance(record, PausedRecord):
             self._check_pause(record)
-        elif isinstance(record, EnqueuedRecord) and record.item.id in self.inbox.accepted:
-            raise self._refuse(f"it accepts item '{record.item.id}' for a second time")
-        elif isinstance(record, (AnsweredRecord, AttemptedRecord)) and record.query_id not in self.pending:
-            raise self._refuse(f"it speaks of {record.query_id}, which is not pending")
+        elif isinstance(record, (AnsweredRecord, AttemptedRecord)):
+            if record.query_id not in self.pending:
+                raise self._refuse(f"it speaks of {record.query_id}, which is not pending")
+        elif isinstance(record, KindRecord) and (why := self.kind_fold.check(self, record)) is not None:
+            raise self._refuse(why)
 
     def _check_pause(self, record: PausedRecord) -> None:
         expected = self.queries_asked
@@ -243,9 +237,9 @@ class Session:
             why = f"expected position {self.position + 1}, got {entry.position}"
             raise JournalError(self.id, entry.position, why)
         self.check(record)
-        kind = type(record)
-        following = self._legal[kind]
-        _FOLD[kind](self, record, entry)
+        row = _row_of(record)
+        following = self._legal[row]
+        _FOLD[row](self, record, entry)
         if following is not None:
             self._enter(following)
         if self.state is State.PAUSED and self._pause_is_over():
@@ -262,12 +256,10 @@ class Session:
             self._part(entry.at)
 
     def _part(self, at: int) -> None:
-        """From here on a fork goes its own way: what its source had begun, or had been sent, is not the fork's."""
+        """From here on a fork goes its own way: what its source had begun is not the fork's."""
         for pending in self.pending.values():
             pending.attempts = 0
-        evidence = Cancelled(at, "it was sent to the session that this one is a fork of")
-        for item_id in list(self.inbox.waiting):
-            self.inbox.cancel(item_id, evidence)
+        self.kind_fold.on_forked(at)
 
     def _enter(self, state: State) -> None:
         self.state = state
@@ -290,6 +282,8 @@ class Session:
         self.started = record
         self._shared = record.forked_from.position if record.forked_from is not None else 0
         self.metrics.start(entry.at)
+        if (kind := find_kind(record.program.kind)) is not None:
+            self.kind_fold = kind.fold(self)
 
     def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
         for gone in record.withdrawn:
@@ -301,11 +295,7 @@ class Session:
             self.pending[query.id] = Pending(query, entry.at)
             if isinstance(query, LlmQuery):
                 self.metrics.ask(query, prices, entry.at)
-                if query.iteration is not None:
-                    self.inbox.show()
-            elif isinstance(query, InputQuery):
-                self.turn = self.stop = None
-                self.inbox.turn_over()
+            self.kind_fold.on_asked(query)
         self.asked_last = len(record.queries)
         self.queries_asked += self.asked_last
         self.wake = record.wake
@@ -333,10 +323,9 @@ class Session:
         if isinstance(query, LlmQuery):
             price = price_for(query, self.started.prices) if self.started else None
             self.metrics.answer(query, record.answer, record.usage, price, entry.at)
-        elif isinstance(query, InputQuery):
-            self._on_input(record.answer)
         elif isinstance(query, ChildQuery) and record.usage is not None:
             self.metrics.answer_child(record.usage)
+        self.kind_fold.on_answered(query, record.answer)
 
     def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
         self.metrics.recent_logs.append((entry.at, record))
@@ -347,40 +336,16 @@ class Session:
     def _on_stat(self, record: StatRecord, entry: Entry) -> None:
         self.metrics.custom[record.key] = record.value
 
-    def _on_agent(self, record: TurnRecord | CallRecord | FrameRecord, entry: Entry) -> None:
-        """What it means is told by the conversation; the session goes on."""
+    def _on_kind_record(self, record: KindRecord, entry: Entry) -> None:
+        self.kind_fold.on_record(record, entry)
 
-    def _on_enqueued(self, record: EnqueuedRecord, entry: Entry) -> None:
-        self.inbox.add(record.item)
-
-    def _on_joined(self, record: JoinedRecord, entry: Entry) -> None:
-        self.inbox.enter(record.items, record.turn)
-
-    def _on_dequeued(self, record: DequeuedRecord, entry: Entry) -> None:
-        self.inbox.cancel(record.item_id, Cancelled(entry.at, record.reason, record.by))
-
-    def _on_stop(self, record: StopRecord, entry: Entry) -> None:
-        self.stop = (record, entry.at)
-
-    def _on_input(self, answer: Answer) -> None:
-        """A turn begins, if the answer is one that begins a turn."""
-        match answer:
-            case Value(value={"turn": str(turn), **more}):
-                self.turn = turn
-                items = more.get("items")
-                self.inbox.take(items if isinstance(items, list) else [], turn)
-            case _:
-                pass
-
-    def _on_ended(self, record: CompletedRecord | FailedRecord | CancelledRecord | ExpiredRecord, entry: Entry) -> None:
+    def _on_ended(self, record: EndRecord, entry: Entry) -> None:
         self.ended = record
         for left_over in self.pending:
             self.withdrawn.add(left_over)
             self.metrics.withdraw(left_over)
         self.pending.clear()
-        self.inbox.cancel_all(
-            Cancelled(entry.at, f"the session was over: {type_of(record)}", getattr(record, "by", None))
-        )
+        self.kind_fold.on_ended(record, entry.at)
 
 
 _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
@@ -392,18 +357,18 @@ _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,
-    TurnRecord: Session._on_agent,
-    CallRecord: Session._on_agent,
-    FrameRecord: Session._on_agent,
-    EnqueuedRecord: Session._on_enqueued,
-    JoinedRecord: Session._on_joined,
-    DequeuedRecord: Session._on_dequeued,
-    StopRecord: Session._on_stop,
+    KindRecord: Session._on_kind_record,
     CompletedRecord: Session._on_ended,
     FailedRecord: Session._on_ended,
     CancelledRecord: Session._on_ended,
     ExpiredRecord: Session._on_ended,
 }
+
+
+def _row_of(record: Record) -> type[Any]:
+    """The row of the table that speaks of a record."""
+    kind = type(record)
+    return kind if kind in _FOLD else KindRecord
 
 
 def _legal_states(record: type[Any]) -> str:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.agent.machine.inbox import INBOX
-from holdfast.core.queries import kind_of
-from holdfast.core.records import StartedRecord
 from holdfast.core.state import Session, State
 
 
@@ -17,14 +14,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     program_kind: str
     program: str
     parent: str | None = None
+    """The session that it belongs to: whose query it answers, or as its program kind says."""
     created_at: int
     updated_at: int
     pending: int = 0
     """How many queries wait for an answer."""
     waiting_for: str = ""
-    """The kinds of those queries, sorted and joined by commas: `human,timer`; and `inbox`, where items wait there."""
+    """The kinds of those queries, sorted and joined by commas (`human,timer`), and what its program kind adds."""
     due_at: int | None = None
-    """When the first timer fires, the first query lapses or the first item may be taken (unix ms)."""
+    """When the clock has to look at the session next (unix ms)."""
 
 
 def summarize(session: Session) -> Summary:
@@ -32,27 +30,17 @@ def summarize(session: Session) -> Summary:
     started = session.started
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
-    pending = session.pending.values()
+    waiting_for = {pending.query.kind for pending in session.pending.values()}
+    if (own := session.kind_fold.waiting_for) is not None:
+        waiting_for.add(own)
     return Summary(
         state=session.state,
         program_kind=started.program.kind,
         program=started.program.name,
-        parent=_parent(started),
+        parent=started.parent.session_id if started.parent is not None else session.kind_fold.parent,
         created_at=session.metrics.started_at,
         updated_at=session.metrics.last_activity_at,
         pending=len(session.pending),
-        waiting_for=",".join(sorted({kind_of(p.query) for p in pending} | _inbox(session))),
+        waiting_for=",".join(sorted(waiting_for)),
         due_at=session.next_due(),
     )
-
-
-def _inbox(session: Session) -> set[str]:
-    return {INBOX} if session.turn is None and session.inbox.waiting else set()
-
-
-def _parent(started: StartedRecord) -> str | None:
-    """The session on whose behalf this one is: whose query it answers, or, of an agent, which has opened it."""
-    if started.parent is not None:
-        return started.parent.session_id
-    of_agent = started.ctx.get("parent") if started.program.kind == "agent" and isinstance(started.ctx, dict) else None
-    return of_agent if isinstance(of_agent, str) else None

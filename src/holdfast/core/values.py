@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -127,9 +126,25 @@ _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _LONG_NUMBER = b"0" * 19  # as many digits as a 64-bit integer has
 
 
-@cache
-def _decoder_of(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+class Decoder(Protocol):
+    """What reads a struct back from its JSON."""
+
+    def decode(self, body: bytes, /) -> Any: ...
+
+
+_decoders: dict[type[msgspec.Struct], Decoder] = {}
+
+
+def decode_with(kind: type[msgspec.Struct], decoder: Decoder) -> None:
+    """Read structs of a type with this decoder: its fields can be of types that msgspec does not find by itself."""
+    _decoders[kind] = decoder
+
+
+def _decoder_of(kind: type[msgspec.Struct]) -> Decoder:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder
 
 
 def own_copy(value: Json) -> Json:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.decide import EnqueueMessage, FeedMessage, Message, WakeMessage, decide, decide_join
+from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage, decide
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record
@@ -163,7 +163,8 @@ class Actor:
         """Drop what is known, and with it what was not committed. The effects that run here go on."""
         self._stop()
         self.effects.unplan()
-        self._engine.draining.undone(self.id)
+        for attendant in self._engine.attendants:
+            attendant.undone(self.id)
         self._tracker = self._waking = self._snapshot = None
         self._revival.why = ""
         self._history, self._batch, self._writes = [], [], []
@@ -213,12 +214,13 @@ class Actor:
                 return self.event()  # the timer is left to a process that can go on with the program
             with self._undone_on_error():
                 if isinstance(message, FeedMessage) and decision.records:
-                    self._record(decide_join(session, self._engine.now()))  # before the answers let the turn go on
+                    # Before the answers let the program continue, which has to know of it then.
+                    self._record(session.kind_fold.decide_waiting(session, self._engine.now()))
                 self._record(decision.records)
                 asleep = session.state is State.PAUSED
                 await self._go_on()
                 await self._commit_if_needed(reason_of(message, asleep), takes)
-            if decision.is_replay and isinstance(message, EnqueueMessage):
+            if decision.is_replay and isinstance(message, KindMessage):
                 return msgspec.structs.replace(self.event(), replayed=True)
             if decision.is_replay:
                 entries = [entry async for entry in self._engine.store.journal(self.id)]
@@ -413,12 +415,16 @@ class Actor:
             self._record(self.effects.plan(paused.queries, self.session.pending))
 
     async def _answer_own(self) -> None:
-        """Answer what the program asks of the runtime itself: the durable state, and what is in its inbox.
+        """Answer what the program asks of the runtime itself: the durable state, and what attendants have for it.
 
         Writes go into the commit that records the answer.
         """
         self._record(await state_tool.answers(self._engine.store, self.session, self._writes))
-        self._record(self._engine.draining.drain(self.session, self._engine.now()))
+        session, now = self.session, self._engine.now()
+        if session.state is State.PAUSED:
+            self._record(session.kind_fold.decide_waiting(session, now))
+        for attendant in self._engine.attendants:
+            self._record(attendant.records(session, now))
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""

@@ -116,6 +116,11 @@ def child_session_id(parent: str, asked: str) -> str:
     return f"{parent}.{asked}"
 
 
+def answers_parent(child: str, parent: str) -> bool:
+    """Whether a session answers a query of its parent: others belong to it without that it waits for them."""
+    return child.startswith(child_session_id(parent, ""))
+
+
 def _started(parent: Session, query: ChildQuery, now: int) -> StartedRecord:
     """How a child begins: with the program found now, and with what is left of its parent's budget now."""
     assert parent.started is not None

@@ -12,16 +12,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.agent.worker import Draining
 from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
-from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery, kind_of
+from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
 from holdfast.engine.actor import Actor
@@ -64,6 +63,19 @@ MAIL_REST_S = 0.01
 most effects that take less need no look at all."""
 
 
+class Attendant(Protocol):
+    """Something in this process that adds records to sessions by itself, as a worker begins turns of agents."""
+
+    def records(self, session: Session, now: int) -> Sequence[Record]:
+        """What it adds to a session that is about to wait, in the same commit."""
+
+    def committed(self, session: Session, *, under_way: bool) -> None:
+        """A commit of a session was made here; `under_way` if effects or a step of it are running."""
+
+    def undone(self, session_id: str) -> None:
+        """What was to be committed was refused, or given up."""
+
+
 class Engine:
     """What `Holdfast` opens the door to."""
 
@@ -74,7 +86,8 @@ class Engine:
             raise InvalidValueError("lease_ms", f"a lease lasts at least {MIN_LEASE_MS} ms, got {lease_ms}")
         self.lease_ms = lease_ms
         self.drivers = Drivers()
-        self.draining = Draining()
+        self.attendants: list[Attendant] = []
+        """What adds records to sessions of this process by itself."""
         self.minder = minder
         self.sealer = Sealer()
         self.children = Children(self)
@@ -188,7 +201,7 @@ class Engine:
 
     def running_event(self, session: Session) -> RunningEvent:
         """What is said of a session that needs no host now, and why it may stand still here."""
-        waits: list[str] = sorted({kind_of(p.query) for p in session.pending.values()})
+        waits: list[str] = sorted({p.query.kind for p in session.pending.values()})
         why = ""
         if session.state is State.RUNNING and not self.knows(session) and session.started is not None:
             why = f"program '{session.started.program.name}' is not available here; a process that has it will go on"
@@ -199,7 +212,9 @@ class Engine:
         if (due := session.next_due()) is not None:
             self.minder.look_at(due)
         actor = self._actors.get(session.id)
-        self.draining.committed(session, under_way=actor is not None and actor.is_under_way)
+        under_way = actor is not None and actor.is_under_way
+        for attendant in self.attendants:
+            attendant.committed(session, under_way=under_way)
         if session.is_terminal and session.started is not None and session.started.parent is not None:
             self.children.tell(session, session.started.parent)
         self._evict()
@@ -295,12 +310,9 @@ class Engine:
         return True
 
     def waits_for_worker(self, session_id: str) -> bool:
-        """Whether what is due in a session, as it is known here, is in its inbox: to wake it again brings nothing."""
+        """Whether what is due in a session, as it is known here, is left to a worker: waking it again does nothing."""
         session = self.at_hand(session_id)
-        if session is None or session.turn is not None or not session.inbox.waiting:
-            return False
-        due = session.next_due()
-        return due is not None and due <= self.now()
+        return session is not None and session.kind_fold.is_left_to_worker(session, self.now())
 
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
         """Write what the minder decided about a session; False if that was nothing, or somebody was quicker."""

@@ -1,16 +1,17 @@
-"""Forking: which record a fork is made after, and the session that comes of it."""
+"""Forks: which record a fork is made after, and the new session."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.events import Event
-from holdfast.core.fork_points import ForkKind, ForkPoint, ForkPoints
+from holdfast.core.fork_points import ForkPoint, ForkPoints
 from holdfast.core.ids import check_id, new_session_id
+from holdfast.core.kinds import load_kinds, registered_kinds
 from holdfast.core.records import Entry, Fork, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
@@ -23,28 +24,29 @@ from holdfast.store.limits import READ_LIMIT
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
-PlaceWord: TypeAlias = Literal["at", "before", "node", "turn"]
-
-_KINDS: dict[PlaceWord, ForkKind] = {"before": "pause", "node": "node", "turn": "turn"}
-_WORDS: dict[ForkKind, str] = {"pause": "query", "node": "node", "turn": "turn"}
-
 
 class ForkPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to fork: after a position, before a query, at a node, or before a turn; at the end if nothing is said."""
+    """Where to fork: after a position, before a query, or at a place of the program kind; at the end by default."""
 
     at: int | None = None
     before: str | None = None
-    node: str | None = None
-    turn: str | None = None
+    named: tuple[str, str] | None = None
+    """A word of the program kind, as `turn` or `node` of agents, and the id of the place."""
 
-    def chosen(self) -> tuple[PlaceWord, int | str] | None:
-        """The one that was said; `InvalidValueError` if there are several."""
-        words: tuple[PlaceWord, ...] = ("at", "before", "node", "turn")
-        given = [(word, value) for word in words if (value := getattr(self, word)) is not None]
+    @classmethod
+    def chosen(cls, at: int | None, before: str | None, places: Mapping[str, str | None]) -> ForkPlace:
+        """The one place that was given; `InvalidValueError` if there are several, or a word that no kind has."""
+        load_kinds()
+        known = ["at", "before", *(word for kind in registered_kinds() for word in kind.fork_places)]
+        given = {"at": at, "before": before, **places}
+        given = {word: value for word, value in given.items() if value is not None}
+        if unknown := [word for word in given if word not in known]:
+            raise InvalidValueError("place of a fork", f"no such place: {unknown[0]} (there are: {', '.join(known)})")
         if len(given) > 1:
-            said = ", ".join(f"{word}={value!r}" for word, value in given)
-            raise InvalidValueError("place of a fork", f"choose one of at, before, node and turn; got {said}")
-        return given[0] if given else None
+            shown = ", ".join(f"{word}={value!r}" for word, value in given.items())
+            raise InvalidValueError("place of a fork", f"choose one of {', '.join(known)}; got {shown}")
+        named = next(((word, str(value)) for word, value in given.items() if word not in ("at", "before")), None)
+        return cls(at=at, before=before, named=named)
 
 
 async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
@@ -78,11 +80,10 @@ async def make_fork(engine: Engine, session_id: str, place: ForkPlace, new_id: s
 
 async def _shared(store: Store, session_id: str, place: ForkPlace) -> list[Entry]:
     """The entries that a fork shares."""
-    chosen = place.chosen()
     reach = await store.position(session_id)
     found = ForkPoints(session_id)
     entries: list[Entry] = []
-    if chosen is None or chosen[0] == "at":
+    if place.before is None and place.named is None:
         last = reach if place.at is None else place.at
         if not 1 <= last <= reach:
             raise ForkPositionError(session_id, last, reach)
@@ -91,14 +92,13 @@ async def _shared(store: Store, session_id: str, place: ForkPlace) -> list[Entry
         for entry in entries:
             found.apply(entry)
         return entries[: found.sound]
-    word, wanted = chosen
     async for entry in _sound_entries(store, session_id):
         entries.append(entry)
         found.apply(entry)
-    kind = _KINDS[word]
-    position = found.place(kind, str(wanted))
+    kind, wanted = place.named or ("pause", place.before or "")
+    position = found.position(kind, wanted)
     if position is None:
-        raise ForkPointError(session_id, _WORDS[kind], str(wanted), found.near(kind, str(wanted)))
+        raise ForkPointError(session_id, "query" if kind == "pause" else kind, wanted, found.near(kind, wanted))
     return entries[:position]
 
 

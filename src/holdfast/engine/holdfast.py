@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.core.budget import Budget, Price
 from holdfast.core.compare import Comparison, compare
 from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, decide_start
@@ -63,6 +62,11 @@ class Holdfast:
         for kind in new_kinds():
             self.add_kind(kind)
         self.drive_own_tools()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine inside, for what is built on it: workers, and other attendants of sessions."""
+        return self._engine
 
     async def __aenter__(self) -> Self:
         await self._engine.open()
@@ -132,22 +136,6 @@ class Holdfast:
         """The engine's clock (unix ms)."""
         return self._engine.now()
 
-    def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
-        """A worker that drains the inboxes of all agents in the store, at most so many turns at a time."""
-        return Worker(self._engine, turns, drain_s)
-
-    @contextlib.contextmanager
-    def draining(self, session_id: str, turns: int | None = None) -> Iterator[None]:
-        """Begin turns of one session with what waits in its inbox, in this process, for as long as this is open."""
-        drained = self._engine.draining.sessions
-        if session_id in drained:
-            raise HoldfastError(f"session '{session_id}' is being drained by this process already")
-        drained[session_id] = turns
-        try:
-            yield
-        finally:
-            del drained[session_id]
-
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
         wanted = parse_pending_filter(pending)
@@ -196,22 +184,22 @@ class Holdfast:
         at: int | None = None,
         *,
         before: str | None = None,
-        node: str | None = None,
-        turn: str | None = None,
         id: str | None = None,
         wait: float | None = None,
+        **places: str | None,
     ) -> Event:
-        """A new session with the beginning of another one; it goes on from there, as after `start`.
+        """A new session with the beginning of another one; it continues from there, as after `start`.
 
-        `at` is the last record to keep; `before` a query, which the program then asks anew; `turn` a turn of an agent,
-        whose input it then waits for; `node` a node of its conversation: before it, if it is the input of a turn, else
-        after it. Without any of them, all is kept. `fork_points` lists the places. Of what a program wrote at once, all
-        is kept or nothing: inside of it, the place before is taken.
+        `at` is the last record to keep; `before` a query, which the program then asks anew. A program kind may have
+        places of its own: of an agent, `turn` names a turn, whose input the fork then waits for, and `node` a node of
+        the conversation: before it, if it is the input of a turn, else after it. Without any of them, everything is
+        kept. `fork_points` lists the places. What a program wrote at once is kept whole or not at all: inside of it,
+        the place before is taken.
 
         The shared records are not copied, and the other session is not touched. What was under way in it is done anew
         in the fork, as effects of its own with idempotency keys of their own.
         """
-        place = ForkPlace(at=at, before=before, node=node, turn=turn)
+        place = ForkPlace.chosen(at, before, places)
         event = await make_fork(self._engine, session_id, place, id)
         return await until_needed(self._engine, event.session_id, event, wait)
 

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.agent.machine.program import KIND as AGENT
 from holdfast.core.decide import decide_expire
 from holdfast.core.errors import HoldfastError
 from holdfast.core.limits import DEFAULT_IDLE_TTL_MS
 from holdfast.core.state import State
+from holdfast.engine.children import answers_parent
 from holdfast.store.contract import SessionFilter, SessionRow
 
 if TYPE_CHECKING:
@@ -195,7 +195,11 @@ class Minder:
                 await self._try(session_id, engine.attend)
         children = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=own)
         for row in await self._all(engine, children):
-            if row.owner is None and row.summary.parent is not None and row.summary.program_kind != AGENT:
+            if (
+                row.owner is None
+                and row.summary.parent is not None
+                and answers_parent(row.session_id, row.summary.parent)
+            ):
                 await self._try(row.session_id, partial(engine.children.end_if_abandoned, parent_id=row.summary.parent))
 
     async def clean(self, engine: Engine) -> tuple[list[str], list[str]]:

@@ -9,12 +9,10 @@ import msgspec
 
 from holdfast.core.decide import (
     CancelMessage,
-    EnqueueMessage,
     FeedMessage,
+    KindMessage,
     Message,
-    StopMessage,
     WakeMessage,
-    WithdrawMessage,
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, reply_of
 from holdfast.core.queries import Query
@@ -73,13 +71,9 @@ def reason_of(message: Message, asleep: bool) -> str:
             return "partial feed" if asleep else "feed"
         case CancelMessage():
             return "cancel"
-        case EnqueueMessage():
-            return "enqueue"
-        case WithdrawMessage():
-            return "withdraw"
-        case StopMessage():
-            return "stop"
         case WakeMessage():
             return "timer"
+        case KindMessage():
+            return message.tag
         case _:
             assert_never(message)

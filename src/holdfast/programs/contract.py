@@ -13,23 +13,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 import msgspec
 
 from holdfast.core.queries import Answer, Failure, Query
-from holdfast.core.records import (
-    CallRecord,
-    FrameRecord,
-    LoggedRecord,
-    Program,
-    ProgressedRecord,
-    StatRecord,
-    TurnRecord,
-    Wake,
-)
+from holdfast.core.records import KindRecord, LoggedRecord, Program, ProgressedRecord, StatRecord, Wake
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
 
 T = TypeVar("T")
 
-Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | TurnRecord | CallRecord | FrameRecord
+Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | KindRecord
 """What a program says beside its questions; appended before the outcome of the step that said it."""
 
 

@@ -17,6 +17,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.core.decide import Message
+from holdfast.core.decide import decode_message as read_message
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry, StartedRecord, decode_record
 from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
@@ -211,8 +212,6 @@ def decode_snapshot(reach: int, position: object, data: object) -> Snapshot | No
 
 # --- messages ------------------------------------------------------------------------------------
 
-_message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-
 
 def encode_message(session_id: str, message: Message) -> str:
     """The stored form of a message."""
@@ -223,7 +222,7 @@ def decode_message(session_id: str, number: int, body: str | bytes, mark: str) -
     """A message from its stored form, checked against the digest that was stored with it."""
     place = f"message {number}"
     try:
-        message = _message_decoder.decode(body)
+        message = read_message(body)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise CorruptSessionError(session_id, place, str(error)) from None
     if digest(message) != mark:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.core.queries import kind_of
 from holdfast.strategies.dry_run import Asked, DryRun, Pause
 
 LONGEST_ROUND = 6
@@ -67,7 +66,7 @@ def _step(pause: Pause) -> Step:
 
 
 def _key(asked: Asked) -> tuple[str, str]:
-    return (kind_of(asked.query), asked.role or _head(asked.text))
+    return (asked.query.kind, asked.role or _head(asked.text))
 
 
 def _sign(box: Box) -> tuple[str, str]:
@@ -82,8 +81,8 @@ def _box(asked: list[Asked]) -> Box:
     first = asked[0]
     answer = first.answer if isinstance(first.answer, str) else msgspec.json.encode(first.answer).decode()
     return Box(
-        label=first.role or kind_of(first.query),
-        kind=kind_of(first.query),
+        label=first.role or first.query.kind,
+        kind=first.query.kind,
         times=len(asked),
         prompt=first.text,
         is_same=len({(getattr(each.query, "system", None), each.text) for each in asked}) == 1,

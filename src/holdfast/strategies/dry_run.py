@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.budget import prompt_estimate
 from holdfast.core.events import query_json
-from holdfast.core.queries import HumanQuery, LlmQuery, Query, ToolQuery, kind_of
+from holdfast.core.queries import HumanQuery, LlmQuery, Query, ToolQuery
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.parameters import MetaError, ScriptLine, StrategyMeta, calls_of, filled, read_description
@@ -52,7 +52,7 @@ class Asked(msgspec.Struct, frozen=True):
         return prompt_estimate(self.query) if isinstance(self.query, LlmQuery) else 0
 
     def to_json(self) -> dict[str, Any]:
-        told = {"id": self.query.id, "kind": kind_of(self.query), **query_json(self.query)}
+        told = {"id": self.query.id, "kind": self.query.kind, **query_json(self.query)}
         tokens = {"prompt_tokens": self.prompt_tokens} if isinstance(self.query, LlmQuery) else {}
         return {**told, **tokens, "answer": self.answer, "answered_by": self.by}
 

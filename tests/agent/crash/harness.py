@@ -21,9 +21,10 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import FinishedMessage
 from holdfast.agent.results import TurnResult, result_of
-from holdfast.core.queries import InputQuery, LlmQuery
+from holdfast.core.queries import LlmQuery
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize

@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.agent.machine.records import FrameRecord
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import FinishedMessage, FinishedValue
 from holdfast.agent.results import TurnResult
-from holdfast.core.records import FrameRecord
 from holdfast.testing.seams import Seam
 from tests.agent.crash.child import Job
 from tests.agent.crash.compaction_child import NOTES, summing_job

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.turn import FinishedMessage
 from holdfast.testing.seams import Seam, read_trace
 from tests.agent.crash.child import Job
@@ -51,7 +52,7 @@ def _error(job: Job) -> str:
 def broken(found: Found) -> list[str]:
     """What was promised, and is not so."""
     sentences = []
-    known = found.session.inbox.accepted
+    known = agent_fold(found.session).inbox.accepted
     in_turns = Counter(item for turn in found.conversation.turns.values() for item in turn.items)
     if list(known) != list(ITEMS):
         sentences.append(f"it has the items {list(known)}")

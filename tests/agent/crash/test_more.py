@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.queries import InputQuery, LlmQuery, ToolQuery
+from holdfast.agent.machine.queries import InputQuery
+from holdfast.core.queries import LlmQuery, ToolQuery
 from holdfast.testing.seams import Seam
 from tests.agent.crash.child import TURN, Job, race_job
 from tests.agent.crash.harness import (

@@ -8,23 +8,17 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.decide import decide_claim, decide_join
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
 from holdfast.agent.machine.messages import TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
+from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import Limits
-from holdfast.core.decide import (
-    Decision,
-    EnqueueMessage,
-    FeedMessage,
-    Given,
-    StopMessage,
-    WithdrawMessage,
-    decide,
-    decide_claim,
-    decide_join,
-)
-from holdfast.core.queries import Answer, InputQuery, LlmQuery, ToolQuery, Value
+from holdfast.core.decide import Decision, FeedMessage, Given, decide
+from holdfast.core.queries import Answer, LlmQuery, ToolQuery, Value
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.replay import Tracker, Waking
 from holdfast.core.state import Session, State
@@ -71,7 +65,7 @@ class Agent:
             step = self._instance.resume(waking.at, waking.answers)
             assert isinstance(step, AskStep)
             self.write(*outcome_of(self.session, step, self.now))
-            self.write(*decide_join(self.session, self.now))
+            self.write(*decide_join(self.session, agent_fold(self.session), self.now))
 
     def _take(self, decision: Decision) -> Decision:
         self.write(*decision.records)
@@ -88,14 +82,14 @@ class Agent:
         return self._take(decide(self.session, WithdrawMessage(item_id, reason or None, by or None), self.now))
 
     def stop(self, turn: str | None = None) -> Decision:
-        turn = turn or self.session.turn
+        turn = turn or agent_fold(self.session).turn
         assert turn is not None
         return self._take(decide(self.session, StopMessage(turn, "enough", "ann"), self.now))
 
     def begin(self) -> str | None:
         """Begin a turn with what waits; its id."""
-        self._take(Decision(decide_claim(self.session, self.now)))
-        return self.session.turn
+        self._take(Decision(decide_claim(self.session, agent_fold(self.session), self.now)))
+        return agent_fold(self.session).turn
 
     def reply(self, value: Any = "Done.") -> None:
         self._answer(LlmQuery, Value(value=value))
@@ -108,7 +102,7 @@ class Agent:
 
     def _answer(self, kind: type[Any], answer: Answer) -> None:
         asked = next(asked for asked, pending in self.session.pending.items() if isinstance(pending.query, kind))
-        self.write(*decide_join(self.session, self.now))  # as the engine does
+        self.write(*decide_join(self.session, agent_fold(self.session), self.now))  # as the engine does
         self._take(decide(self.session, FeedMessage([Given(answer, asked)]), self.now))
 
     # --- what can be seen --------------------------------------------------------------------------
@@ -122,11 +116,11 @@ class Agent:
 
     @property
     def waiting(self) -> list[str]:
-        return list(self.session.inbox.waiting)
+        return list(agent_fold(self.session).inbox.waiting)
 
     @property
     def unseen(self) -> list[str]:
-        return list(self.session.inbox.unseen)
+        return list(agent_fold(self.session).inbox.unseen)
 
     def said(self) -> list[tuple[str, str]]:
         return [(message.role, message.text) for message in self.conversation.messages]
@@ -134,5 +128,5 @@ class Agent:
     def check_replay(self) -> None:
         """A process that knows nothing but the journal comes to the same; `DivergenceError` if its program does not."""
         tracker, _, _ = asyncio.run(rebuild("s-1", self.entries, AgentInstance))
-        ours, theirs = self.session.inbox, tracker.session.inbox
+        ours, theirs = agent_fold(self.session).inbox, agent_fold(tracker.session).inbox
         assert (theirs.waiting, theirs.unseen, theirs.accepted) == (ours.waiting, ours.unseen, ours.accepted)

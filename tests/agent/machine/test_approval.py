@@ -23,11 +23,13 @@ from holdfast.agent.machine.approval import (
     ruling,
     with_layers,
 )
+from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.agent.machine.policy import Policy, Spec, resolve
+from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery
 from holdfast.core.decide import FeedMessage, Given, decide_expire, decide_feed
-from holdfast.core.errors import InvalidDecisionError, InvalidValueError
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import event_of, query_json
-from holdfast.core.queries import Call, Failure, HumanQuery, Value
+from holdfast.core.queries import Failure, HumanQuery, Value
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from tests.core.helpers import Journal, picture
@@ -289,8 +291,8 @@ def test_a_failure_is_a_denial() -> None:
 
 
 def asked(**more: Any) -> Journal:
-    call = Call("call_1", "delete", {"path": "/x"}, "it is gone then")
-    return Journal().start().ask(HumanQuery(prompt="Run the tool 'delete'?", approves=call, **more))
+    call = ApprovalCall("call_1", "delete", {"path": "/x"}, "it is gone then")
+    return Journal().start().ask(ApprovalQuery(prompt="Run the tool 'delete'?", approves=call, **more))
 
 
 @pytest.mark.parametrize("value", ["yes", {"decision": "aprove"}, {"decision": "approve", "args": {}}])

@@ -14,8 +14,9 @@ from holdfast.agent.machine.approval import Approval, Rule, ruling
 from holdfast.agent.machine.calls import AUTHORIZE, CALL_TOOL, FIND_TOOLS, Calls
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import ApprovalQuery, CallQuery
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
-from holdfast.core.queries import Answer, Failure, HumanQuery, Query, ToolQuery, Value
+from holdfast.core.queries import Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.values import Json
 
 
@@ -59,9 +60,9 @@ class Round:
         return self.asked["q-0"]
 
     @property
-    def runs(self) -> list[ToolQuery]:
+    def runs(self) -> list[CallQuery]:
         """The tools that were asked for, in order."""
-        return [query for query in self.asked.values() if isinstance(query, ToolQuery) and query.name != AUTHORIZE]
+        return [query for query in self.asked.values() if isinstance(query, CallQuery) and query.name != AUTHORIZE]
 
 
 def call(tool: str = "delete", number: int = 1, /, **arguments: Json) -> ToolUseBlock:
@@ -82,7 +83,7 @@ def content(made: Round, number: int = 0) -> Any:
 
 def test_a_call_that_is_allowed_is_run_at_once() -> None:
     made = Round([], call(path="/x"))
-    assert made.first == ToolQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")
+    assert made.first == CallQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")
     assert made.calls.wake == "all"
     made.answer("q-0", "gone")
     assert content(made) == "gone"
@@ -98,12 +99,11 @@ def test_a_call_that_is_denied_is_not_asked_and_the_model_is_told_why() -> None:
 def test_a_call_to_be_confirmed_is_shown_to_somebody_and_then_run() -> None:
     made = Round([Approval(rules=[Rule.confirm("delete").because("for good")], timeout_ms=90)], call(path="/x"))
     asked = made.first
-    assert isinstance(asked, HumanQuery)
-    assert asked.approves is not None
+    assert isinstance(asked, ApprovalQuery)
     shown = (asked.approves.tool, asked.approves.arguments, asked.approves.reason, asked.timeout_ms)
     assert shown == ("delete", {"path": "/x"}, "for good", 90)
     assert wake(made) == "first"
-    assert made.answer("q-0", "approve") == [ToolQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")]
+    assert made.answer("q-0", "approve") == [CallQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")]
     assert wake(made) == "all"
 
 
@@ -128,13 +128,13 @@ def test_what_is_no_yes_is_a_no(answer: Any, told: str) -> None:
 def test_edited_arguments_are_the_ones_that_it_is_run_with() -> None:
     made = Round([CONFIRM], call(path="/x"))
     made.answer("q-0", {"decision": "approve", "arguments": {"path": "/y"}})
-    assert made.runs == [ToolQuery(name="delete", arguments={"path": "/y"}, call_id="call_1", edited=True)]
+    assert made.runs == [CallQuery(name="delete", arguments={"path": "/y"}, call_id="call_1", edited=True)]
 
 
 def test_the_same_arguments_again_are_no_edit() -> None:
     made = Round([CONFIRM], call(path="/x"))
     made.answer("q-0", {"decision": "approve", "arguments": {"path": "/x"}})
-    assert made.runs == [ToolQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")]
+    assert made.runs == [CallQuery(name="delete", arguments={"path": "/x"}, call_id="call_1")]
 
 
 def test_whoever_is_asked_may_not_edit_a_call_into_one_that_is_denied() -> None:
@@ -147,9 +147,9 @@ def test_code_looks_at_edited_arguments_as_well_and_nobody_is_asked_twice() -> N
     made = Round([CODE], call(path="/x"))
     made.answer("q-0", {"verdict": "confirm"})
     asked = made.answer("q-1", {"decision": "approve", "arguments": {"path": "/y"}})
-    assert [query.arguments["arguments"] for query in asked if isinstance(query, ToolQuery)] == [{"path": "/y"}]
+    assert [query.arguments["arguments"] for query in asked if isinstance(query, CallQuery)] == [{"path": "/y"}]
     [run] = made.answer("q-2", {"verdict": "confirm"})
-    assert run == ToolQuery(name="delete", arguments={"path": "/y"}, call_id="call_1", edited=True)
+    assert run == CallQuery(name="delete", arguments={"path": "/y"}, call_id="call_1", edited=True)
     other = Round([CODE], call(path="/x"))
     other.answer("q-0", {"verdict": "confirm"})
     other.answer("q-1", {"decision": "approve", "arguments": {"path": "/y"}})
@@ -163,15 +163,15 @@ def test_always_is_for_the_calls_of_the_session_that_come_after() -> None:
     made.answer("q-0", {"decision": "always", "match": {"path": "/*"}})
     assert granted == [Rule("delete", "allow", {"path": "/*"})]
     assert isinstance(Round([CONFIRM], call(path="/y"), granted=granted).first, ToolQuery)
-    assert isinstance(Round([CONFIRM], call(path="y"), granted=granted).first, HumanQuery)
-    assert isinstance(Round([CONFIRM], call("write", path="/y"), granted=granted).first, HumanQuery)
+    assert isinstance(Round([CONFIRM], call(path="y"), granted=granted).first, ApprovalQuery)
+    assert isinstance(Round([CONFIRM], call("write", path="/y"), granted=granted).first, ApprovalQuery)
     assert Round([CONFIRM, Approval(default="deny")], call(path="/y"), granted=granted).asked == {}
 
 
 def test_always_is_for_the_calls_that_wait_as_well() -> None:
     made = Round([CONFIRM], call(path="/x"), call("write", 2), call("delete", 3, path="/y"))
     asked = made.answer("q-0", "always")
-    assert [query.call_id for query in asked if isinstance(query, ToolQuery)] == ["call_1", "call_3"]
+    assert [query.call_id for query in asked if isinstance(query, CallQuery)] == ["call_1", "call_3"]
     assert made.waiting == ["q-1", "q-3", "q-4"]
 
 
@@ -185,7 +185,7 @@ def test_answers_that_come_together_count_each_for_its_call() -> None:
 def test_a_call_that_waits_does_not_hold_up_the_others() -> None:
     layer = Approval(rules=[Rule.confirm("delete"), Rule.deny("shell")])
     made = Round([layer], call(), call("read", 2), call("shell", 3))
-    assert [type(query) for query in made.asked.values()] == [HumanQuery, ToolQuery]
+    assert [type(query) for query in made.asked.values()] == [ApprovalQuery, CallQuery]
     assert made.refused == ["call_3"]
     assert made.answer("q-1", "text") == []
     assert made.waiting == ["q-0"]
@@ -204,13 +204,13 @@ def test_a_call_that_waits_does_not_hold_up_the_others() -> None:
 def test_code_is_asked_with_the_call() -> None:
     made = Round([Approval(default="callback", callback="code", timeout_ms=40)], call(path="/x"))
     asked = {"tool": "delete", "arguments": {"path": "/x"}, "callbacks": ["code"]}
-    assert made.first == ToolQuery(name=AUTHORIZE, arguments=asked, call_id="call_1", timeout_ms=40)
+    assert made.first == CallQuery(name=AUTHORIZE, arguments=asked, call_id="call_1", timeout_ms=40)
     assert made.answer("q-0", {"verdict": "allow"}) == made.runs
 
 
 def test_code_may_be_stricter_than_the_rules_and_not_milder() -> None:
     made = Round([CODE, CONFIRM], call())
-    assert isinstance(made.answer("q-0", {"verdict": "allow"})[0], HumanQuery)
+    assert isinstance(made.answer("q-0", {"verdict": "allow"})[0], ApprovalQuery)
     denied = Round([CODE, Approval(default="deny")], call())
     assert denied.asked == {}
 
@@ -218,8 +218,7 @@ def test_code_may_be_stricter_than_the_rules_and_not_milder() -> None:
 def test_a_reason_of_the_rules_stays_where_code_gives_none() -> None:
     made = Round([Approval(rules=[Rule.callback("delete").because("for good")], callback="code")], call())
     [asked] = made.answer("q-0", {"verdict": "confirm"})
-    assert isinstance(asked, HumanQuery)
-    assert asked.approves is not None
+    assert isinstance(asked, ApprovalQuery)
     assert asked.approves.reason == "for good"
 
 
@@ -238,7 +237,7 @@ def test_code_that_does_not_allow_it_denies_it(answer: Any) -> None:
 
 @pytest.mark.parametrize("name", [FINISH_TOOL, GIVE_UP_TOOL, FIND_TOOLS, CALL_TOOL])
 def test_nobody_is_asked_about_what_a_model_only_says_to_the_runtime(name: str) -> None:
-    assert Round([CONFIRM], call(name)).runs == [ToolQuery(name=name, call_id="call_1")]
+    assert Round([CONFIRM], call(name)).runs == [CallQuery(name=name, call_id="call_1")]
 
 
 def test_rules_look_at_the_tool_that_is_called_through_another() -> None:
@@ -300,12 +299,12 @@ def test_in_any_order_of_answers_every_call_is_done_and_none_is_run_twice_or_wit
         answers: dict[str, Any] = {}
         for query in some:
             match made.asked[query]:
-                case HumanQuery(approves=asked) if asked is not None:
+                case ApprovalQuery(approves=asked):
                     answers[query] = said = data.draw(decisions)
                     if said in ("approve", "always") or isinstance(said, dict):
                         edited = said.get("arguments") if isinstance(said, dict) else None
                         approved[asked.id] = asked.arguments if edited is None else edited
-                case ToolQuery(name="holdfast.authorize", call_id=str(call_id), arguments=given_):
+                case CallQuery(name="holdfast.authorize", call_id=call_id, arguments=given_):
                     answers[query] = said = data.draw(verdicts)
                     if isinstance(said, dict) and said["verdict"] != "deny":
                         authorized.append((call_id, given_["arguments"]))

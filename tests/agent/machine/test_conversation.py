@@ -11,21 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.conversation_cache import ConversationCache
-from holdfast.agent.machine.conversation import (
-    Begin,
-    Conversation,
-    TurnInput,
-    input_of,
-    tool_answer,
-    tool_done,
-)
+from holdfast.agent.machine.conversation import Conversation, tool_answer, tool_done
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
+from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import FinishedMessage, FrameSwitch, Replied, Stopped, ToolDone
+from holdfast.agent.machine.turn_input import Begin, TurnInput, input_of
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import SwitchFrame
-from holdfast.core.queries import Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage, Value
+from holdfast.core.queries import Answer, Failure, Query, Usage, Value
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -36,7 +32,6 @@ from holdfast.core.records import (
     Program,
     Record,
     StartedRecord,
-    TurnRecord,
 )
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.memory import MemoryStore
@@ -77,13 +72,13 @@ class Journal:
     def input(self, turn: str, text: str, **more: Any) -> None:
         given = TurnInput(turn=turn, content=[TextBlock(text)], **more)
         self.answer(self.last, msgspec.to_builtins(given))
-        self.ask(LlmQuery(prompt="", iteration=1))
+        self.ask(ReplyQuery(iteration=1))
 
     def reply(self, *content: ContentBlock, usage: Usage | None = None) -> list[str]:
         """A reply; where it has calls, they are asked, and their queries given."""
         self.answer(self.last, msgspec.to_builtins(Replied(content=list(content), model="m")), usage)
         calls = [block for block in content if isinstance(block, ToolUseBlock)]
-        return self.ask(*(ToolQuery(name=call.name, call_id=call.id) for call in calls)) if calls else []
+        return self.ask(*(CallQuery(name=call.name, call_id=call.id) for call in calls)) if calls else []
 
     def say(self, text: str) -> None:
         """A reply that ends the turn."""
@@ -147,7 +142,7 @@ def test_calls_that_a_model_gave_the_same_id_each_have_their_result() -> None:
         first, second = book.reply(call("a", "c"), call("b", "c"))
         book.answer(second, 2)
         book.answer(first, 1)
-        book.ask(LlmQuery(prompt="", iteration=2))
+        book.ask(ReplyQuery(iteration=2))
     conversation = book.folded()
     assert results(conversation) == [("c", 1, False), ("c", 2, False)] * 2
     found = [(each.call.name, each.done.content) for each in conversation.turns["t-1"].calls if each.done]
@@ -285,7 +280,7 @@ def test_nothing_that_is_said_later_changes_a_node() -> None:
     queries = book.reply(call("a", "c-1"), call("b", "c-2"))
     book.answer(queries[1], 2)
     book.answer(queries[0], 1)
-    book.ask(LlmQuery(prompt="", iteration=2))
+    book.ask(ReplyQuery(iteration=2))
     book.say("1")
     book.input("t-2", "two", begin=Begin())
     book.end(Stopped("max_turns", "enough"))
@@ -338,7 +333,7 @@ def test_node_ids_are_the_same_in_every_fold_wherever_it_was_interrupted(data: s
             queries = book.reply(call("a", "c-1"), call("b", "c-2"))
             for asked in data.draw(st.permutations(queries)):
                 book.answer(asked, asked)
-            book.ask(LlmQuery(prompt="", iteration=2))
+            book.ask(ReplyQuery(iteration=2))
         if data.draw(st.booleans()):
             book.say("done")
         else:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import MAX_JOINED, MAX_WAITING, Cancelled, Command, Item, claim
+from holdfast.agent.machine.mailbox import EnqueueMessage
+from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, StopRecord
 from holdfast.agent.machine.turn import FinishedMessage, Limits, Stopped
-from holdfast.core.decide import CancelMessage, EnqueueMessage, decide
-from holdfast.core.errors import InboxFullError, InvalidValueError, ItemConflictError, NoInboxError
+from holdfast.core.decide import CancelMessage, decide
+from holdfast.core.errors import InvalidValueError, UnsupportedMessageError
 from holdfast.core.queries import LlmQuery, ToolQuery
-from holdfast.core.records import DequeuedRecord, EnqueuedRecord, StopRecord, decode_record
+from holdfast.core.records import decode_record
 from holdfast.core.summary import summarize
 from holdfast.core.values import encode
 from tests.agent.machine.agents import Agent, item
@@ -121,11 +125,11 @@ def test_when_an_item_may_be_taken_does_not_make_it_another_one() -> None:
     agent = Agent()
     agent.send(item("a", available_at=START + 5))
     assert agent.send(item("a", available_at=START + 7)).is_replay
-    assert agent.session.inbox.waiting["a"].available_at == START + 5
+    assert agent_fold(agent.session).inbox.waiting["a"].available_at == START + 5
 
 
 def test_only_agents_have_an_inbox_and_only_while_they_live() -> None:
-    with pytest.raises(NoInboxError, match="no agent session"):
+    with pytest.raises(UnsupportedMessageError, match="its program is of the kind 'native'"):
         decide(Journal().start().session, EnqueueMessage(item("a")), START)
     agent = Agent()
     agent.send(item("a"))
@@ -136,7 +140,7 @@ def test_only_agents_have_an_inbox_and_only_while_they_live() -> None:
 
 
 def test_an_item_that_says_nothing_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="says nothing"):
+    with pytest.raises(InvalidValueError, match="it is empty"):
         Agent().send(item("a", content=[]))
 
 
@@ -148,7 +152,7 @@ def test_an_item_that_is_to_come_to_a_value_has_a_turn_of_its_own() -> None:
 
 def test_an_inbox_that_nobody_drains_is_full_at_some_point() -> None:
     agent = Agent()
-    agent.session.inbox.waiting = {f"i{number}": item(f"i{number}") for number in range(MAX_WAITING)}
+    agent_fold(agent.session).inbox.waiting = {f"i{number}": item(f"i{number}") for number in range(MAX_WAITING)}
     with pytest.raises(InboxFullError, match=f"{MAX_WAITING} items wait"):
         agent.send(item("a"))
 
@@ -168,7 +172,7 @@ def test_a_turn_is_made_of_items_and_they_are_done_with_it() -> None:
     turn = agent.begin()
     assert turn is not None
     assert agent.conversation.turns[turn].items == ["a", "b"]
-    assert [agent.session.inbox.accepted[name].state for name in "abc"] == ["taken", "taken", "waiting"]
+    assert [agent_fold(agent.session).inbox.accepted[name].state for name in "abc"] == ["taken", "taken", "waiting"]
     agent.reply()
     assert (agent.conversation.turns[turn].ended, agent.is_idle) == (FinishedMessage(), True)
 
@@ -196,7 +200,7 @@ def test_an_item_enters_a_running_turn_before_that_would_end() -> None:
     assert turn is not None
     agent.send(item("b", delivery="boundary"))
     agent.reply("First.")
-    assert (agent.session.turn, agent.waits_for(LlmQuery)) == (turn, True)
+    assert (agent_fold(agent.session).turn, agent.waits_for(LlmQuery)) == (turn, True)
     agent.reply("Second.")
     assert agent.said() == [("user", "a"), ("assistant", "First."), ("user", "b"), ("assistant", "Second.")]
     assert agent.conversation.turns[turn].items == ["a", "b"]
@@ -232,7 +236,7 @@ def test_what_has_entered_a_turn_and_was_not_shown_goes_back_to_its_place() -> N
     agent.send(item("b", delivery="boundary"), item("c"))
     agent.stop()
     assert (agent.waiting, agent.unseen) == (["b", "c"], [])
-    assert agent.session.inbox.accepted["b"].turn is None
+    assert agent_fold(agent.session).inbox.accepted["b"].turn is None
     assert agent.conversation.turns[turn].items == ["a"]
     assert agent.begin() != turn
     assert agent.said()[-1] == ("user", "b")
@@ -269,7 +273,7 @@ def test_an_item_that_waits_is_taken_out_with_who_when_and_why() -> None:
     agent.send(item("a"))
     agent.now += 3
     assert [type(record) for record in agent.withdraw("a", "wrong chat", "ann").records] == [DequeuedRecord]
-    known = agent.session.inbox.accepted["a"]
+    known = agent_fold(agent.session).inbox.accepted["a"]
     assert (known.state, known.cancelled) == ("cancelled", Cancelled(START + 3, "wrong chat", "ann"))
     assert agent.withdraw("a", "again", "bob").records == []
     assert known.cancelled == Cancelled(START + 3, "wrong chat", "ann")
@@ -304,7 +308,7 @@ def test_what_waits_when_a_session_ends_is_cancelled_with_it() -> None:
     agent.begin()
     agent.send(item("b", delivery="boundary"), item("c"))
     agent.write(*decide(agent.session, CancelMessage("away", "ann"), START).records)
-    inbox = agent.session.inbox
+    inbox = agent_fold(agent.session).inbox
     assert [inbox.accepted[name].state for name in "abc"] == ["taken", "cancelled", "cancelled"]
     assert inbox.accepted["c"].cancelled == Cancelled(START, "the session was over: cancelled", "ann")
 
@@ -317,7 +321,7 @@ def test_a_stopped_turn_says_who_when_and_why() -> None:
     agent.now += 3
     agent.stop()
     assert agent.conversation.turns[turn].ended == Stopped("cancelled", "enough", by="ann", at=START + 3)
-    assert (agent.is_idle, agent.session.stop) == (True, None)
+    assert (agent.is_idle, agent_fold(agent.session).stop) == (True, None)
 
 
 def test_a_late_stop_does_not_hit_the_next_turn() -> None:
@@ -327,7 +331,7 @@ def test_a_late_stop_does_not_hit_the_next_turn() -> None:
     agent.reply()
     second = agent.begin()
     assert agent.stop(first).records == []
-    assert agent.session.turn == second != first
+    assert agent_fold(agent.session).turn == second != first
 
 
 def test_a_turn_that_waits_for_tools_is_stopped_with_a_result_for_each_call() -> None:

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Command, Item
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.core.queries import LlmQuery, ToolQuery
@@ -170,7 +171,7 @@ class InboxMachine(RuleBasedStateMachine):
         else:
             self.model.ask_model(self.agent.now)
 
-    @precondition(lambda self: self.agent.session.turn is not None)
+    @precondition(lambda self: agent_fold(self.agent.session).turn is not None)
     @rule()
     def stop(self) -> None:
         assert self.agent.stop().records
@@ -191,10 +192,10 @@ class InboxMachine(RuleBasedStateMachine):
 
         assert self.agent.waiting == named("waiting")
         assert sorted(self.agent.unseen) == sorted(named("entered"))
-        assert (self.agent.session.turn is not None) == self.model.in_turn
+        assert (agent_fold(self.agent.session).turn is not None) == self.model.in_turn
         states = {"entered": "taken", "shown": "taken", "done": "taken"}
         for each in self.model.sent:
-            known = self.agent.session.inbox.accepted[each.item.id]
+            known = agent_fold(self.agent.session).inbox.accepted[each.item.id]
             assert known.state == states.get(each.where, each.where)
             assert (known.turn is not None) == (known.state == "taken")
 

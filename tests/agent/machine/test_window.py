@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.machine.approval import Approval, Rule
-from holdfast.agent.machine.conversation import Begin, Conversation, TurnInput
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import (
     AgentMessage,
@@ -24,8 +24,11 @@ from holdfast.agent.machine.messages import (
 )
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
+from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.records import FrameRecord
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import Replied, Stopped
+from holdfast.agent.machine.turn_input import Begin, TurnInput
 from holdfast.agent.machine.window import (
     IMAGE_TOKENS,
     MAX_RESERVE,
@@ -36,17 +39,8 @@ from holdfast.agent.machine.window import (
     threshold,
     value_tokens,
 )
-from holdfast.core.queries import Answer, Failure, HumanQuery, InputQuery, LlmQuery, ToolQuery, Usage, Value
-from holdfast.core.records import (
-    AnsweredRecord,
-    Entry,
-    FrameRecord,
-    PausedRecord,
-    Program,
-    Record,
-    RefusedRecord,
-    StartedRecord,
-)
+from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQuery, Usage, Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
 
@@ -306,7 +300,7 @@ class Agent:
             self._shown = []
         queries = record.queries if isinstance(record, PausedRecord) else []
         for query in queries:
-            if isinstance(query, LlmQuery) and query.iteration is not None:
+            if isinstance(query, ReplyQuery):
                 self._check_shown()
 
     def _told(self, window: list[AgentMessage]) -> list[AgentMessage]:
@@ -362,7 +356,7 @@ def work(agent: Agent, data: st.DataObject) -> None:
         case InputQuery():
             begin = Begin([user("before")]) if draw(st.integers(0, 9)) == 0 else None
             agent.say(*draw(INPUTS), begin=begin)
-        case LlmQuery(sums_up=int()):
+        case SummaryQuery():
             agent.answer(query.id, draw(st.sampled_from(["Notes.", "Longer notes. " * 5, "", {"content": 7}])))
         case LlmQuery() if draw(st.integers(0, 7)) == 0:
             code = draw(st.sampled_from(["context_length", "context_length", "cancelled", "auth"]))
@@ -415,7 +409,7 @@ class Poor(Agent):
 
     def _take(self, step: Step) -> None:
         assert isinstance(step, AskStep)
-        if any(isinstance(query, LlmQuery) and query.sums_up is not None for query in step.queries):
+        if any(isinstance(query, SummaryQuery) for query in step.queries):
             spent = Failure("the budget is spent", "budget")
             self._write(*step.notes, RefusedRecord(queries=1, failure=spent))
             step = self.instance.refuse(len(self.entries), spent)
@@ -439,7 +433,7 @@ def test_the_search_for_windows_does_find_summaries_in_the_middle_of_turns() -> 
     for number in range(6):
         agent.reply(ToolUseBlock(f"c-{number}", "add", {}))
         agent.answer(agent.asked(ToolQuery).id, "word " * 60)
-        if agent.asked(LlmQuery).sums_up is not None:
+        if isinstance(agent.asked(LlmQuery), SummaryQuery):
             agent.answer(agent.asked(LlmQuery).id, f"Notes {number}.")
     frames = [node.payload for node in agent.whole.path() if isinstance(node.payload, FrameOpen)]
     assert [frame.summary for frame in frames] == ["", "Notes 2.", "Notes 5."]

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX
 from holdfast.agent.machine.turn import Stopped
 from holdfast.core.records import AnsweredRecord, Entry
@@ -267,7 +268,7 @@ class Judged:
 
     def _items(self, accepted: list[str]) -> list[str]:
         in_turns = Counter(item for turn in self.conversation.turns.values() for item in turn.items)
-        known = self.session.inbox.accepted
+        known = agent_fold(self.session).inbox.accepted
         broken = [f"item {item} was accepted, and is lost" for item in accepted if item not in known]
         for item, outcome in known.items():
             outcomes = in_turns[item] + (outcome.state == "cancelled")
@@ -296,7 +297,7 @@ class Judged:
     def _cancel(self, line: dict[str, Any]) -> str | None:
         """Why an acknowledged cancellation was in vain, if it was."""
         if line["state"] == "withdrawn":
-            known = self.session.inbox.accepted[line["item"]]
+            known = agent_fold(self.session).inbox.accepted[line["item"]]
             return None if known.state == "cancelled" else f"item {line['item']} was withdrawn, and is {known.state}"
         if line["state"] == "stopped":
             ended = self.conversation.turns[line["turn"]].ended

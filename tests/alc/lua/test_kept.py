@@ -40,8 +40,8 @@ async def test_a_session_goes_on_with_the_package_as_it_was_when_it_began(root: 
     write(root, "talk.words", "return { twice = function() return alc.llm('something else') end }")
     async with open_holdfast(store) as hf:
         event = await hf.feed(session_id, "a")
-        assert [query.prompt for query in event.queries] == ["two"]  # type: ignore[union-attr]
-        assert (await hf.start("talk")).queries[0].prompt == "something else"  # type: ignore[union-attr]
+        assert [query.text for query in event.queries] == ["two"]
+        assert (await hf.start("talk")).queries[0].text == "something else"
 
 
 async def test_a_session_goes_on_where_its_package_is_not_installed(root: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_packages_that_are_forked_by_name_are_kept_too(root: Path) -> None
     shutil.rmtree(root)
     async with open_holdfast("memory:") as hf:
         event = await hf.start(program)
-        assert [query.prompt for query in event.queries] == ["one", "one"]  # type: ignore[union-attr]
+        assert [query.text for query in event.queries] == ["one", "one"]
 
 
 def test_only_what_is_mentioned_is_kept(root: Path) -> None:

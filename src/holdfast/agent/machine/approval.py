@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.queries import Answer, Call, Failure
+from holdfast.core.queries import Answer, Failure
 from holdfast.core.values import Json, preview
 
 Verdict: TypeAlias = Literal["allow", "deny", "confirm", "callback"]
@@ -227,10 +227,10 @@ HOW_TO_DECIDE = (
 )
 
 
-def check_decision(call: Call, answer: Answer) -> None:
-    """Raise `InvalidValueError` unless the answer decides about the call."""
+def check_decision(tool: str, arguments: Json, answer: Answer) -> None:
+    """Raise `InvalidValueError` unless the answer decides about this call of the tool."""
     decision = decision_of(answer)
-    if isinstance(decision, Always) and not Rule(call.tool, "allow", decision.match).matches(call.tool, call.arguments):
+    if isinstance(decision, Always) and not Rule(tool, "allow", decision.match).matches(tool, arguments):
         raise InvalidValueError("decision", f"its 'match' {preview(decision.match)} does not fit the call itself")
 
 

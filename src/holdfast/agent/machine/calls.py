@@ -31,10 +31,12 @@ from holdfast.agent.machine.approval import (
 from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery, CallQuery
+from holdfast.agent.machine.records import CallRecord
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolDone
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.queries import OWN_TOOLS, Answer, Call, Failure, HumanQuery, Query, ToolQuery, Value
-from holdfast.core.records import CallRecord, Wake
+from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, Value
+from holdfast.core.records import Wake
 from holdfast.core.values import Json
 
 AUTHORIZE = f"{OWN_TOOLS}authorize"
@@ -171,7 +173,7 @@ class Calls:
                 "callbacks": each.ruling.callbacks,
             }
             timeout_ms = each.ruling.timeout_ms
-            query = ToolQuery(name=AUTHORIZE, arguments=arguments, call_id=each.call.id, timeout_ms=timeout_ms)
+            query = CallQuery(name=AUTHORIZE, arguments=arguments, call_id=each.call.id, timeout_ms=timeout_ms)
             return self._ask(each, "callback", query)
         return self._confirmed(each, is_needed=each.ruling.verdict == "confirm")
 
@@ -194,10 +196,10 @@ class Calls:
         """Have somebody agree, unless that is not needed or was done."""
         if not is_needed or each.edited or is_granted(self._granted, each.tool, each.arguments):
             return self._run(each)
-        query = HumanQuery(
+        query = ApprovalQuery(
             prompt=f"Run the tool '{each.tool}'?",
             choices=CHOICES,
-            approves=Call(each.call.id, each.tool, each.arguments, each.ruling.reason),
+            approves=ApprovalCall(each.call.id, each.tool, each.arguments, each.ruling.reason),
             timeout_ms=each.ruling.timeout_ms,
         )
         return self._ask(each, "confirm", query)
@@ -223,7 +225,7 @@ class Calls:
 
     def _run(self, each: _Progress) -> Query:
         deadline = self._policy.deadlines.get(each.tool)
-        query = ToolQuery(
+        query = CallQuery(
             name=each.tool,
             arguments=each.arguments,
             call_id=each.call.id,

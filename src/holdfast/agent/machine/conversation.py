@@ -18,54 +18,33 @@ from holdfast.agent.machine.inbox import Command, Item
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.records import (
+    CallRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
+    FrameRecord,
+    JoinedRecord,
+    TurnRecord,
+)
 from holdfast.agent.machine.tree import NO_FRAME, FrameOpen, Node, Tree
 from holdfast.agent.machine.turn import FinishedMessage, FrameSwitch, Outcome, Stopped, ToolDone, reply_of
-from holdfast.core.queries import OWN_TOOLS, Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Usage, Value
+from holdfast.agent.machine.turn_input import TurnInput, input_of
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
-    CallRecord,
     CancelledRecord,
     CompletedRecord,
-    DequeuedRecord,
-    EnqueuedRecord,
     Entry,
     ExpiredRecord,
     FailedRecord,
-    FrameRecord,
-    JoinedRecord,
     PausedRecord,
     Program,
     StartedRecord,
-    TurnRecord,
     type_of,
 )
 from holdfast.core.values import Json
-
-
-class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conversation begins anew with this turn: from nothing, or from these messages."""
-
-    messages: list[AgentMessage] = []
-
-
-class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a turn begins with: the answer to an `InputQuery`."""
-
-    turn: str
-    """The turn's id. The same id again is the same turn."""
-    content: list[ContentBlock]
-    policy: Policy | None = None
-    """In force from this turn on, where it is not the one before."""
-    begin: Begin | None = None
-    output: dict[str, Json] | None = None
-    """JSON schema of the value that the turn is to come to, where it is to come to one."""
-    command: Command | None = None
-    """What is to be done, where nothing is said."""
-    prompt: PromptLayer | None = None
-    """The highest layer of the system text, for this turn alone."""
-    items: list[str] = []
-    """The items of the inbox that it is made of, where it is."""
 
 
 class CallState(msgspec.Struct):
@@ -228,14 +207,14 @@ class Conversation:
             case InputQuery():
                 self._on_end(entry, FinishedMessage())
                 self.input = query.id
-            case LlmQuery(sums_up=int(keep)):
+            case SummaryQuery(keep=keep):
                 self.tree.sum_up(keep, self.running.messages if self.running is not None else ())
-            case LlmQuery(iteration=int(), remark=remark):
+            case ReplyQuery(remark=remark):
                 self._show_joined()
                 if not remark:
                     return
                 self._append(f"n-{entry.position}", entry.at, AgentMessage("signal", [TextBlock(remark)]))
-            case ToolQuery(call_id=str(call_id)) if not query.name.startswith(OWN_TOOLS):
+            case CallQuery(call_id=call_id) if not is_own(query):
                 call = self._call(call_id)
                 if call is not None:
                     self._called[query.id], call.query = call, query.id
@@ -259,12 +238,12 @@ class Conversation:
             case InputQuery():
                 with contextlib.suppress(ValueError):
                     self._on_input(entry, query.id, input_of(answer))
-            case LlmQuery(sums_up=int()):
+            case SummaryQuery():
                 if usage is not None and self.running is not None:
                     self.running.usage.append(("compaction", _model_of(answer), usage))
-            case LlmQuery(iteration=int()) if self.running is not None:
+            case ReplyQuery() if self.running is not None:
                 self._on_reply(entry, answer, usage)
-            case ToolQuery() if (call := self._called.pop(query.id, None)) is not None:
+            case CallQuery() if (call := self._called.pop(query.id, None)) is not None:
                 self._on_done(entry, call, tool_done(answer))
             case _:
                 pass
@@ -397,13 +376,6 @@ def policy_of(ctx: Json) -> Policy | None:
         return msgspec.convert(ctx["policy"], Policy)
     except (KeyError, TypeError, msgspec.ValidationError):
         return None
-
-
-def input_of(answer: Answer) -> TurnInput:
-    """The input that an answer brings. Raises `ValueError` if it brings none."""
-    if isinstance(answer, Failure):
-        raise ValueError(answer.message)
-    return msgspec.convert(answer.value, TurnInput)
 
 
 def tool_done(answer: Answer) -> ToolDone:

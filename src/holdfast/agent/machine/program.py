@@ -1,20 +1,33 @@
 """The kind `agent`: a session that takes inputs, works each to an outcome, and waits for the next.
 
-What it does is decided by the turn machine in `core`. Here its effects become queries, and their answers are brought
-back to it. The program holds no messages: whoever asks the model reads the conversation, which the journal tells.
+The program is a state machine over the turn (`turn.py`), its tool calls (`calls.py`) and the model's window
+(`window.py`). It is in exactly one of these states; what it waits for is part of the state:
+
+    Starting ──▶ BetweenTurns ──input──▶ Replying ◀──results── Calling
+                      ▲                  │  ▲  └──calls──────────┘
+                      │                  ▼  │
+                      ├──outcome──── SummingUp     (the conversation is too long)
+                      └──outcome──── Commanding    (the input was a command of the host)
+
+Whatever happens in a turn, its end leads back to BetweenTurns. What outlives a turn (the policy, what was granted for
+the rest of the session, how full the window is) belongs to the instance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
 from holdfast.agent.machine.approval import Rule
 from holdfast.agent.machine.calls import Calls
-from holdfast.agent.machine.conversation import TurnInput, input_of, policy_of
+from holdfast.agent.machine.conversation import policy_of
+from holdfast.agent.machine.fold import agent_fold
+from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.policy import compaction_from
+from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.records import FrameRecord, StopRecord, TurnRecord
 from holdfast.agent.machine.turn import (
     STOP_CODES,
     CallModel,
@@ -23,39 +36,40 @@ from holdfast.agent.machine.turn import (
     End,
     FinishedCommand,
     FinishedMessage,
+    Outcome,
     Stopped,
     Turn,
     reply_of,
     stop_of,
 )
+from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.agent.machine.window import Gauge, content_tokens, value_tokens
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import query_id
-from holdfast.core.queries import OWN_TOOLS, Answer, Failure, InputQuery, LlmQuery, Query, ToolQuery, Value
-from holdfast.core.records import FrameRecord, LoggedRecord, Program, StopRecord, TurnRecord, Wake
+from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
+from holdfast.core.records import LoggedRecord, Program
 from holdfast.core.state import Session
+from holdfast.core.values import Json
 from holdfast.programs.contract import AskStep, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
-KIND = "agent"
-
 COMMAND_TOOL = f"{OWN_TOOLS}command"
-"""The runtime's own tool by which commands of plugins are done."""
+"""The runtime's own tool that runs commands of plugins."""
 
 COMPACT = "compact"
 """The command to sum up the conversation."""
 
 OVERFLOW = "context_length"
-"""The code of a failure by which a model says that the conversation is too long for it."""
+"""The failure code of a model that refuses the conversation because it is too long."""
 
 NOTHING_TO_SUM_UP = "nothing_to_sum_up"
-"""The code of a failure that is none: all that was said is kept as it is."""
+"""The failure code of a summary that is not needed: everything that was said is kept as it is."""
 
-Reason: TypeAlias = Literal["threshold", "overflow", "manual"]
+SummaryReason: TypeAlias = Literal["threshold", "overflow", "manual"]
 
 
 class AgentKind:
-    """Agents. Any process can go on with one; asking models and running tools is the business of drivers."""
+    """Agents. Any process can run one; asking models and running tools is the business of drivers."""
 
     kind = KIND
 
@@ -72,19 +86,79 @@ class AgentKind:
         return
 
 
-class _SummingUp(msgspec.Struct, frozen=True):
-    """The conversation is being summed up."""
+# --- states -------------------------------------------------------------------------------------------
 
-    reason: Reason
+
+class _Summary(msgspec.Struct, frozen=True):
+    """A summary that is asked for."""
+
+    reason: SummaryReason
     then: Effect | None
-    """What is done after it; None: it is all that was to be done."""
+    """What follows; None: the summary is all that was wanted."""
     keep: int
     """Tokens of the latest messages that stay as they are."""
     instructions: str
 
 
+class _TurnRun(msgspec.Struct):
+    """A turn, and what the program remembers for as long as it runs."""
+
+    turn: Turn
+    tokens_before: int
+    cost_before: float
+    """What the session had spent when the turn began."""
+    sent_before: int = 0
+    """Tokens that had gone to models before the present call."""
+    summary_failed: bool = False
+    """Whether a summary failed in this turn: it is not tried again."""
+
+
+class _Starting(msgspec.Struct, frozen=True):
+    """Nothing was asked yet."""
+
+
+class _BetweenTurns(msgspec.Struct, frozen=True):
+    """It waits for an input."""
+
+    query: str
+
+
+class _Replying(msgspec.Struct, frozen=True):
+    """It waits for the model."""
+
+    run: _TurnRun
+    query: str
+
+
+class _Calling(msgspec.Struct, frozen=True):
+    """It waits for tools, or for somebody to approve calls of them."""
+
+    run: _TurnRun
+    calls: Calls
+
+
+class _SummingUp(msgspec.Struct, frozen=True):
+    """It waits for a summary of the conversation."""
+
+    run: _TurnRun
+    query: str
+    summary: _Summary
+
+
+class _Commanding(msgspec.Struct, frozen=True):
+    """It waits for a command of the host to be carried out."""
+
+    run: _TurnRun
+    query: str
+    command: str
+
+
+_InTurn: TypeAlias = _Replying | _Calling | _SummingUp | _Commanding
+_State: TypeAlias = _Starting | _BetweenTurns | _InTurn
+
+
 class AgentInstance:
-    """One agent. Its state is a turn, or that there is none."""
+    """One agent."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -93,235 +167,240 @@ class AgentInstance:
             raise ValueError(f"session '{session.id}' has not started")
         policy = policy_of(started.ctx)
         if policy is None:
-            raise ProgramNotFoundError(started.program.name, "it was started without a policy that can be read")
+            raise ProgramNotFoundError(started.program.name, "its session was started without a policy that is legible")
         self._policy = policy
-        self._turn: Turn | None = None
-        self._input: TurnInput | None = None
-        self._waits: list[str] = []
-        """The query for the input, to the model, or of a command. Those of calls are waited for by `_calls`."""
-        self._calls: Calls | None = None
+        self._state: _State = _Starting()
         self._granted: list[Rule] = []
-        """What was agreed to for the rest of the session."""
-        self._summing: _SummingUp | None = None
+        """What was approved for the rest of the session."""
         self._gauge = Gauge()
-        self._failed_in = ""
-        """The turn in which it could not be summed up: it is not tried there again."""
         self._overflowed = False
-        """Whether it was summed up because the model would not take it, and the model has not answered since."""
-        self._before = (0, 0.0)
-        """Tokens and cost of the session when the turn began."""
-        self._sent = 0
-        """Tokens that went to models before the present call."""
+        """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
         """When it was resumed last."""
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         self._at = at
-        if self._turn is not None and self.session.stop is not None:
-            return self._on_stop(self.session.stop, answers)
-        if self._calls is not None:
-            return self._on_calls(self._calls, answers)
-        if not self._waits:
-            return self._ask([InputQuery()])
-        told = dict(answers)[self._waits[0]]
-        if self._summing is not None:
-            return self._on_summary(self._summing, told)
-        if self._turn is None:
-            return self._on_input(told)
-        if self._input is not None and self._input.command is not None:
-            return self._on_command(self._input.command.name, told)
-        return self._on_reply(self._turn, told)
+        state, stop = self._state, agent_fold(self.session).stop
+        if stop is not None and not isinstance(state, _Starting | _BetweenTurns):
+            return self._on_stop(state, *stop, answers)
+        match state:
+            case _Starting():
+                return self._wait_for_input()
+            case _BetweenTurns(query=asked):
+                return self._on_input(dict(answers)[asked])
+            case _Replying(run=run, query=asked):
+                return self._on_reply(run, dict(answers)[asked])
+            case _Calling():
+                return self._on_calls(state, answers)
+            case _SummingUp(run=run, query=asked, summary=summary):
+                return self._on_summary(run, summary, dict(answers)[asked])
+            case _Commanding(run=run, query=asked, command=command):
+                return self._on_command(run, command, dict(answers)[asked])
+            case _:
+                assert_never(state)
 
     def refuse(self, at: int, failure: Failure) -> Step:
-        """The budget of the session does not allow the call: the turn is stopped, and the session goes on."""
-        self._at, self._summing = at, None
-        return self._effect(End(Stopped("provider_error", failure.message, limit="budget")))
+        """The budget of the session does not allow the call: the turn ends, and the session continues."""
+        self._at = at
+        return self._end(Stopped("provider_error", failure.message, limit="budget"))
 
     def close(self) -> None:
         return
 
-    def _on_stop(self, stop: tuple[StopRecord, int], answers: Sequence[tuple[str, Answer]]) -> Step:
-        """Somebody stopped the turn. What it still waits for is not waited for any more."""
-        record, since = stop
-        left = self._calls.left_by(answers) if self._calls is not None else []
-        self._summing = None
+    def _on_stop(self, state: _InTurn, record: StopRecord, since: int, answers: Sequence[tuple[str, Answer]]) -> Step:
+        """Somebody stopped the turn. It no longer waits for anything."""
+        left = state.calls.left_by(answers) if isinstance(state, _Calling) else []
         outcome = Stopped("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
-        return self._effect(End(outcome), withdrawn=left)
+        return self._end(outcome, withdrawn=left)
 
     # --- input -------------------------------------------------------------------------------------
 
+    def _wait_for_input(self, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
+        [asked] = self._numbered([InputQuery()])
+        self._state = _BetweenTurns(asked.id)
+        return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
+
     def _on_input(self, answer: Answer) -> Step:
         try:
-            given = input_of(answer)
+            brought = input_of(answer)
         except ValueError as error:
-            said = LoggedRecord(message=f"an input was not understood: {error}", level="error", source="holdfast")
-            return self._ask([InputQuery()], [said])
-        self._input = given
-        if given.policy is not None:
-            self._policy = given.policy
-            self._gauge.changed()
-        if given.begin is not None:
-            self._gauge.began(sum(content_tokens(message.content) for message in given.begin.messages))
-        self._gauge.said(content_tokens(given.content))
-        self._before = (self.session.metrics.total_tokens, self.session.metrics.cost)
-        wants_value = given.output is not None
-        self._turn = Turn(id=given.turn, began_at=self._at, limits=self._policy.limits, wants_value=wants_value)
-        if given.command is not None:
-            return self._command(given.command.name, given.command.arguments)
-        if not given.content:
-            return self._effect(End(Stopped("invalid_input", "the input is empty")))
-        return self._effect(self._turn.effect)
+            note = LoggedRecord(message=f"an input was not understood: {error}", level="error", source="holdfast")
+            return self._wait_for_input([note])
+        run = self._begin(brought)
+        if brought.command is not None:
+            return self._command(run, brought.command.name, brought.command.arguments)
+        if not brought.content:
+            return self._end(Stopped("invalid_input", "the input is empty"))
+        return self._effect(run, run.turn.effect)
 
-    def _command(self, name: str, arguments: dict[str, object]) -> Step:
+    def _begin(self, brought: TurnInput) -> _TurnRun:
+        if brought.policy is not None:
+            self._policy = brought.policy
+            self._gauge.changed()
+        if brought.begin is not None:
+            self._gauge.began(sum(content_tokens(message.content) for message in brought.begin.messages))
+        self._gauge.said(content_tokens(brought.content))
+        wants_value = brought.output is not None
+        turn = Turn(id=brought.turn, began_at=self._at, limits=self._policy.limits, wants_value=wants_value)
+        return _TurnRun(turn, self.session.metrics.total_tokens, self.session.metrics.cost)
+
+    def _command(self, run: _TurnRun, name: str, arguments: dict[str, Json]) -> Step:
         if name != COMPACT:
-            return self._ask([ToolQuery(name=COMMAND_TOOL, arguments={"name": name, "arguments": arguments})])
+            [asked] = self._numbered([ToolQuery(name=COMMAND_TOOL, arguments={"name": name, "arguments": arguments})])
+            self._state = _Commanding(run, asked.id, name)
+            return AskStep(queries=[asked])
         settings = {name: value for name, value in arguments.items() if value is not None}
         try:
             compaction = compaction_from(settings, self._policy.compaction)
         except InvalidValueError as error:
-            return self._effect(End(Stopped("invalid_input", str(error))))
+            return self._end(Stopped("invalid_input", str(error)))
         keep = compaction.keep if "keep" in settings else self._gauge.keep(self._policy.window, compaction)
-        return self._sum_up(_SummingUp("manual", None, keep, compaction.instructions))
+        return self._sum_up(run, _Summary("manual", None, keep, compaction.instructions))
 
-    def _on_command(self, name: str, answer: Answer) -> Step:
+    def _on_command(self, run: _TurnRun, name: str, answer: Answer) -> Step:
         if isinstance(answer, Value):
-            return self._effect(End(FinishedCommand(name, answer.value)))
-        return self._effect(End(stop_of(answer, otherwise="tool_failure")))
+            return self._end(FinishedCommand(name, answer.value))
+        return self._end(stop_of(answer, otherwise="tool_failure"))
 
     # --- the model ---------------------------------------------------------------------------------
 
-    def _on_reply(self, turn: Turn, answer: Answer) -> Step:
+    def _on_reply(self, run: _TurnRun, answer: Answer) -> Step:
+        turn = run.turn
         if isinstance(answer, Failure):
-            return self._on_overflow(turn, answer) if answer.code == OVERFLOW else self._effect(turn.failed(answer))
+            is_overflow = answer.code == OVERFLOW
+            return self._on_overflow(run, answer) if is_overflow else self._effect(run, turn.failed(answer))
         try:
             reply = reply_of(answer.value)
         except msgspec.ValidationError as error:
-            return self._effect(turn.failed(Failure(f"the reply was not understood: {error}")))
+            return self._effect(run, turn.failed(Failure(f"the reply was not understood: {error}")))
         spent = self.session.metrics
-        sent = spent.prompt_tokens.tokens - self._sent
-        if sent:
+        if sent := spent.prompt_tokens.tokens - run.sent_before:
             self._gauge.counted(sent)
         self._gauge.said(content_tokens(reply.content))
         self._overflowed = False
-        tokens, cost = self._before
-        return self._effect(turn.replied(reply, self._at, tokens=spent.total_tokens - tokens, cost=spent.cost - cost))
+        tokens, cost = spent.total_tokens - run.tokens_before, spent.cost - run.cost_before
+        return self._effect(run, turn.replied(reply, self._at, tokens=tokens, cost=cost))
 
-    # --- summing up --------------------------------------------------------------------------------
+    # --- summaries ---------------------------------------------------------------------------------
 
-    def _is_full(self) -> bool:
-        """Whether the conversation is to be summed up before the model is asked again."""
-        window, compaction, turn = self._policy.window, self._policy.compaction, self._turn
-        if window is None or not compaction.auto or turn is None or self._failed_in == turn.id:
+    def _is_full(self, run: _TurnRun) -> bool:
+        """Whether the conversation has to be summed up before the model is asked again."""
+        window, compaction = self._policy.window, self._policy.compaction
+        if window is None or not compaction.auto or run.summary_failed:
             return False
         return self._gauge.is_full(window, compaction)
 
-    def _on_overflow(self, turn: Turn, failure: Failure) -> Step:
-        """The model does not take the conversation. If it was summed up for that reason already, there is no way."""
+    def _on_overflow(self, run: _TurnRun, failure: Failure) -> Step:
+        """The model refuses the conversation. If it was summed up for that reason already, nothing more can be done."""
         if self._overflowed:
-            return self._effect(End(_too_long("though it was summed up", failure)))
+            return self._end(_too_long("although it was summed up", failure))
         self._overflowed = True
-        asked = turn.effect
+        asked = run.turn.effect
         assert isinstance(asked, CallModel)
         # What the runtime had to say was said when the model was asked first.
-        return self._sum_up(self._summing_up("overflow", CallModel(asked.iteration)))
+        return self._sum_up(run, self._summary("overflow", CallModel(asked.iteration)))
 
-    def _summing_up(self, reason: Reason, then: Effect) -> _SummingUp:
+    def _summary(self, reason: SummaryReason, then: Effect) -> _Summary:
         compaction = self._policy.compaction
-        return _SummingUp(reason, then, self._gauge.keep(self._policy.window, compaction), compaction.instructions)
+        return _Summary(reason, then, self._gauge.keep(self._policy.window, compaction), compaction.instructions)
 
-    def _sum_up(self, summing: _SummingUp, notes: Sequence[Note] = ()) -> Step:
-        self._summing = summing
-        return self._ask([LlmQuery(prompt=summing.instructions, sums_up=summing.keep)], notes)
+    def _sum_up(self, run: _TurnRun, summary: _Summary, notes: Sequence[Note] = ()) -> Step:
+        [asked] = self._numbered([SummaryQuery(prompt=summary.instructions, keep=summary.keep)])
+        self._state = _SummingUp(run, asked.id, summary)
+        return AskStep(queries=[asked], notes=list(notes))
 
-    def _on_summary(self, summing: _SummingUp, answer: Answer) -> Step:
-        self._summing = None
+    def _on_summary(self, run: _TurnRun, summary: _Summary, answer: Answer) -> Step:
         if isinstance(answer, Failure):
-            return self._not_summed_up(summing, answer)
+            return self._on_no_summary(run, summary, answer)
         try:
-            summary = reply_of(answer.value).text.strip()
+            text = reply_of(answer.value).text.strip()
         except msgspec.ValidationError as error:
-            return self._not_summed_up(summing, Failure(f"the summary was not understood: {error}"))
-        if not summary:
-            return self._not_summed_up(summing, Failure("the model said nothing"))
-        self._gauge.opened(value_tokens(summary), summing.keep)
-        frame = FrameRecord(key=f"summary-{self.session.queries_asked}", reason=summing.reason, summary=summary)
-        return self._effect(summing.then or End(FinishedCommand(COMPACT, {"summary": summary})), [frame])
+            return self._on_no_summary(run, summary, Failure(f"the summary was not understood: {error}"))
+        if not text:
+            return self._on_no_summary(run, summary, Failure("the model said nothing"))
+        self._gauge.opened(value_tokens(text), summary.keep)
+        frame = FrameRecord(key=f"summary-{self.session.queries_asked}", reason=summary.reason, summary=text)
+        if summary.then is None:
+            return self._end(FinishedCommand(COMPACT, {"summary": text}), [frame])
+        return self._effect(run, summary.then, [frame])
 
-    def _not_summed_up(self, summing: _SummingUp, failure: Failure) -> Step:
-        """A summary that nobody has asked for is missed only where there is no way without it."""
-        assert self._turn is not None
+    def _on_no_summary(self, run: _TurnRun, summary: _Summary, failure: Failure) -> Step:
+        """A summary that nobody asked for is missed only where the turn cannot continue without it."""
         if failure.code in STOP_CODES:
-            return self._effect(End(stop_of(failure, otherwise="provider_error")))
-        if summing.then is None:
-            is_nothing = failure.code == NOTHING_TO_SUM_UP
-            return self._effect(End(Stopped("invalid_input" if is_nothing else "provider_error", failure.message)))
-        if summing.reason == "overflow":
-            return self._effect(End(_too_long("and could not be summed up", failure)))
-        self._failed_in = self._turn.id
-        if failure.code == NOTHING_TO_SUM_UP:
-            return self._effect(summing.then)
-        told = f"the conversation was not summed up: {failure.message}"
-        return self._effect(summing.then, [LoggedRecord(message=told, level="warning", source="holdfast")])
+            return self._end(stop_of(failure, otherwise="provider_error"))
+        is_needless = failure.code == NOTHING_TO_SUM_UP
+        if summary.then is None:
+            return self._end(Stopped("invalid_input" if is_needless else "provider_error", failure.message))
+        if summary.reason == "overflow":
+            return self._end(_too_long("and could not be summed up", failure))
+        run.summary_failed = True
+        if is_needless:
+            return self._effect(run, summary.then)
+        warning = f"the conversation was not summed up: {failure.message}"
+        return self._effect(run, summary.then, [LoggedRecord(message=warning, level="warning", source="holdfast")])
 
     # --- tools -------------------------------------------------------------------------------------
 
-    def _on_calls(self, calls: Calls, answers: Sequence[tuple[str, Answer]]) -> Step:
-        assert self._turn is not None
+    def _on_calls(self, state: _Calling, answers: Sequence[tuple[str, Answer]]) -> Step:
+        calls, turn = state.calls, state.run.turn
         for _, answer in answers:
             if isinstance(answer, Failure) and answer.code in STOP_CODES:
-                return self._effect(self._turn.stopped(answer), withdrawn=calls.left_by(answers))
+                return self._effect(state.run, turn.stopped(answer), withdrawn=calls.left_by(answers))
         queries = [query for asked, answer in answers for query in calls.answered(asked, answer)]
-        return self._go_on_with(calls, [*queries, *calls.granted()])
+        return self._call(state.run, calls, [*queries, *calls.granted()])
 
-    def _go_on_with(self, calls: Calls, queries: list[Query]) -> Step:
+    def _call(self, run: _TurnRun, calls: Calls, queries: Sequence[Query]) -> Step:
+        """Ask what the calls need next; or, once every call has a result, continue the turn."""
         notes = calls.refusals()
         if queries or calls.waiting:
-            first = self.session.queries_asked
-            calls.asked([query_id(first + number) for number in range(len(queries))])
-            return self._ask(queries, notes, calls.wake, calls.withdrawals())
-        assert self._turn is not None
+            asked = self._numbered(queries)
+            calls.asked([query.id for query in asked])
+            self._state = _Calling(run, calls)
+            return AskStep(queries=asked, wake=calls.wake, notes=list(notes), withdrawn=calls.withdrawals())
         self._gauge.said(sum(value_tokens(done.content) for done in calls.results))
-        return self._effect(self._turn.tools_done(calls.results, self._at), notes)
+        return self._effect(run, run.turn.tools_done(calls.results, self._at), notes)
 
     # --- effects as queries ------------------------------------------------------------------------
 
-    def _effect(self, effect: Effect, notes: Sequence[Note] = (), *, withdrawn: Sequence[str] = ()) -> Step:
-        self._calls = None
-        match effect:
-            case CallModel() if self._is_full():
-                return self._sum_up(self._summing_up("threshold", effect), notes)
-            case CallModel(iteration=iteration, remark=remark):
-                self._sent = self.session.metrics.prompt_tokens.tokens
-                shown = sum(content_tokens(item.content) for item in self.session.inbox.unseen.values())
-                self._gauge.said(shown + value_tokens(remark))
-                return self._ask([LlmQuery(prompt="", iteration=iteration, remark=remark)], notes)
-            case CallTools(calls=wished):
-                self._calls = Calls(wished, self._policy, self._granted)
-                return self._go_on_with(self._calls, self._calls.begin())
-            case End(outcome=FinishedMessage()) if (more := self._goes_on()) is not None:
-                return self._effect(more, notes)
-            case End(outcome=outcome):
-                self._turn = self._input = None
-                told = [] if isinstance(outcome, FinishedMessage) else [TurnRecord(outcome=outcome)]
-                return self._ask([InputQuery()], [*notes, *told], withdrawn=withdrawn)
-
-    def _goes_on(self) -> Effect | None:
-        """What comes next instead of the end, where something was said meanwhile."""
-        return self._turn.goes_on(self._at) if self._turn is not None and self.session.inbox.unseen else None
-
-    def _ask(
-        self,
-        queries: Sequence[Query],
-        notes: Sequence[Note] = (),
-        wake: Wake = "all",
-        withdrawn: Sequence[str] = (),
+    def _effect(
+        self, run: _TurnRun, effect: Effect, notes: Sequence[Note] = (), *, withdrawn: Sequence[str] = ()
     ) -> Step:
+        match effect:
+            case CallModel() if self._is_full(run):
+                return self._sum_up(run, self._summary("threshold", effect), notes)
+            case CallModel(iteration=iteration, remark=remark):
+                run.sent_before = self.session.metrics.prompt_tokens.tokens
+                unseen = agent_fold(self.session).inbox.unseen.values()
+                self._gauge.said(sum(content_tokens(item.content) for item in unseen) + value_tokens(remark))
+                [asked] = self._numbered([ReplyQuery(iteration=iteration, remark=remark)])
+                self._state = _Replying(run, asked.id)
+                return AskStep(queries=[asked], notes=list(notes))
+            case CallTools(calls=wished):
+                calls = Calls(wished, self._policy, self._granted)
+                return self._call(run, calls, calls.begin())
+            case End(outcome=FinishedMessage()) if (more := self._more(run)) is not None:
+                return self._effect(run, more, notes)
+            case End(outcome=outcome):
+                return self._end(outcome, notes, withdrawn)
+            case _:
+                assert_never(effect)
+
+    def _more(self, run: _TurnRun) -> Effect | None:
+        """What comes next instead of the end, where something was said meanwhile."""
+        return run.turn.goes_on(self._at) if agent_fold(self.session).inbox.unseen else None
+
+    def _end(self, outcome: Outcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
+        """The turn is over. One that ends with a message of the model needs no record: the message says it."""
+        if isinstance(outcome, FinishedMessage):
+            return self._wait_for_input(notes, withdrawn)
+        return self._wait_for_input([*notes, TurnRecord(outcome=outcome)], withdrawn)
+
+    def _numbered(self, queries: Sequence[Query]) -> list[Query]:
+        """Queries with the ids that they will have."""
         first = self.session.queries_asked
-        asked = [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
-        self._waits = [query.id for query in asked]
-        return AskStep(queries=asked, wake=wake, notes=list(notes), withdrawn=list(withdrawn))
+        return [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
 
 
 def _too_long(but: str, failure: Failure) -> Stopped:
-    told = f"the conversation does not fit into the model's window, {but}: {failure.message}"
-    return Stopped("provider_error", told, limit="window")
+    detail = f"the conversation does not fit into the model's window, {but}: {failure.message}"
+    return Stopped("provider_error", detail, limit="window")

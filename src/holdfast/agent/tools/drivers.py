@@ -11,6 +11,7 @@ import msgspec
 from holdfast.agent.machine.calls import AUTHORIZE, CALL_TOOL, FIND_TOOLS
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import COMMAND_TOOL
+from holdfast.agent.machine.queries import CallQuery
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.agent.plugins.hooks import abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
@@ -54,7 +55,7 @@ class ToolDrivers:
         self._mount.holdfast.find_tools_with(self._find)
 
     def _find(self, session_id: str, query: ToolQuery) -> Driver | None:
-        if query.call_id is None:
+        if not isinstance(query, CallQuery):
             own = self._own[query.name] if query.name == COMMAND_TOOL else None
             entry = self._catalog.get(query.name)
             return own if entry is None else self._driver(entry)  # else it is a strategy's own business
@@ -76,7 +77,7 @@ class ToolDrivers:
     async def _about(self, attempt: Attempt) -> ModelCall | None:
         conversation = await self._mount.conversations.with_query(attempt.session_id, attempt.query_id)
         query = conversation.asked.get(attempt.query_id)
-        if not isinstance(query, ToolQuery) or query.call_id is None or conversation.running is None:
+        if not isinstance(query, CallQuery) or conversation.running is None:
             return None
         loaded = await self._mount.loaded_sessions.at_work(conversation)
         return ModelCall(
@@ -193,13 +194,13 @@ class _AuthorizeDriver(_OwnDriver):
         super().__init__(f"tool:{AUTHORIZE}", mount)
 
     async def execute(self, query: Query, attempt: Attempt) -> Json:
-        assert isinstance(query, ToolQuery)
+        assert isinstance(query, CallQuery)
         loaded, _, turn = await self._loaded(attempt)
         given = query.arguments
         call = PluginCall(
             session_id=attempt.session_id,
             turn=turn,
-            id=query.call_id or "",
+            id=query.call_id,
             tool=given["tool"],
             arguments=own_copy(given["arguments"]),
             key=attempt.key,

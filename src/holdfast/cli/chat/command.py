@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.cli.approval import ask, attention, call_lines, rules_of
 from holdfast.cli.errors import InputError
 from holdfast.cli.lookup import SessionType
 from holdfast.cli.models import MODEL_VARIABLE, find_tools, model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import dim, plain
-from holdfast.core.errors import ExitCode, HoldfastError, InvalidDecisionError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.agent.machine.queries import ApprovalQuery
     from holdfast.agent.results import TurnResult
     from holdfast.agent.runtime import Runtime
     from holdfast.cli.chat.conversation import Chat
     from holdfast.cli.chat.setup import Asked
-    from holdfast.core.queries import HumanQuery
     from holdfast.engine.loop_thread import LoopThread
 
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
@@ -260,17 +261,17 @@ def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | 
             raise
 
 
-def _next_asked(chat: Chat) -> HumanQuery | None:
+def _next_asked(chat: Chat) -> ApprovalQuery | None:
     from holdfast.cli.tail import unechoed
 
     with unechoed():
         return chat.asked.get()
 
 
-def _approve(chat: Chat, loop: LoopThread, query: HumanQuery) -> None:
+def _approve(chat: Chat, loop: LoopThread, query: ApprovalQuery) -> None:
     """Ask the person about a call, unless that is settled already."""
     call = query.approves
-    if call is not None and loop.wait(chat.still_asks(query)):
+    if loop.wait(chat.still_asks(query)):
         for line in call_lines(call):
             _echo(line)
         is_first = False

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.agent.machine.messages import ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.cli.approval import approved_call
 from holdfast.cli.chat.screen import Opened, Screen, shown_result
 from holdfast.cli.models import find_model, hint_for
 from holdfast.cli.output import dim, heading, one_line, plain, width
 from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryError
-from holdfast.core.queries import HumanQuery
 
 if TYPE_CHECKING:
     from holdfast.agent.live_events import LiveEvent
@@ -55,7 +55,7 @@ class Chat:
     def __init__(self, runtime: Runtime, session: AgentSession, screen: Screen, *, asks: bool = False) -> None:
         """`asks`: there is a person who takes what has to be approved from `asked`."""
         self.session = session
-        self.asked: SimpleQueue[HumanQuery | None] = SimpleQueue()
+        self.asked: SimpleQueue[ApprovalQuery | None] = SimpleQueue()
         """Approvals that the person is to be asked for, and None when the turn is over."""
         self.waiting: list[Query] = []
         """What the running turn waits for from outside."""
@@ -215,7 +215,7 @@ class Chat:
         self._held = []
         self._free.clear()
         for query in approvals:
-            assert isinstance(query, HumanQuery)
+            assert isinstance(query, ApprovalQuery)
             self.asked.put(query)
 
     async def still_asks(self, query: Query) -> bool:

@@ -69,7 +69,7 @@ async def find_chat(given: str) -> Found:
     """A session to go on with, as it is in the store: read before anything here could go on with it."""
     from holdfast.agent.conversation_cache import ConversationCache
     from holdfast.agent.errors import NotAnAgentError, SessionEndedError
-    from holdfast.agent.machine.program import KIND
+    from holdfast.agent.machine.kind import KIND
 
     async with opened() as store:
         session_id = await find_session(store, given)

@@ -9,6 +9,7 @@ from typing import Any
 import mcp_types as types
 import msgspec
 
+from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.core.decide import Given
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, ToolQuery, Value
@@ -70,7 +71,7 @@ def _message(query: Query) -> str:
     match query:
         case LlmQuery(system=str() as system):
             return f"{system}\n\n{query.prompt}"
-        case HumanQuery(approves=asked) if asked is not None:
+        case ApprovalQuery(approves=asked):
             arguments = msgspec.json.format(encode(asked.arguments), indent=2).decode()
             return "\n".join(part for part in (query.prompt, asked.reason, arguments) if part)
         case LlmQuery() | HumanQuery():

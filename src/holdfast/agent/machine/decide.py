@@ -1,0 +1,97 @@
+"""Decisions about agents: what a message or the clock does to an inbox and a turn, as the records to append.
+
+Every function here is pure, as in `core.decide`: it validates first, and what it gives back can be appended as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
+from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, item_fingerprint
+from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.queries import InputQuery
+from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, JoinedRecord, StopRecord
+from holdfast.agent.machine.turn_input import input_from
+from holdfast.core.decide import Decision
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import check_id
+from holdfast.core.queries import Failure
+from holdfast.core.records import AnsweredRecord, Record
+from holdfast.core.state import Session, State
+from holdfast.core.values import checked
+
+if TYPE_CHECKING:
+    from holdfast.agent.machine.fold import AgentFold
+
+
+def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, now: int) -> Decision:
+    """Accept an item. The same again is a replay; another one under the same id is a conflict."""
+    item = message.item
+    check_id(item.id, "item id")
+    checked(message, "item")
+    known = agent.inbox.accepted.get(item.id)
+    if known is not None:
+        if known.fingerprint != item_fingerprint(item):
+            raise ItemConflictError(session.id, item.id)
+        return Decision(records=[], replayed=[session.position])
+    if session.is_terminal:
+        raise NoInboxError(session.id, f"it is {session.state}; fork it, or open another one")
+    if not item.content and item.command is None:
+        raise InvalidValueError("item", "it is empty; give it some content")
+    if item.output is not None and (item.slot != "exclusive" or item.delivery != "after_turn"):
+        raise InvalidValueError(
+            "item", "an item that wants a value needs a turn of its own: delivery after_turn, slot exclusive"
+        )
+    if len(agent.inbox.waiting) >= MAX_WAITING:
+        raise InboxFullError(session.id, len(agent.inbox.waiting))
+    waiting = [*agent.inbox.waiting.values(), item]
+    joined = _joined(session, agent, waiting, now)
+    return Decision(records=[EnqueuedRecord(item=item, by=message.by), *joined])
+
+
+def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage) -> Decision:
+    """Take an item out of the inbox, or of a turn that has not shown it to the model yet; else nothing."""
+    checked(message, "cancellation")
+    # A program that goes on has counted what has entered its turn, and must find the same in a replay.
+    is_late = message.item_id in agent.inbox.unseen and session.state is not State.PAUSED
+    if session.is_terminal or is_late or not agent.inbox.can_withdraw(message.item_id):
+        return Decision(records=[])
+    return Decision(records=[DequeuedRecord(item_id=message.item_id, reason=message.reason, by=message.by)])
+
+
+def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Decision:
+    """Stop a turn that is under way: all that it waits for fails, which ends it. Any other turn: nothing."""
+    checked(message, "cancellation")
+    if agent.turn != message.turn or session.state is not State.PAUSED or agent.stop is not None:
+        return Decision(records=[])
+    stop = StopRecord(turn=message.turn, reason=message.reason, by=message.by)
+    failure = Failure(message.reason or "somebody stopped it", "cancelled")
+    waits = list(session.pending) if session.wake == "all" else list(session.pending)[:1]
+    return Decision(records=[stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits)])
+
+
+def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:
+    """Let items that want that enter the turn under way."""
+    return _joined(session, agent, agent.inbox.waiting.values(), now)
+
+
+def _joined(session: Session, agent: AgentFold, waiting: Iterable[Item], now: int) -> list[Record]:
+    # Only while the program waits: when it goes on it has to know all that has entered, in a replay as well.
+    if agent.turn is None or session.state is not State.PAUSED or agent.inbox.unseen or agent.stop is not None:
+        return []
+    items = claim(waiting, now, in_turn=True)
+    return [JoinedRecord(turn=agent.turn, items=[item.id for item in items])] if items else []
+
+
+def decide_claim(session: Session, agent: AgentFold, now: int) -> list[Record]:
+    """Begin a turn with what waits in the inbox of an agent that is between turns; nothing if that is not so."""
+    asked = next((asked for asked, p in session.pending.items() if isinstance(p.query, InputQuery)), None)
+    if asked is None or session.state is not State.PAUSED:
+        return []
+    items = claim(agent.inbox.waiting.values(), now, in_turn=False)
+    if not items:
+        return []
+    brought = input_from(f"inbox-{session.position + 1}", items)
+    return [AnsweredRecord(query_id=asked, answer=brought.to_answer(), by=INBOX)]

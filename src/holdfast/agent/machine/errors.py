@@ -1,0 +1,75 @@
+"""What can be wrong with a message to an agent or an answer to it, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import ExitCode, FeedError, HoldfastError
+
+
+class InboxError(HoldfastError):
+    """Base of the reasons why an agent does not accept what was sent to it. Nothing was changed."""
+
+    kind = "inbox"
+
+
+@dataclass(eq=False)
+class NoInboxError(InboxError):
+    """The session has ended, and takes nothing any more."""
+
+    session_id: str
+    why: str
+    kind = "no_inbox"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' takes no items: {self.why}"
+
+
+@dataclass(eq=False)
+class ItemConflictError(InboxError):
+    """An item of that id was sent before, with other content."""
+
+    session_id: str
+    item_id: str
+    kind = "item_conflict"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': item '{self.item_id}' was sent before, with other content; the first one"
+            " stands, and another needs an id of its own"
+        )
+
+
+@dataclass(eq=False)
+class InboxFullError(InboxError):
+    """So many items wait that no more are taken."""
+
+    session_id: str
+    waiting: int
+    kind = "inbox_full"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': {self.waiting} items wait, and no more are taken; drain them with a worker,"
+            " or cancel some"
+        )
+
+
+@dataclass(eq=False)
+class InvalidDecisionError(FeedError):
+    """An answer that does not decide about the call it was asked for."""
+
+    session_id: str
+    query_id: str
+    tool: str
+    why: str
+    kind = "invalid_decision"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}': {self.query_id} asks whether to run the tool '{self.tool}', and the answer"
+            f" is an {self.why}"
+        )

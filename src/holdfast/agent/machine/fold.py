@@ -1,0 +1,149 @@
+"""`AgentFold`: an agent's own part of its session, and the table of which of its records is legal when.
+
+Rules of this file
+------------------
+- Everything that affects an agent's inbox and its turn is folded here, from the journal of the session.
+- An agent is *between turns* while it waits for an input, and *in a turn* from that input to the next time it waits for
+  one. `LEGAL` says which of its records may come in which state of the session; some need a turn as well.
+- Items enter a turn, and a turn is stopped, only while the program waits (PAUSED): when it goes on it has to know of
+  everything that has entered, in the first run and in a replay.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.agent.machine import decide
+from holdfast.agent.machine.inbox import INBOX, Cancelled, Inbox
+from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.queries import InputQuery, ReplyQuery
+from holdfast.agent.machine.records import (
+    CallRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
+    FrameRecord,
+    JoinedRecord,
+    StopRecord,
+    TurnRecord,
+)
+from holdfast.agent.machine.turn_input import input_of
+from holdfast.core.kinds import KindFold
+from holdfast.core.queries import Answer, Query
+from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
+from holdfast.core.state import Session, State
+
+if TYPE_CHECKING:
+    from holdfast.core.decide import Decision, KindMessage
+
+_ALIVE = frozenset({State.RUNNING, State.PAUSED})
+_WAITING = frozenset({State.PAUSED})
+
+LEGAL: dict[type[KindRecord], frozenset[State]] = {
+    TurnRecord: _ALIVE,
+    CallRecord: _ALIVE,
+    FrameRecord: _ALIVE,
+    EnqueuedRecord: _ALIVE,
+    DequeuedRecord: _ALIVE,
+    JoinedRecord: _WAITING,
+    StopRecord: _WAITING,
+}
+"""In which states of the session each record of an agent may come."""
+
+
+class AgentFold(KindFold):
+    """What an agent was sent, the turn it is in, and who wants that stopped."""
+
+    def __init__(self, session: Session) -> None:
+        ctx = session.started.ctx if session.started is not None else None
+        opener = ctx.get("parent") if isinstance(ctx, dict) else None
+        self.parent = opener if isinstance(opener, str) else None
+        self.inbox = Inbox()
+        """What was sent to the agent, and waits for a turn."""
+        self.turn: str | None = None
+        """The turn that the agent is in; None between turns."""
+        self.stop: tuple[StopRecord, int] | None = None
+        """Who wants that turn stopped, and since when."""
+
+    # --- folding ------------------------------------------------------------------------------------
+
+    def check(self, session: Session, record: KindRecord) -> str | None:
+        legal = LEGAL.get(type(record))
+        if legal is None:
+            return super().check(session, record)
+        if session.state not in legal:
+            return f"'{type_of(record)}' comes while the session is {' or '.join(sorted(legal))}, not {session.state}"
+        if isinstance(record, EnqueuedRecord) and record.item.id in self.inbox.accepted:
+            return f"it accepts item '{record.item.id}' for a second time"
+        return None
+
+    def on_record(self, record: KindRecord, entry: Entry) -> None:
+        match record:
+            case EnqueuedRecord(item=item):
+                self.inbox.add(item)
+            case JoinedRecord(items=items, turn=turn):
+                self.inbox.enter(items, turn)
+            case DequeuedRecord(item_id=item_id, reason=reason, by=by):
+                self.inbox.cancel(item_id, Cancelled(entry.at, reason, by))
+            case StopRecord():
+                self.stop = (record, entry.at)
+            case _:
+                pass  # what was said and done is folded by the conversation
+
+    def on_asked(self, query: Query) -> None:
+        if isinstance(query, ReplyQuery):
+            self.inbox.show()
+        elif isinstance(query, InputQuery):
+            self.turn = self.stop = None
+            self.inbox.turn_over()
+
+    def on_answered(self, query: Query, answer: Answer) -> None:
+        if not isinstance(query, InputQuery):
+            return
+        try:
+            brought = input_of(answer)
+        except ValueError:
+            return  # the program does not understand it either, and asks again
+        self.turn = brought.turn
+        self.inbox.take(brought.items, brought.turn)
+
+    def on_ended(self, record: EndRecord, at: int) -> None:
+        self.inbox.cancel_all(Cancelled(at, f"the session was over: {type_of(record)}", getattr(record, "by", None)))
+
+    def on_forked(self, at: int) -> None:
+        evidence = Cancelled(at, "it was sent to the session that this one is a fork of")
+        for item_id in list(self.inbox.waiting):
+            self.inbox.cancel(item_id, evidence)
+
+    # --- listings and timers ------------------------------------------------------------------------
+
+    @property
+    def waiting_for(self) -> str | None:
+        return INBOX if self.turn is None and self.inbox.waiting else None
+
+    def next_due(self) -> int | None:
+        return self.inbox.next_due() if self.turn is None else None
+
+    def is_left_to_worker(self, session: Session, now: int) -> bool:
+        due = session.next_due()
+        return self.turn is None and bool(self.inbox.waiting) and due is not None and due <= now
+
+    # --- decisions ----------------------------------------------------------------------------------
+
+    def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
+        match message:
+            case EnqueueMessage():
+                return decide.decide_enqueue(session, self, message, now)
+            case WithdrawMessage():
+                return decide.decide_withdraw(session, self, message)
+            case StopMessage():
+                return decide.decide_stop(session, self, message)
+            case _:
+                return super().decide(session, message, now)
+
+    def decide_waiting(self, session: Session, now: int) -> list[Record]:
+        return decide.decide_join(session, self, now)
+
+
+def agent_fold(session: Session) -> AgentFold:
+    """An agent's own part of its session; of any other session, one that is empty."""
+    return session.kind_fold if isinstance(session.kind_fold, AgentFold) else AgentFold(session)

@@ -1,0 +1,27 @@
+"""Registers what the kind `agent` brings to a session. Imported when a session of an agent is first met."""
+
+from __future__ import annotations
+
+from holdfast.agent.machine.compare import AgentJournalReader
+from holdfast.agent.machine.fold import AgentFold
+from holdfast.agent.machine.fork_points import AgentPlaceFinder
+from holdfast.agent.machine.mailbox import AGENT_MESSAGES
+from holdfast.agent.machine.queries import AGENT_QUERIES
+from holdfast.agent.machine.records import AGENT_RECORDS
+from holdfast.core.kinds import SessionKind, register
+
+KIND = "agent"
+"""The name of the kind, as sessions record it."""
+
+register(
+    SessionKind(
+        name=KIND,
+        fold=AgentFold,
+        records=AGENT_RECORDS,
+        queries=AGENT_QUERIES,
+        messages=AGENT_MESSAGES,
+        fork_places=("turn", "node"),
+        place_finder=AgentPlaceFinder,
+        journal_reader=AgentJournalReader,
+    )
+)

@@ -1,0 +1,87 @@
+"""What an agent asks beyond what every program may ask: its next input, the model, a tool, and somebody's approval."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from holdfast.agent.machine.approval import check_decision
+from holdfast.agent.machine.errors import InvalidDecisionError
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.queries import Answer, HumanQuery, LlmQuery, Query, ToolQuery
+from holdfast.core.values import Json
+
+
+class InputQuery(Query, frozen=True, tag="input"):
+    """The next input of an agent, which waits between turns; answered with a `TurnInput`."""
+
+    kind = "input"
+    is_patient = True
+
+
+class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
+    """The model's next reply in a turn; answered with a `Replied`.
+
+    The prompt is empty: the model is shown the conversation, which the journal has.
+    """
+
+    prompt: str = ""
+    iteration: int
+    """The number of this call of the model in its turn, from 1."""
+    remark: str = ""
+    """What the runtime says in the conversation before the model is asked."""
+
+    def to_json(self) -> dict[str, Json]:
+        return {**super().to_json(), "iteration": self.iteration}
+
+    @property
+    def text(self) -> str:
+        return f"the model, call {self.iteration} of the turn"
+
+
+class SummaryQuery(LlmQuery, frozen=True, kw_only=True, tag="summary"):
+    """A summary of the conversation by the model. The prompt, if there is one, says what to pay attention to."""
+
+    keep: int
+    """About how many tokens of the latest messages stay as they are, and are not summed up."""
+
+
+class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
+    """A tool call of the model."""
+
+    call_id: str
+    """The model's own id of the call."""
+    edited: bool = False
+    """Whether the arguments are not the model's, but those of whoever approved the call."""
+
+
+class ApprovalCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool call that somebody is asked to approve."""
+
+    id: str
+    """The model's own."""
+    tool: str
+    arguments: dict[str, Json] = {}
+    reason: str = ""
+    """Why approval is needed."""
+
+
+class ApprovalQuery(HumanQuery, frozen=True, kw_only=True, tag="approval"):
+    """Whether a tool call may run; answered as `approval.decision_of` reads it."""
+
+    approves: ApprovalCall
+    is_patient: ClassVar[bool] = True
+
+    def to_json(self) -> dict[str, Json]:
+        return {**super().to_json(), "approves": msgspec.to_builtins(self.approves)}
+
+    def check_answer(self, session_id: str, answer: Answer) -> None:
+        call = self.approves
+        try:
+            check_decision(call.tool, call.arguments, answer)
+        except InvalidValueError as error:
+            raise InvalidDecisionError(session_id, self.id, call.tool, str(error)) from None
+
+
+AGENT_QUERIES: tuple[type[Query], ...] = (InputQuery, ReplyQuery, SummaryQuery, CallQuery, ApprovalQuery)

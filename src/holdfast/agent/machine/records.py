@@ -1,0 +1,74 @@
+"""The records that agents add to the journal of a session: turns, refused calls, windows, and what is sent to them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.turn import Outcome, ToolDone
+from holdfast.core.records import KindRecord
+
+
+class TurnRecord(KindRecord, frozen=True, tag="turn"):
+    """A turn ended, and not with a message of the model: such a message is the record of its turn."""
+
+    outcome: Outcome
+
+
+class CallRecord(KindRecord, frozen=True, tag="call"):
+    """A tool call got its result without being run: it was not approved."""
+
+    call_id: str
+    done: ToolDone
+
+
+class FrameRecord(KindRecord, frozen=True, tag="frame"):
+    """A fresh window of the conversation begins, with the summary that was just asked for.
+
+    The latest messages stay as they are; how many, the query for the summary says.
+    """
+
+    key: str
+    reason: Literal["threshold", "overflow", "manual"]
+    summary: str
+
+
+class EnqueuedRecord(KindRecord, frozen=True, tag="enqueued"):
+    """An item was sent to the agent, and waits in its inbox."""
+
+    item: Item
+    by: str | None = None
+
+
+class JoinedRecord(KindRecord, frozen=True, tag="joined"):
+    """Items of the inbox entered the running turn; the model is shown them when it is asked next."""
+
+    turn: str
+    items: list[str]
+
+
+class DequeuedRecord(KindRecord, frozen=True, tag="dequeued"):
+    """Somebody took an item out of the inbox before a turn did."""
+
+    item_id: str
+    reason: str | None = None
+    by: str | None = None
+
+
+class StopRecord(KindRecord, frozen=True, tag="stop"):
+    """Somebody stopped the running turn; everything that it waited for failed with this."""
+
+    turn: str
+    reason: str | None = None
+    by: str | None = None
+
+
+AGENT_RECORDS: tuple[type[KindRecord], ...] = (
+    TurnRecord,
+    CallRecord,
+    FrameRecord,
+    EnqueuedRecord,
+    JoinedRecord,
+    DequeuedRecord,
+    StopRecord,
+)

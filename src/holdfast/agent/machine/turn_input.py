@@ -1,0 +1,60 @@
+"""`TurnInput`: what a turn begins with, in the one form in which it is sent, recorded and read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.agent.machine.inbox import Command, Item
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock
+from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.core.queries import Answer, Failure, Value
+from holdfast.core.values import Json
+
+
+class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The conversation begins anew with this turn: from nothing, or from these messages."""
+
+    messages: list[AgentMessage] = []
+
+
+class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a turn begins with: the answer to an `InputQuery`."""
+
+    turn: str
+    """The turn's id. The same id again is the same turn."""
+    content: list[ContentBlock]
+    policy: Policy | None = None
+    """In force from this turn on, where it is not the one before."""
+    begin: Begin | None = None
+    output: dict[str, Json] | None = None
+    """JSON schema of the value that the turn must end with, or None if it need not end with one."""
+    command: Command | None = None
+    """What is to be done, where nothing is said."""
+    prompt: PromptLayer | None = None
+    """The highest layer of the system text, for this turn alone."""
+    items: list[str] = []
+    """The items of the inbox that it is made of, where it is."""
+
+    def to_answer(self) -> Value:
+        """The answer that brings it to a session."""
+        return Value(value=msgspec.to_builtins(self))
+
+
+def input_of(answer: Answer) -> TurnInput:
+    """The input that an answer brings. Raises `ValueError` if it brings none."""
+    if isinstance(answer, Failure):
+        raise ValueError(answer.message)
+    return msgspec.convert(answer.value, TurnInput)
+
+
+def input_from(turn: str, items: list[Item]) -> TurnInput:
+    """The input of a turn that is made of items of the inbox."""
+    return TurnInput(
+        turn=turn,
+        content=[block for item in items for block in item.content],
+        items=[item.id for item in items],
+        command=items[0].command,
+        output=items[0].output,
+        policy=next((item.policy for item in reversed(items) if item.policy is not None), None),
+    )

@@ -1,0 +1,153 @@
+"""What a program kind brings to its sessions: record, query and message types of its own, and how they are folded.
+
+Rules of this file
+------------------
+- The kernel knows what every session has. A kind that needs more, as agents do with their inbox and their turns,
+  registers a `SessionKind`; the kinds `native`, `lua` and `python` need nothing and register none.
+- A kind's own part of a session is a `KindFold`. The session calls it at fixed points, after its own checks, and it
+  changes nothing but itself: it never decides about the state of the session.
+- Where kinds live is written in `holdfast.SESSION_KINDS`. Such a module is imported when a session of its kind, or a
+  type that nobody here knows, is first met. Nothing else is ever imported because a journal names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from holdfast import SESSION_KINDS
+from holdfast.core.errors import UnsupportedMessageError
+
+if TYPE_CHECKING:
+    from holdfast.core.compare import JournalReader
+    from holdfast.core.decide import Decision, KindMessage
+    from holdfast.core.fork_points import PlaceFinder
+    from holdfast.core.queries import Answer, Query
+    from holdfast.core.records import EndRecord, Entry, KindRecord, Record
+    from holdfast.core.state import Session
+
+T = TypeVar("T")
+
+
+class KindFold:
+    """A program kind's own part of a session, folded from the same journal. This one keeps nothing."""
+
+    parent: str | None = None
+    """The session that this one belongs to without answering one of its queries, or None."""
+
+    # --- folding: called by `Session.apply`, in the order of the journal ---------------------------------
+
+    def check(self, session: Session, record: KindRecord) -> str | None:
+        """Why a record of this kind may not come next, or None if it may. Changes nothing."""
+        return f"programs of the kind '{session.program_kind}' write no such record"
+
+    def on_record(self, record: KindRecord, entry: Entry) -> None:
+        """A record of this kind was written."""
+
+    def on_asked(self, query: Query) -> None:
+        """The program asked a query."""
+
+    def on_answered(self, query: Query, answer: Answer) -> None:
+        """A query got its answer."""
+
+    def on_ended(self, record: EndRecord, at: int) -> None:
+        """The session ended."""
+
+    def on_forked(self, at: int) -> None:
+        """The records after this one are the fork's own; those before came from its source."""
+
+    # --- what listings and timers need to know -----------------------------------------------------------
+
+    @property
+    def waiting_for(self) -> str | None:
+        """What the session waits for beside its queries, in one word for listings, or None."""
+        return None
+
+    def next_due(self) -> int | None:
+        """When this part has something to do because time passes (unix ms), or None."""
+        return None
+
+    def is_left_to_worker(self, session: Session, now: int) -> bool:
+        """Whether what is due here is left to a worker, so that waking the session does nothing."""
+        return False
+
+    # --- decisions ----------------------------------------------------------------------------------------
+
+    def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
+        """What a message of this kind does to the session, or an error that says why it is refused."""
+        raise UnsupportedMessageError(session.id, message.tag, session.program_kind)
+
+    def decide_waiting(self, session: Session, now: int) -> list[Record]:
+        """What this part adds by itself while the program waits, before answers let the program continue."""
+        return []
+
+
+@dataclass(frozen=True)
+class SessionKind:
+    """A program kind that brings something of its own to its sessions."""
+
+    name: str
+    fold: Callable[[Session], KindFold]
+    """Makes the kind's part of a session that has just started."""
+    records: Sequence[type[KindRecord]] = ()
+    queries: Sequence[type[Query]] = ()
+    messages: Sequence[type[KindMessage]] = ()
+    fork_places: Sequence[str] = ()
+    """Words for the kind's own places to fork at, as `Holdfast.fork` takes them."""
+    place_finder: Callable[[str], PlaceFinder] | None = None
+    """Finds those places in the journal of the session with this id."""
+    journal_reader: type[JournalReader] | None = None
+    """Says how the kind's records read when sessions are compared; None: as those of any program."""
+
+
+_registered: dict[str, SessionKind] = {}
+_on_register: list[Callable[[], None]] = []
+
+
+def register(kind: SessionKind) -> None:
+    """Make a kind known to this process."""
+    _registered[kind.name] = kind
+    for renew in _on_register:
+        renew()
+
+
+def registered_kinds() -> list[SessionKind]:
+    """The kinds that are known to this process so far."""
+    return list(_registered.values())
+
+
+def find_kind(name: str) -> SessionKind | None:
+    """What a program kind brings, or None if it brings nothing of its own."""
+    if name not in _registered and name in SESSION_KINDS:
+        import_module(SESSION_KINDS[name])
+    return _registered.get(name)
+
+
+def load_kinds() -> bool:
+    """Import every kind that has a home and is not known yet; whether there was one."""
+    missing = [name for name in SESSION_KINDS if name not in _registered]
+    for name in missing:
+        find_kind(name)
+    return bool(missing)
+
+
+class KindDecoder:
+    """A JSON decoder of a union that kinds add types to. It is made anew when a kind is registered."""
+
+    def __init__(self, union: Callable[[], Any]) -> None:
+        self._make = cache(lambda: msgspec.json.Decoder(union()))
+        _on_register.append(self._make.cache_clear)
+
+    def decode(self, body: str | bytes) -> Any:
+        """The value in `body`; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
+        try:
+            return self._make().decode(body)
+        except msgspec.ValidationError:
+            if not load_kinds():
+                raise
+            return self._make().decode(body)

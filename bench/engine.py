@@ -161,7 +161,7 @@ async def engine_pg_1(plan: Plan) -> list[Figure]:
 async def engine_pg_200(plan: Plan) -> list[Figure]:
     """Many sessions in one process, PostgreSQL: against raw asyncpg on as many connections as the store has."""
     asyncpg_module()
-    from holdfast.store.postgres.link import POOL_CONNECTIONS
+    from holdfast.store.postgres.connection import POOL_CONNECTIONS
 
     return await _on_postgres(plan, "engine-pg-200", POOL_CONNECTIONS)
 

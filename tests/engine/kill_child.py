@@ -24,7 +24,7 @@ from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.registry import Strategy
 from holdfast.store import Store, open_store
 from holdfast.store.contract import SessionRow
-from holdfast.testing.seams import Seam, Seams
+from holdfast.testing.seams import Seam, SeamObserver
 
 LEASE_MS = 500
 """Milliseconds an owner holds a session: long enough for a machine under load, short enough to wait for."""
@@ -365,7 +365,7 @@ CANCELLED = ("cancel", "stop")
 class Scenario:
     """Steps, one after the other. The order of the seams is the same in every run."""
 
-    def __init__(self, url: str, directory: Path, seams: Seams, steps: Sequence[str]) -> None:
+    def __init__(self, url: str, directory: Path, seams: SeamObserver, steps: Sequence[str]) -> None:
         self._url = url
         self._directory = directory
         self._steps = steps
@@ -570,7 +570,9 @@ async def own(url: str, directory: Path, session: str) -> None:
     """Own a session, in an effect or a step that goes on until the file `go` is there; then look what became of it."""
     ledger = Ledger(directory, "owner")
     world = World(directory, ledger)
-    seams = Seams(directory / "trace", refused=lambda session, error: ledger.note("refused", session, error=error))
+    seams = SeamObserver(
+        directory / "trace", refused=lambda session, error: ledger.note("refused", session, error=error)
+    )
     store = seams.guard(open_store(url))
     async with asyncio.timeout(PATIENCE), open_holdfast(store, lease_ms=LEASE_MS) as hf:
         world.drive(hf)
@@ -594,7 +596,7 @@ async def own(url: str, directory: Path, session: str) -> None:
 
 
 def scenario_job(url: str, directory: Path, steps: Sequence[str], deadly: Seam | None) -> None:
-    _run(directory, Scenario(url, directory, Seams(directory / "trace", deadly), steps).run())
+    _run(directory, Scenario(url, directory, SeamObserver(directory / "trace", deadly), steps).run())
 
 
 def finish_job(url: str, directory: Path, steps: Sequence[str], patient: bool) -> None:

@@ -12,7 +12,7 @@ import sys
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.laws.forks import fork_of
-from holdfast.testing.sessions import Scenario, begin
+from holdfast.testing.sessions import ScriptedSession, begin
 
 
 async def main(url: str, prefix: str, seed: int) -> None:
@@ -20,7 +20,7 @@ async def main(url: str, prefix: str, seed: int) -> None:
     async with open_store(url) as store:
         source = await begin(store, f"{prefix}-0", hold_ms=0)
         await source.log("shared", f"{prefix} {'x' * 5_000}", hold_ms=0)
-        living: list[Scenario] = [source]
+        living: list[ScriptedSession] = [source]
         say("made", source, source.position)
         for number in range(1, 100_000):
             if len(living) > 1 and chance.random() < 0.45:
@@ -37,7 +37,7 @@ async def main(url: str, prefix: str, seed: int) -> None:
             living.append(fork)
 
 
-def say(word: str, session: Scenario, position: int) -> None:
+def say(word: str, session: ScriptedSession, position: int) -> None:
     print(word, session.id, position, flush=True)
 
 

@@ -29,7 +29,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.postgres_server import fresh_database
-from holdfast.testing.sessions import Scenario, begin, entries_of, feed, picture
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, feed, picture
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LARGE = [f"line {number} of a value too large for its record" for number in range(400)]
@@ -47,7 +47,7 @@ async def sqlite(tmp_path: Path) -> AsyncIterator[SqliteStore]:
         yield opened
 
 
-async def rich(store: Store, session_id: str = "s-1") -> Scenario:
+async def rich(store: Store, session_id: str = "s-1") -> ScriptedSession:
     """A session with all that is hard to carry: large values twice, lookalikes of references, odd text and numbers."""
     session = await begin(store, session_id, ctx={"text": "žluť 🐎 \u2028 \x00", "same": LARGE, "big": 2**63 - 1})
     await session.ask(LlmQuery(prompt="why?", options={"t": 0.1}), HumanQuery(prompt="ok?", timeout_ms=1_000))
@@ -102,7 +102,7 @@ async def test_an_imported_session_goes_on(store: MemoryStore, sqlite: SqliteSto
     session = await rich(store)
     await export_session(store, "s-1", tmp_path / "file")
     await import_session(sqlite, tmp_path / "file")
-    moved = Scenario(sqlite, "s-1", "bob")
+    moved = ScriptedSession(sqlite, "s-1", "bob")
     moved.entries = session.entries
     await moved.answer("q-2", None)
     await moved.complete("done")
@@ -216,7 +216,7 @@ async def test_another_journal_under_the_same_id_is_left_as_it_is(
         session = await begin(sqlite)
     else:
         await import_session(sqlite, tmp_path / "file")
-        session = Scenario(sqlite, "s-1")
+        session = ScriptedSession(sqlite, "s-1")
         session.entries = await entries_of(sqlite, "s-1")
     await session.log("theirs")
     await sqlite.send("s-1", "m-1", feed(), 1)

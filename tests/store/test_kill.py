@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.core.records import LoggedRecord
 from holdfast.store import open_store
-from holdfast.testing.crash import Ack, CrashPlan, Evidence, broken_laws, crash_writers
+from holdfast.testing.crash import AppendReceipt, CrashReport, CrashSpec, broken_laws, crash_writers
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.sessions import begin, feed
 
@@ -32,21 +32,21 @@ def seed() -> int:
     return int(given) if given else random.SystemRandom().randrange(1_000_000)
 
 
-async def assert_survives(plan: CrashPlan, capsys: pytest.CaptureFixture[str]) -> None:
-    evidence = await crash_writers(plan)
-    broken = await broken_laws(evidence)
+async def assert_survives(plan: CrashSpec, capsys: pytest.CaptureFixture[str]) -> None:
+    report = await crash_writers(plan)
+    broken = await broken_laws(report)
     with capsys.disabled():
-        print(f"\n{evidence.figures()}")
-    assert not broken, f"{evidence.figures()}\n" + "\n".join(broken[:20])
-    assert_was_put_to_the_test(evidence)
+        print(f"\n{report.figures()}")
+    assert not broken, f"{report.figures()}\n" + "\n".join(broken[:20])
+    assert_was_put_to_the_test(report)
 
 
-def assert_was_put_to_the_test(evidence: Evidence) -> None:
+def assert_was_put_to_the_test(report: CrashReport) -> None:
     """A run without kills, acknowledgements and takeovers would show nothing."""
-    assert evidence.kills >= evidence.plan.seconds / 2
-    assert len(evidence.acks) >= 10 * evidence.plan.seconds
-    assert evidence.sent
-    assert any(epoch > 1 for _, epoch, _ in evidence.holders)
+    assert report.kills >= report.plan.seconds / 2
+    assert len(report.acks) >= 10 * report.plan.seconds
+    assert report.sent
+    assert any(epoch > 1 for _, epoch, _ in report.holders)
 
 
 def assert_sound(path: Path) -> None:
@@ -59,18 +59,18 @@ def assert_sound(path: Path) -> None:
 
 async def judged(path: Path, **reported: Any) -> list[str]:
     """What the harness says of one session with two appends and a taken message, given what its writers reported."""
-    plan = CrashPlan(f"sqlite:///{path}", sessions=1)
+    plan = CrashSpec(f"sqlite:///{path}", sessions=1)
     async with open_store(plan.url) as store:
         session = await begin(store, "crash-0")
         for text in ("w0 1 1 1/2", "w0 1 1 2/2", "w1 1 2 1/1"):
             await session.append(LoggedRecord(message=text, source="append"))
         await session.append(LoggedRecord(message="m-1", source="taken"))
         await store.send("crash-0", "m-2", feed(), 1)
-    return await broken_laws(Evidence(plan, **reported))
+    return await broken_laws(CrashReport(plan, **reported))
 
 
 async def test_the_harness_is_content_with_a_store_that_kept_its_word(tmp_path: Path) -> None:
-    acks = [Ack("w0", "crash-0", 3, 1, 1), Ack("w1", "crash-0", 4, 1, 2)]
+    acks = [AppendReceipt("w0", "crash-0", 3, 1, 1), AppendReceipt("w1", "crash-0", 4, 1, 2)]
     sent = [("crash-0", "m-1"), ("crash-0", "m-2")]
     holders = [("crash-0", 1, "w0"), ("crash-0", 2, "w1")]
     assert await judged(tmp_path / "store.db", acks=acks, sent=sent, holders=holders) == []
@@ -79,8 +79,8 @@ async def test_the_harness_is_content_with_a_store_that_kept_its_word(tmp_path: 
 @pytest.mark.parametrize(
     ("reported", "complaint"),
     [
-        ({"acks": [Ack("w0", "crash-0", 9, 7, 1)]}, "was acknowledged and is lost"),
-        ({"acks": [Ack("w0", "crash-0", 2, 1, 1)]}, "was acknowledged and stands at 3"),
+        ({"acks": [AppendReceipt("w0", "crash-0", 9, 7, 1)]}, "was acknowledged and is lost"),
+        ({"acks": [AppendReceipt("w0", "crash-0", 2, 1, 1)]}, "was acknowledged and stands at 3"),
         ({"sent": [("crash-0", "m-3")]}, "message m-3 was acknowledged and is lost"),
         ({"holders": [("crash-0", 2, "w0")]}, "epoch 2, which w0 held"),
         ({"holders": [("crash-0", 5, "w0"), ("crash-0", 5, "w1")]}, "epoch 5 was given 2 times"),
@@ -108,23 +108,23 @@ async def test_the_harness_notices_an_acknowledgement_that_was_not_kept(
 async def test_the_harness_notices_a_journal_that_nobody_should_have_written(
     tmp_path: Path, messages: list[str], complaint: str
 ) -> None:
-    plan = CrashPlan(f"sqlite:///{tmp_path}/store.db", sessions=1)
+    plan = CrashSpec(f"sqlite:///{tmp_path}/store.db", sessions=1)
     async with open_store(plan.url) as store:
         session = await begin(store, "crash-0")
         await store.send("crash-0", "waiting", feed(), 1)
         for text in messages:
             source, _, message = text.partition(" ")
             await session.append(LoggedRecord(message=message, source=source))
-    (broken,) = await broken_laws(Evidence(plan))
+    (broken,) = await broken_laws(CrashReport(plan))
     assert complaint in broken
 
 
 async def test_the_harness_notices_a_summary_that_is_not_of_its_journal(tmp_path: Path) -> None:
-    plan = CrashPlan(f"sqlite:///{tmp_path}/store.db", sessions=1)
+    plan = CrashSpec(f"sqlite:///{tmp_path}/store.db", sessions=1)
     async with open_store(plan.url) as store:
         session = await begin(store, "crash-0")
         await store.repair("crash-0", msgspec.structs.replace(session.summary, pending=3))
-    (broken,) = await broken_laws(Evidence(plan))
+    (broken,) = await broken_laws(CrashReport(plan))
     assert "the summary of crash-0" in broken
 
 
@@ -135,14 +135,14 @@ async def test_a_sqlite_file_keeps_what_it_acknowledged_to_writers_that_were_kil
     tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "store.db"
-    await assert_survives(CrashPlan(f"sqlite:///{path}", seed, SECONDS), capsys)
+    await assert_survives(CrashSpec(f"sqlite:///{path}", seed, SECONDS), capsys)
     assert_sound(path)
 
 
 async def test_postgresql_keeps_what_it_acknowledged_to_writers_that_were_killed(
     server: str, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await assert_survives(CrashPlan(fresh_database(server), seed, SECONDS), capsys)
+    await assert_survives(CrashSpec(fresh_database(server), seed, SECONDS), capsys)
 
 
 @soak
@@ -151,7 +151,7 @@ async def test_a_sqlite_file_survives_a_long_series_of_kills(
     tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "store.db"
-    await assert_survives(CrashPlan(f"sqlite:///{path}", seed, SOAK_SECONDS), capsys)
+    await assert_survives(CrashSpec(f"sqlite:///{path}", seed, SOAK_SECONDS), capsys)
     assert_sound(path)
 
 
@@ -160,4 +160,4 @@ async def test_a_sqlite_file_survives_a_long_series_of_kills(
 async def test_postgresql_survives_a_long_series_of_kills(
     server: str, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await assert_survives(CrashPlan(fresh_database(server), seed, SOAK_SECONDS), capsys)
+    await assert_survives(CrashSpec(fresh_database(server), seed, SOAK_SECONDS), capsys)

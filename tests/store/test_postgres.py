@@ -188,7 +188,7 @@ async def test_of_sixteen_who_hold_one_epoch_exactly_one_wins(store: PostgresSto
 
 async def test_of_sixteen_who_create_a_session_exactly_one_wins(store: PostgresStore) -> None:
     results = await asyncio.gather(*(begin(store, owner=f"o-{n}") for n in range(16)), return_exceptions=True)
-    assert outcomes(results) == ["Scenario", *[SessionExistsError.__name__] * 15]
+    assert outcomes(results) == ["ScriptedSession", *[SessionExistsError.__name__] * 15]
 
 
 async def test_a_session_created_while_its_id_is_deleted_is_refused(store: PostgresStore, database: str) -> None:
@@ -348,7 +348,7 @@ async def test_a_change_that_nobody_announced_is_found(
     store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with PostgresStore(database) as silent:
-        monkeypatch.setattr(silent._announcer, "note", lambda session_id: None)
+        monkeypatch.setattr(silent._notifier, "note", lambda session_id: None)
         task, bystander = await begin(silent), await begin(silent, "s-2")
         with store.watch(task.id) as one, store.watch() as every, store.watch(bystander.id) as other:
             await asyncio.gather(settle(one), settle(every), settle(other))

@@ -14,9 +14,9 @@ import pytest
 from holdfast.store.limits import LIVE_BYTES
 from holdfast.store.postgres import live as postgres_live
 from holdfast.store.postgres import notify as postgres_notify
-from holdfast.store.postgres.live import OUTBOX_BYTES, PIECE_CHARS, Inbox, Outbox, channel_of
+from holdfast.store.postgres.live import OUTGOING_BYTES, PIECE_CHARS, IncomingFrames, OutgoingFrames, channel_of
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.watch import Ear, Ears, Heard, Missed
+from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages
 from holdfast.testing.laws.live import listened, payloads
 from holdfast.testing.sessions import begin
 from tests.store.pg_fixtures import database, postgres_url, store
@@ -26,11 +26,11 @@ __all__ = ["database", "postgres_url", "store"]
 
 
 @asynccontextmanager
-async def tuned(store: PostgresStore, session_id: str) -> AsyncIterator[Ear]:
-    """An ear that hears other processes."""
-    with store.listen(session_id) as ear:
-        assert await ear.heard(10) == [Missed()], "for what was published before it could hear"
-        yield ear
+async def tuned(store: PostgresStore, session_id: str) -> AsyncIterator[LiveStream]:
+    """An stream that hears other processes."""
+    with store.listen(session_id) as stream:
+        assert await stream.read(10) == [MissedMessages()], "for what was published before it could hear"
+        yield stream
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ async def test_other_stores_hear_everything_in_order_and_the_publisher_hears_it_
 ) -> None:
     sent = [b"%d " % number * (number % 40) for number in range(2_000)]
     async with tuned(store, "s-1") as here, tuned(other, "s-1") as there, tuned(store, "s-2") as elsewhere:
-        heard = list[Heard]()
+        heard = list[LiveItem]()
         for start in range(0, len(sent), 100):
             for payload in sent[start : start + 100]:
                 other.publish("s-1", payload)
-            heard += await there.heard(1)
+            heard += await there.read(1)
         other.publish("s-1", b"end")
         assert await listened(here, b"end") == [*sent, b"end"]
         await asyncio.sleep(0.1)
-        assert [*heard, *await there.heard(1)] == [*sent, b"end"]
-        assert await elsewhere.heard(0) == []
+        assert [*heard, *await there.read(1)] == [*sent, b"end"]
+        assert await elsewhere.read(0) == []
 
 
 _SPEAKER = """
@@ -72,19 +72,19 @@ asyncio.run(main())
 
 
 async def test_another_process_is_heard_to_its_last_word(store: PostgresStore, database: str) -> None:
-    async with tuned(store, "s-afar") as ear:
+    async with tuned(store, "s-afar") as stream:
         speaker = await asyncio.create_subprocess_exec(sys.executable, "-c", _SPEAKER, database)
-        assert await listened(ear, b"end") == [*(b"token %d" % number for number in range(200)), b"end"]
+        assert await listened(stream, b"end") == [*(b"token %d" % number for number in range(200)), b"end"]
         assert await speaker.wait() == 0
 
 
 async def test_a_message_takes_moments_to_another_store(store: PostgresStore, other: PostgresStore) -> None:
     took = list[float]()
-    async with tuned(store, "s-1") as ear:
+    async with tuned(store, "s-1") as stream:
         for number in range(30):
             began = time.monotonic()
             other.publish("s-1", b"%d" % number)
-            assert await ear.heard(5) == [b"%d" % number]
+            assert await stream.read(5) == [b"%d" % number]
             took.append(time.monotonic() - began)
     took.sort()
     print(f"live messages: p50 {took[15] * 1000:.0f} ms, longest {took[-1] * 1000:.0f} ms")
@@ -96,22 +96,22 @@ async def test_messages_of_any_size_arrive_or_are_missed_in_their_place(
 ) -> None:
     sizes = [0, 1, 100, PIECE_CHARS * 3 // 4 - 1, PIECE_CHARS * 3 // 4, 8_000, 8_001, LIVE_BYTES]
     sent = [bytes([number]) * size for number, size in enumerate(sizes)]
-    async with tuned(store, "s-1") as ear:
+    async with tuned(store, "s-1") as stream:
         for payload in (*sent, b"x" * (LIVE_BYTES + 1), b"y" * 10_000_000, b"end"):
             other.publish("s-1", payload)
-        assert await listened(ear, b"end") == [*sent, Missed(), b"end"]
+        assert await listened(stream, b"end") == [*sent, MissedMessages(), b"end"]
 
 
 async def test_two_publishers_of_long_messages_do_not_mix(store: PostgresStore, database: str) -> None:
-    async with PostgresStore(database) as one, PostgresStore(database) as two, tuned(store, "s-1") as ear:
+    async with PostgresStore(database) as one, PostgresStore(database) as two, tuned(store, "s-1") as stream:
         said = {name: [name + b"%d " % number * 2_000 for number in range(40)] for name in (b"a", b"b")}
         for first, second in zip(said[b"a"], said[b"b"], strict=True):
             one.publish("s-1", first)
             two.publish("s-1", second)
             await asyncio.sleep(0.004)
-        heard = list[Heard]()
+        heard = list[LiveItem]()
         while len(heard) < 80:
-            heard += await ear.heard(5)
+            heard += await stream.read(5)
         for name, expected in said.items():
             assert [each for each in payloads(heard) if each.startswith(name)] == expected
 
@@ -119,29 +119,29 @@ async def test_two_publishers_of_long_messages_do_not_mix(store: PostgresStore, 
 async def test_a_listener_that_was_cut_off_is_told_so_and_hears_again(
     store: PostgresStore, other: PostgresStore, database: str
 ) -> None:
-    async with tuned(store, "s-1") as ear:
+    async with tuned(store, "s-1") as stream:
         other.publish("s-1", b"before")
-        await listened(ear, b"before")
+        await listened(stream, b"before")
         await end_connections(database)
-        assert await ear.heard(10) == [Missed()]
-        while b"after" not in await ear.heard(0.2):  # the publisher was cut off too
+        assert await stream.read(10) == [MissedMessages()]
+        while b"after" not in await stream.read(0.2):  # the publisher was cut off too
             other.publish("s-1", b"after")
 
 
 async def test_a_publisher_that_was_cut_off_goes_on_and_says_that_something_was_lost(
     store: PostgresStore, other: PostgresStore, database: str
 ) -> None:
-    async with tuned(store, "s-1") as ear:
+    async with tuned(store, "s-1") as stream:
         other.publish("s-1", b"before")
-        await listened(ear, b"before")
+        await listened(stream, b"before")
         async with connected(database) as connection:
-            await connection.execute("select pg_terminate_backend($1, 5000)", other._announcer.backend)
+            await connection.execute("select pg_terminate_backend($1, 5000)", other._notifier.backend)
         other.publish("s-1", b"into the void")
-        heard = await ear.heard(5)
+        heard = await stream.read(5)
         while b"after" not in heard:
             other.publish("s-1", b"after")
-            heard += await ear.heard(0.2)
-        assert heard[0] == Missed()
+            heard += await stream.read(0.2)
+        assert heard[0] == MissedMessages()
         assert b"into the void" not in heard
 
 
@@ -150,13 +150,13 @@ async def test_nothing_comes_through_a_channel_that_nobody_here_listens_to_any_m
 ) -> None:
     monkeypatch.setattr(postgres_notify, "NOTIFY_POLL_MS", 50)
     passed = list[str]()
-    hear = store._listener._inbox.heard
+    hear = store._listener._incoming.add_piece
 
     def count(piece: str) -> None:
         passed.append(piece)
         hear(piece)
 
-    monkeypatch.setattr(store._listener._inbox, "heard", count)
+    monkeypatch.setattr(store._listener._incoming, "add_piece", count)
     assert channel_of("s-1") != channel_of("s-2")
     async with tuned(store, "s-2") as stays:
         async with tuned(store, "s-1"):
@@ -181,13 +181,13 @@ async def test_a_publisher_neither_waits_nor_grows_while_the_server_is_away(
         async def refuse() -> Any:
             raise ConnectionRefusedError
 
-        lone._announcer._connect = refuse
+        lone._notifier._connect = refuse
         longest = 0.0
         for number in range(20_000):
             began = time.monotonic()
             lone.publish(f"s-{number % 50}", b"x" * 1_000)
             longest = max(longest, time.monotonic() - began)
-        assert lone._announcer.live._bytes <= OUTBOX_BYTES
+        assert lone._notifier.live._bytes <= OUTGOING_BYTES
         assert longest < 0.1
 
 
@@ -200,15 +200,15 @@ async def test_the_event_loop_goes_on_while_much_is_published(store: PostgresSto
             await asyncio.sleep(0.001)
             gaps.append(time.monotonic() - began)
 
-    async with tuned(store, "s-1") as ear:
+    async with tuned(store, "s-1") as stream:
         beating = asyncio.create_task(beat())
         for number in range(500):
             other.publish("s-1", b"%d" % number * 2_000)
             await asyncio.sleep(0.001)
         other.publish("s-1", b"end")
-        heard = list[Heard]()
+        heard = list[LiveItem]()
         while b"end" not in heard:
-            heard += await ear.heard(5)
+            heard += await stream.read(5)
         stop.set()
         await beating
     gaps.sort()
@@ -221,7 +221,7 @@ async def test_the_event_loop_goes_on_while_much_is_published(store: PostgresSto
 
 def frames(session_id: str, *sent: bytes) -> list[str]:
     async def make() -> list[str]:
-        outbox = Outbox(lambda: None)
+        outbox = OutgoingFrames(lambda: None)
         for payload in sent:
             outbox.put(session_id, payload)
         return outbox.take()[1]
@@ -249,13 +249,13 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_what_is_no_frame_of_ours_is_ignored(piece: str) -> None:
     async def check() -> None:
-        ears = Ears()
-        inbox = Inbox(ears, "us")
-        with ears.add("s-1") as ear:
-            inbox.heard(piece)
+        streams = LiveStreams()
+        incoming = IncomingFrames(streams, "us")
+        with streams.add("s-1") as stream:
+            incoming.add_piece(piece)
             for each in frames_of:
-                inbox.heard(each)
-            assert await ear.heard(1) == [b"sound"]
+                incoming.add_piece(each)
+            assert await stream.read(1) == [b"sound"]
 
     frames_of = frames("s-1", b"sound")
     asyncio.run(check())
@@ -263,12 +263,12 @@ def test_what_is_no_frame_of_ours_is_ignored(piece: str) -> None:
 
 def test_a_frame_without_its_beginning_or_with_a_hole_is_ignored() -> None:
     async def check(pieces: list[str]) -> None:
-        ears = Ears()
-        inbox = Inbox(ears, "us")
-        with ears.add("s-1") as ear:
+        streams = LiveStreams()
+        incoming = IncomingFrames(streams, "us")
+        with streams.add("s-1") as stream:
             for piece in [*pieces, *sound]:
-                inbox.heard(piece)
-            assert await ear.heard(1) == [b"sound"]
+                incoming.add_piece(piece)
+            assert await stream.read(1) == [b"sound"]
 
     long, sound = frames("s-1", b"x" * 30_000), frames("s-1", b"sound")
     assert len(long) > 4
@@ -283,7 +283,7 @@ def test_pieces_fit_into_a_notification_whatever_the_id() -> None:
 def test_one_statement_does_not_send_everything_at_once() -> None:
     async def check() -> None:
         called = asyncio.Event()
-        outbox = Outbox(called.set)
+        outbox = OutgoingFrames(called.set)
         for number in range(20):
             outbox.put(f"s-{number % 3}", b"x" * LIVE_BYTES)
         sizes = list[int]()

@@ -18,7 +18,7 @@ from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
 from holdfast.store.postgres import notify as postgres_notify
-from holdfast.store.postgres.presence import DEAD, Presence
+from holdfast.store.postgres.presence import DEAD, PostgresPresence
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.sessions import begin, claim
@@ -175,7 +175,7 @@ async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_repla
     store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.presence.COME_BACK_S", 0.1)
-    presence = Presence()
+    presence = PostgresPresence()
     async with connected(database) as old, connected(database) as new:
         await presence.take(old)
         first = presence.lock
@@ -187,7 +187,7 @@ async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_repla
 
 
 async def test_a_holder_that_comes_back_takes_the_same_lock(store: PostgresStore, database: str) -> None:
-    presence = Presence()
+    presence = PostgresPresence()
     async with connected(database) as old:
         await presence.take(old)
     first = presence.lock

@@ -691,11 +691,11 @@ async def test_a_writer_in_another_process_delays_appends_and_not_the_event_loop
 ACTOR = """
 import asyncio, sys, time
 from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.sessions import Scenario, entries_of, feed
+from holdfast.testing.sessions import ScriptedSession, entries_of, feed
 
 async def main(path):
     async with SqliteStore(path) as store:
-        session = Scenario(store, "s-1", "bob")
+        session = ScriptedSession(store, "s-1", "bob")
         session.entries = await entries_of(store, "s-1")
         print("ready", flush=True)
         while action := sys.stdin.readline().strip():

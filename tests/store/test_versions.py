@@ -24,7 +24,7 @@ from holdfast.store.sqlite.schema import APPLICATION_ID, PAGE_BYTES, UNRELEASED_
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.forks import fork_of
 from holdfast.testing.laws.snapshots import pause
-from holdfast.testing.sessions import Scenario, all_rows, begin, entries_of, ids_of
+from holdfast.testing.sessions import ScriptedSession, all_rows, begin, entries_of, ids_of
 from tests.store.test_sqlite import edit, path, refused_to_open, settle
 
 __all__ = ["path"]
@@ -148,7 +148,7 @@ async def test_an_old_file_has_the_tables_of_a_new_one_once_it_was_opened(
 @pytest.mark.parametrize("version", RELEASED)
 async def test_a_session_of_every_version_goes_on(tmp_path: Path, version: int) -> None:
     async with SqliteStore(copy_of(version, tmp_path)) as store:
-        session = Scenario(store, "rich", "bob")
+        session = ScriptedSession(store, "rich", "bob")
         session.entries = await entries_of(store, "rich")
         await session.answer("q-4", "from the child")
         kept = await pause(session)
@@ -162,7 +162,7 @@ async def test_a_session_of_every_version_goes_on(tmp_path: Path, version: int) 
 async def test_every_session_of_every_version_can_be_forked(tmp_path: Path, version: int) -> None:
     async with SqliteStore(copy_of(version, tmp_path)) as store:
         for row in await all_rows(store):
-            source = Scenario(store, row.session_id)
+            source = ScriptedSession(store, row.session_id)
             source.entries = await entries_of(store, row.session_id)
             fork = await fork_of(source, f"{row.session_id}-copy", row.position)
             await store.delete(source.id, 1)

@@ -41,7 +41,7 @@ from holdfast.core.cursors import Cursor
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.watch import Heard, Missed
+from holdfast.store.watch import LiveItem, MissedMessages
 
 RING_EVENTS = 2_048
 """Live events kept for watchers that do not keep up: a long answer, token by token."""
@@ -246,18 +246,18 @@ class WatchedSession:
         return events[::-1]
 
     async def _listen(self) -> None:
-        with self.store.listen(self.session_id) as ear:
+        with self.store.listen(self.session_id) as stream:
             self._remind(self.session_id)
             while True:
                 before = self.next_live
-                for heard in await ear.heard():
+                for heard in await stream.read():
                     self._hear(heard)
                 if self.next_live != before:
                     self._tick()
                     await asyncio.sleep(self.watchers * REST_S)
 
-    def _hear(self, heard: Heard) -> None:
-        if isinstance(heard, Missed):
+    def _hear(self, heard: LiveItem) -> None:
+        if isinstance(heard, MissedMessages):
             self._miss()
             return
         try:

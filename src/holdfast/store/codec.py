@@ -92,7 +92,7 @@ def check_page(session_id: str, entries: Sequence[StoredEntry], after: int, expe
 
 def references(body: str) -> set[str]:
     """Ids of the blobs that a stored body refers to."""
-    if '"$' not in body:  # quickly told, and true of nearly every body
+    if '"$' not in body:  # a quick test that nearly every body passes
         return set()
     found: set[str] = set()
     _fill_in(msgspec.json.decode(body), _Collect(found))
@@ -204,7 +204,7 @@ def _zstd() -> Any:
 
 
 def decode_snapshot(reach: int, position: object, data: object) -> Snapshot | None:
-    """A snapshot from its stored form, in a session whose journal ends at `reach`; None if it can be none."""
+    """A snapshot from its stored form, in a session whose journal ends at `reach`, or None if that is not one."""
     if isinstance(position, int) and isinstance(data, bytes) and 0 < position <= reach:
         return Snapshot(position, data)
     return None

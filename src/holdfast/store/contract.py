@@ -56,7 +56,7 @@ from holdfast.store.commits import (
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.filters import check_filter, parse_cursor
 from holdfast.store.limits import READ_LIMIT
-from holdfast.store.watch import Ear, Heard, Watch, sent
+from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
 
 
 class MessageReceipt(msgspec.Struct, frozen=True):
@@ -387,20 +387,21 @@ class Store(ABC):
     # --- live messages ---------------------------------------------------------------------------
 
     def publish(self, session_id: str, payload: bytes) -> None:
-        """Tell whoever listens to a session something that is kept nowhere. Never waits, and never fails for them.
+        """Send a live message, which is kept nowhere, to whoever listens to a session. Never waits, and never fails
+        because of them.
 
-        Best effort, in the order of publishing. Those who listen through this store object hear it at once; those who
-        do so elsewhere, within moments where the store has a way to reach them (PostgreSQL), and else not at all. A
-        payload of more than `LIVE_BYTES` is lost. The session need not exist.
+        Best effort, in the order of publishing. Those who listen through this store object get it at once; others get
+        it within moments where the store can reach them (PostgreSQL), and not at all elsewhere. A payload of more than
+        `LIVE_BYTES` is lost. The session need not exist.
         """
         check_id(session_id, "session id")
-        self._publish(session_id, sent(payload))
+        self._publish(session_id, live_item(payload))
 
-    def listen(self, session_id: str) -> Ear:
-        """An `Ear` that hears what is published about a session from now on.
+    def listen(self, session_id: str) -> LiveStream:
+        """The `LiveStream` of what is published about a session from now on.
 
-        What it cannot hear, because it is too slow, a message was too large, or a connection broke or had still to be
-        made, is not passed over in silence: it hears `Missed` in its place.
+        Messages are lost when the listener is too slow, a message is too large, or a connection is broken or not yet
+        made. `MissedMessages` then stands in their place.
         """
         check_id(session_id, "session id")
         return self._listen(session_id)
@@ -466,10 +467,10 @@ class Store(ABC):
     def _watch(self, session_id: str | None) -> Watch: ...
 
     @abstractmethod
-    def _publish(self, session_id: str, heard: Heard) -> None: ...
+    def _publish(self, session_id: str, item: LiveItem) -> None: ...
 
     @abstractmethod
-    def _listen(self, session_id: str) -> Ear: ...
+    def _listen(self, session_id: str) -> LiveStream: ...
 
 
 def _check_state_key(namespace: str, key: str) -> None:

@@ -9,7 +9,7 @@ from holdfast.store.commits import Commit, StateWrite
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, PositionConflictError, StateConflictError
 
 
-class Head(NamedTuple):
+class LeaseState(NamedTuple):
     """What a store knows of a session before a write."""
 
     position: int
@@ -23,10 +23,10 @@ class Head(NamedTuple):
         return self.owner if live else None
 
 
-NEW = Head(position=0, epoch=0, owner=None, lease_until=None)
+NEW = LeaseState(position=0, epoch=0, owner=None, lease_until=None)
 
 
-def claim_epoch(session_id: str, head: Head, owner: str, now: int) -> int:
+def claim_epoch(session_id: str, head: LeaseState, owner: str, now: int) -> int:
     """The epoch of a new owner, or `LeaseHeldError`."""
     holder = head.holder(now)
     if holder is not None and holder != owner:
@@ -34,7 +34,7 @@ def claim_epoch(session_id: str, head: Head, owner: str, now: int) -> int:
     return head.epoch + 1
 
 
-def commit_epoch(commit: Commit, head: Head, now: int) -> int:
+def commit_epoch(commit: Commit, head: LeaseState, now: int) -> int:
     """The epoch under which a commit is written, or the reason why it is refused."""
     if commit.epoch is None:
         epoch = claim_epoch(commit.session_id, head, commit.owner, now)

@@ -46,8 +46,8 @@ CLOSE_TIMEOUT_S = 10.0
 LIVE_BYTES = 64 * 1024
 """Bytes of one live message: far above a delta of text, small enough to be passed between processes."""
 
-LIVE_EAR_MESSAGES = 2_048
+LIVE_STREAM_MESSAGES = 2_048
 """Live messages kept for a listener that does not keep up: a long answer, token by token."""
 
-LIVE_EAR_BYTES = 1024 * 1024
+LIVE_STREAM_BYTES = 1024 * 1024
 """Bytes of such messages: a thousand listeners that stand still cost a gigabyte at most."""

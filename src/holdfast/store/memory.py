@@ -36,14 +36,14 @@ from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
 from holdfast.store.leases import (
     NEW,
-    Head,
+    LeaseState,
     commit_epoch,
     lease_columns,
     next_version,
     write_versions,
 )
 from holdfast.store.shared_history import check_reach, kept_references
-from holdfast.store.watch import Ear, Ears, Heard, Watch, Watches
+from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _Mail:
 @dataclass
 class _Stored:
     num: int
-    head: Head
+    head: LeaseState
     summary: Summary
     entries: list[StoredEntry] = field(default_factory=list)
     mail: dict[str, _Mail] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class MemoryStore(Store):
         self._state: dict[tuple[str, str], tuple[str, int]] = {}
         self._numbers = 0
         self._watches = Watches()
-        self._ears = Ears()
+        self._streams = LiveStreams()
 
     async def open(self) -> None:
         pass
@@ -127,7 +127,7 @@ class MemoryStore(Store):
             session.refs |= entry.blobs.keys()
             session.entries.append(msgspec.structs.replace(entry, blobs={}))
         position = commit.expected + len(stored)
-        session.head = Head(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
+        session.head = LeaseState(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
         session.summary = commit.summary
         if commit.summary.state.is_terminal:
             session.snapshot = None
@@ -282,11 +282,11 @@ class MemoryStore(Store):
     def _watch(self, session_id: str | None) -> Watch:
         return self._watches.add(session_id)
 
-    def _publish(self, session_id: str, heard: Heard) -> None:
-        self._ears.tell(session_id, heard)
+    def _publish(self, session_id: str, item: LiveItem) -> None:
+        self._streams.put(session_id, item)
 
-    def _listen(self, session_id: str) -> Ear:
-        return self._ears.add(session_id)
+    def _listen(self, session_id: str) -> LiveStream:
+        return self._streams.add(session_id)
 
 
 def _now() -> int:

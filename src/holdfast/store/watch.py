@@ -1,4 +1,7 @@
-"""How changes and live messages reach whoever waits for them in this process. All of it belongs to one event loop."""
+"""Watches and live streams: how changes and live messages reach those who wait for them in this process.
+
+All of it belongs to one event loop.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from typing import Self, TypeAlias
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.store.limits import LIVE_BYTES, LIVE_EAR_BYTES, LIVE_EAR_MESSAGES
+from holdfast.store.limits import LIVE_BYTES, LIVE_STREAM_BYTES, LIVE_STREAM_MESSAGES
 
 
 class Watch:
-    """A wake-up for one session, or for all. Get it, read, then wait: no change in between is missed."""
+    """Wakes whoever waits for changes of one session, or of all. Get it, read, then wait: no change is missed."""
 
     def __init__(self, forget: Callable[[Watch], None]) -> None:
         self._event = asyncio.Event()
@@ -72,51 +75,52 @@ class Watches:
 # --- live messages ---------------------------------------------------------------------------------
 
 
-class Missed(msgspec.Struct, frozen=True):
+class MissedMessages(msgspec.Struct, frozen=True):
     """Messages were lost here; nobody knows how many."""
 
 
-Heard: TypeAlias = bytes | Missed
+LiveItem: TypeAlias = bytes | MissedMessages
 
 
-class Ear:
-    """Hears the live messages of one session, and keeps the latest of them for whoever is slow."""
+class LiveStream:
+    """The live messages of one session, as one listener gets them. Keeps the latest for a listener that is slow."""
 
-    def __init__(self, forget: Callable[[Ear], None]) -> None:
+    def __init__(self, forget: Callable[[LiveStream], None]) -> None:
         self._forget = forget
-        self._heard: list[Heard] = []
+        self._items: list[LiveItem] = []
         self._bytes = 0
         self._event = asyncio.Event()
 
-    def hear(self, heard: Heard) -> None:
-        if isinstance(heard, Missed):
-            if self._heard and isinstance(self._heard[-1], Missed):
+    def put(self, item: LiveItem) -> None:
+        """Add what was published just now."""
+        if isinstance(item, MissedMessages):
+            if self._items and isinstance(self._items[-1], MissedMessages):
                 return
         else:
-            self._bytes += len(heard)
-        self._heard.append(heard)
-        if len(self._heard) > LIVE_EAR_MESSAGES or self._bytes > LIVE_EAR_BYTES:
+            self._bytes += len(item)
+        self._items.append(item)
+        if len(self._items) > LIVE_STREAM_MESSAGES or self._bytes > LIVE_STREAM_BYTES:
             self._drop_oldest()
         self._event.set()
 
     def _drop_oldest(self) -> None:
         dropped = 0
-        while len(self._heard) - dropped >= LIVE_EAR_MESSAGES or self._bytes > LIVE_EAR_BYTES:
-            oldest = self._heard[dropped]
-            self._bytes -= 0 if isinstance(oldest, Missed) else len(oldest)
+        while len(self._items) - dropped >= LIVE_STREAM_MESSAGES or self._bytes > LIVE_STREAM_BYTES:
+            oldest = self._items[dropped]
+            self._bytes -= 0 if isinstance(oldest, MissedMessages) else len(oldest)
             dropped += 1
-        self._heard[:dropped] = [Missed()]
+        self._items[:dropped] = [MissedMessages()]
 
-    async def heard(self, timeout: float | None = None) -> list[Heard]:  # noqa: ASYNC109 - as `Watch.changed`
-        """What was heard since the last call, in order: at least one, or none when `timeout` seconds passed first."""
+    async def read(self, timeout: float | None = None) -> list[LiveItem]:  # noqa: ASYNC109 - as `Watch.changed`
+        """What came since the last call, in order: at least one item, or none when `timeout` seconds passed first."""
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
         except TimeoutError:
             return []
         self._event.clear()
-        heard, self._heard, self._bytes = self._heard, [], 0
-        return heard
+        items, self._items, self._bytes = self._items, [], 0
+        return items
 
     def __enter__(self) -> Self:
         return self
@@ -125,30 +129,30 @@ class Ear:
         self._forget(self)
 
 
-class Ears:
-    """The ears of one open store, by session. Used by the stores."""
+class LiveStreams:
+    """The live streams of one open store, by session. Used by the stores."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, set[Ear]] = {}
+        self._by_session: dict[str, set[LiveStream]] = {}
 
-    def add(self, session_id: str) -> Ear:
-        ear = Ear(lambda gone: self._remove(session_id, gone))
-        self._by_session.setdefault(session_id, set()).add(ear)
-        return ear
+    def add(self, session_id: str) -> LiveStream:
+        stream = LiveStream(lambda gone: self._remove(session_id, gone))
+        self._by_session.setdefault(session_id, set()).add(stream)
+        return stream
 
-    def _remove(self, session_id: str, gone: Ear) -> None:
-        ears = self._by_session.get(session_id, set())
-        ears.discard(gone)
-        if not ears:
+    def _remove(self, session_id: str, gone: LiveStream) -> None:
+        streams = self._by_session.get(session_id, set())
+        streams.discard(gone)
+        if not streams:
             self._by_session.pop(session_id, None)
 
-    def tell(self, session_id: str, heard: Heard) -> None:
-        for ear in self._by_session.get(session_id, ()):
-            ear.hear(heard)
+    def put(self, session_id: str, item: LiveItem) -> None:
+        for stream in self._by_session.get(session_id, ()):
+            stream.put(item)
 
 
-def sent(payload: bytes) -> Heard:
-    """What listeners hear of a payload: too large a one is lost."""
+def live_item(payload: bytes) -> LiveItem:
+    """What listeners get for a payload: one that is too large is lost."""
     if not isinstance(payload, bytes):
         raise InvalidValueError("live message", f"expected bytes, got {type(payload).__name__}")
-    return payload if len(payload) <= LIVE_BYTES else Missed()
+    return payload if len(payload) <= LIVE_BYTES else MissedMessages()

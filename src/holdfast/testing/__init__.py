@@ -4,14 +4,14 @@ from holdfast.strategies.rehearsal import Call, Rehearsal, rehearse, rehearsed
 from holdfast.testing.laws.contract import StoreContract, store_machine
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import ScriptedProvider, fault, reasoning, reply, stream, tool_call
-from holdfast.testing.sessions import Scenario, begin, picture
+from holdfast.testing.sessions import ScriptedSession, begin, picture
 
 __all__ = [
     "Call",
     "ModelServer",
     "Rehearsal",
-    "Scenario",
     "ScriptedProvider",
+    "ScriptedSession",
     "StoreContract",
     "begin",
     "fault",

@@ -1,7 +1,7 @@
 """The crash harness: processes that write to one store are killed at random moments, and the store is judged after.
 
-    evidence = await crash_writers(CrashPlan(url="sqlite:////tmp/store.db", seed=7))
-    assert not await broken_laws(evidence)
+    report = await crash_writers(CrashSpec(url="sqlite:////tmp/store.db", seed=7))
+    assert not await broken_laws(report)
 
 Every writer is a process of its own (`python -m holdfast.testing.crash`). It claims sessions from a small common set,
 appends records that carry its name and a serial number, sends messages and takes them, and reports each thing on its
@@ -51,7 +51,7 @@ LARGE = "x" * 6_000
 
 
 @dataclass(frozen=True)
-class CrashPlan:
+class CrashSpec:
     """What is done to which store."""
 
     url: str
@@ -66,7 +66,7 @@ class CrashPlan:
 
 
 @dataclass(frozen=True)
-class Ack:
+class AppendReceipt:
     """An append that returned: all its records end at `position`."""
 
     writer: str
@@ -77,12 +77,12 @@ class Ack:
 
 
 @dataclass
-class Evidence:
+class CrashReport:
     """What the writers of a run have reported, and what was seen meanwhile."""
 
-    plan: CrashPlan
+    plan: CrashSpec
     kills: int = 0
-    acks: list[Ack] = field(default_factory=list)
+    acks: list[AppendReceipt] = field(default_factory=list)
     holders: list[tuple[str, int, str]] = field(default_factory=list)
     """Session, epoch and writer of every claim that returned."""
     sent: list[tuple[str, str]] = field(default_factory=list)
@@ -106,48 +106,48 @@ class Evidence:
 # --- the supervisor --------------------------------------------------------------------------------
 
 
-async def crash_writers(plan: CrashPlan) -> Evidence:
+async def crash_writers(plan: CrashSpec) -> CrashReport:
     """Run writers for the planned time, killing one and starting another at random moments; then end them all."""
-    evidence = Evidence(plan)
+    report = CrashReport(plan)
     chance = random.Random(plan.seed)
     names = (f"w{number}" for number in itertools.count())
     running: list[_Writer] = []
     async with open_store(plan.url) as store:
-        reading = asyncio.create_task(_read_on(store, evidence))
-        spare = await _Writer.start(plan, next(names), evidence)  # Python takes its time to start
+        reading = asyncio.create_task(_read_on(store, report))
+        spare = await _Writer.start(plan, next(names), report)  # Python takes its time to start
         deadline = time.monotonic() + plan.seconds
         try:
             while time.monotonic() < deadline:
                 while len(running) < plan.writers:
                     spare.begin()
                     running.append(spare)
-                    spare = await _Writer.start(plan, next(names), evidence)
+                    spare = await _Writer.start(plan, next(names), report)
                 await running[-1].first_report()
                 await asyncio.sleep(chance.uniform(0, 0.3))
                 for victim in chance.sample(running, chance.choice([1, 1, 1, len(running)])):
                     running.remove(victim)
-                    evidence.kills += await victim.kill()
+                    report.kills += await victim.kill()
         finally:
             for writer in (*running, spare):
                 await writer.kill()
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reading
-    return evidence
+    return report
 
 
 class _Writer:
     """A writer process, and the task that notes what it reports."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, evidence: Evidence) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, report: CrashReport) -> None:
         self.name = name
         self._process = process
-        self._evidence = evidence
+        self._report = report
         self._reported = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def start(cls, plan: CrashPlan, name: str, evidence: Evidence) -> _Writer:
+    async def start(cls, plan: CrashSpec, name: str, report: CrashReport) -> _Writer:
         arguments = [plan.url, name, f"{plan.seed}-{name}", *plan.session_ids]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -158,7 +158,7 @@ class _Writer:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        return cls(name, process, evidence)
+        return cls(name, process, report)
 
     def begin(self) -> None:
         """Let the process, which has waited for this, do its work."""
@@ -180,7 +180,7 @@ class _Writer:
         if code != -signal.SIGKILL:
             assert self._process.stderr
             why = (await self._process.stderr.read()).decode()
-            self._evidence.faults.append(f"writer {self.name} ended by itself with {code}: {why[-2_000:]}")
+            self._report.faults.append(f"writer {self.name} ended by itself with {code}: {why[-2_000:]}")
         return alive
 
     async def _listen(self) -> None:
@@ -194,26 +194,26 @@ class _Writer:
     def _note(self, words: list[str]) -> None:
         match words:
             case ["ack", session_id, position, serial, epoch]:
-                ack = Ack(self.name, session_id, int(position), int(serial), int(epoch))
-                self._evidence.acks.append(ack)
+                ack = AppendReceipt(self.name, session_id, int(position), int(serial), int(epoch))
+                self._report.acks.append(ack)
             case ["held", session_id, epoch]:
-                self._evidence.holders.append((session_id, int(epoch), self.name))
+                self._report.holders.append((session_id, int(epoch), self.name))
             case ["sent", session_id, key]:
-                self._evidence.sent.append((session_id, key))
+                self._report.sent.append((session_id, key))
             case ["refused", kind]:
-                self._evidence.refusals[kind] += 1
+                self._report.refusals[kind] += 1
             case ["intruder", session_id, epoch]:
                 why = f"somebody else wrote to {session_id} in epoch {epoch}, which {self.name} held"
-                self._evidence.faults.append(why)
+                self._report.faults.append(why)
             case _:
-                self._evidence.faults.append(f"writer {self.name} said {' '.join(words)!r}")
+                self._report.faults.append(f"writer {self.name} said {' '.join(words)!r}")
 
 
-async def _read_on(store: Store, evidence: Evidence) -> None:
+async def _read_on(store: Store, report: CrashReport) -> None:
     """A reader beside the writers: what it has seen of a journal once must stay there for ever."""
     seen: defaultdict[str, list[Entry]] = defaultdict(list)
     while True:
-        for session_id in evidence.plan.session_ids:
+        for session_id in report.plan.session_ids:
             try:
                 row = await store.session(session_id)
                 entries = [entry async for entry in store.journal(session_id)]
@@ -221,12 +221,12 @@ async def _read_on(store: Store, evidence: Evidence) -> None:
             except SessionNotFoundError:
                 continue
             except HoldfastError as error:
-                evidence.faults.append(f"while the writers ran, {session_id} could not be read: {error}")
+                report.faults.append(f"while the writers ran, {session_id} could not be read: {error}")
                 continue
             if entries[: len(seen[session_id])] != seen[session_id]:
-                evidence.faults.append(f"a record of {session_id} changed after it had been read")
+                report.faults.append(f"a record of {session_id} changed after it had been read")
             if len(entries) < row.position:
-                evidence.faults.append(f"{session_id} told position {row.position} and gave {len(entries)} records")
+                report.faults.append(f"{session_id} was at position {row.position} and gave {len(entries)} records")
             seen[session_id] = entries
         await asyncio.sleep(0.1)
 
@@ -234,12 +234,12 @@ async def _read_on(store: Store, evidence: Evidence) -> None:
 # --- the laws --------------------------------------------------------------------------------------
 
 
-async def broken_laws(evidence: Evidence) -> list[str]:
+async def broken_laws(report: CrashReport) -> list[str]:
     """Sentences that say what the store has got wrong; none if it kept all it acknowledged."""
-    broken = list(evidence.faults)
-    evidence.appends = 0
-    async with open_store(evidence.plan.url) as store:
-        for session_id in evidence.plan.session_ids:
+    broken = list(report.faults)
+    report.appends = 0
+    async with open_store(report.plan.url) as store:
+        for session_id in report.plan.session_ids:
             try:
                 entries = [entry async for entry in store.journal(session_id)]
                 broken += await _broken_in_session(store, session_id, entries)
@@ -248,10 +248,10 @@ async def broken_laws(evidence: Evidence) -> list[str]:
                 broken.append(f"{session_id} cannot be read: {error}")
                 continue
             appends = list(_appends(entries))
-            evidence.appends += len(appends)
-            broken += _broken_acks(evidence, session_id, appends)
-            broken += _broken_epochs(evidence, session_id, appends)
-            broken += _broken_mail(evidence, session_id, entries, mailbox)
+            report.appends += len(appends)
+            broken += _broken_acks(report, session_id, appends)
+            broken += _broken_epochs(report, session_id, appends)
+            broken += _broken_mail(report, session_id, entries, mailbox)
     return broken
 
 
@@ -295,19 +295,19 @@ async def _broken_in_session(store: Store, session_id: str, entries: list[Entry]
     row = await store.session(session_id)
     session = await store.load(session_id)
     if row.position != len(entries):
-        broken.append(f"{session_id} tells position {row.position} and has {len(entries)} records")
+        broken.append(f"{session_id} says position {row.position} and has {len(entries)} records")
     if row.summary != summarize(session):
         broken.append(f"the summary of {session_id} is {row.summary}, its journal gives {summarize(session)}")
     return broken
 
 
-def _broken_acks(evidence: Evidence, session_id: str, appends: list[_Append]) -> list[str]:
+def _broken_acks(report: CrashReport, session_id: str, appends: list[_Append]) -> list[str]:
     broken = [f"{session_id}: only a part of {append} is there" for append in appends if not append.is_whole]
     found: defaultdict[tuple[str, int], list[_Append]] = defaultdict(list)
     for append in appends:
         found[append.writer, append.serial].append(append)
     broken += [f"{session_id}: {key} is there {len(those)} times" for key, those in found.items() if len(those) > 1]
-    for ack in evidence.acks:
+    for ack in report.acks:
         if ack.session_id != session_id:
             continue
         those = found[ack.writer, ack.serial]
@@ -318,13 +318,13 @@ def _broken_acks(evidence: Evidence, session_id: str, appends: list[_Append]) ->
     return broken
 
 
-def _broken_epochs(evidence: Evidence, session_id: str, appends: list[_Append]) -> list[str]:
+def _broken_epochs(report: CrashReport, session_id: str, appends: list[_Append]) -> list[str]:
     """Epochs only grow along a journal, and each belongs to one writer."""
     broken = []
-    acknowledged = {(ack.writer, ack.serial): ack.epoch for ack in evidence.acks if ack.session_id == session_id}
+    acknowledged = {(ack.writer, ack.serial): ack.epoch for ack in report.acks if ack.session_id == session_id}
     last = 0
-    owners: dict[int, str] = {epoch: writer for held, epoch, writer in evidence.holders if held == session_id}
-    claims = [epoch for held, epoch, _ in evidence.holders if held == session_id]
+    owners: dict[int, str] = {epoch: writer for held, epoch, writer in report.holders if held == session_id}
+    claims = [epoch for held, epoch, _ in report.holders if held == session_id]
     broken += [f"{session_id}: epoch {epoch} was given {n} times" for epoch, n in Counter(claims).items() if n > 1]
     for append in appends:
         epoch = append.epoch or acknowledged.get((append.writer, append.serial), 0)
@@ -338,7 +338,7 @@ def _broken_epochs(evidence: Evidence, session_id: str, appends: list[_Append]) 
     return broken
 
 
-def _broken_mail(evidence: Evidence, session_id: str, entries: list[Entry], mailbox: list[MailboxItem]) -> list[str]:
+def _broken_mail(report: CrashReport, session_id: str, entries: list[Entry], mailbox: list[MailboxItem]) -> list[str]:
     taken = Counter(
         entry.record.message
         for entry in entries
@@ -349,7 +349,7 @@ def _broken_mail(evidence: Evidence, session_id: str, entries: list[Entry], mail
     broken += [f"{session_id}: message {key} was taken and still waits" for key in waiting if key in taken]
     broken += [
         f"{session_id}: message {key} was acknowledged and is lost"
-        for sent_to, key in evidence.sent
+        for sent_to, key in report.sent
         if sent_to == session_id and key not in taken and key not in waiting
     ]
     if [item.number for item in mailbox] != sorted({item.number for item in mailbox}):
@@ -422,7 +422,7 @@ class _Work:
         try:
             receipt = await self.store.append(commit)
         except PositionConflictError:
-            if epoch is not None:  # then we were the only one who could write, or should have been told that we lost it
+            if epoch is not None:  # then we were the only one who could write, or should have got a LeaseLostError
                 report("intruder", session.id, epoch)
             raise
         report("ack", session.id, receipt.position, self.serial, receipt.epoch)

@@ -1,6 +1,6 @@
-"""Seams: the places right before and after something becomes durable, noted down, and died at.
+"""SeamObserver: the places right before and after something becomes durable, noted down, and died at.
 
-    seams = Seams(Path("trace"), deadly=Seam("checkout", "after feed", 2))
+    seams = SeamObserver(Path("trace"), deadly=Seam("checkout", "after feed", 2))
     async with holdfast.open(seams.guard(open_store(url)), seam=seams) as hf:
         seams.step = "checkout"
         ...
@@ -47,13 +47,13 @@ _WRITES = (
 _committing: ContextVar[bool] = ContextVar("committing", default=False)
 
 
-class Seams:
+class SeamObserver:
     """Notes every seam that is reached, and dies at one of them. Given to `holdfast.open` as `seam`."""
 
     def __init__(
         self, trace: Path, deadly: Seam | None = None, refused: Callable[[str, str], None] | None = None
     ) -> None:
-        """`refused` is told the session and the kind of error of each write that the store has refused."""
+        """`refused` is called with the session and the kind of error for each write that the store refused."""
         self._trace = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._deadly = deadly
         self._refused = refused

@@ -33,7 +33,7 @@ START = 1_000_000
 TICK = 10
 
 
-class Scenario:
+class ScriptedSession:
     """A session and its writer: what was committed so far, and the commits that may come next.
 
     `commit` builds a commit without making it; `append` makes it and, once the store has agreed, takes it over into
@@ -132,9 +132,9 @@ async def begin(
     owner: str = "alice",
     at: int = START,
     hold_ms: int = 600_000,
-) -> Scenario:
+) -> ScriptedSession:
     """Create a session that has just started, held by `owner` for longer than a test takes."""
-    scenario = Scenario(store, session_id, owner)
+    scenario = ScriptedSession(store, session_id, owner)
     scenario.now = at - TICK
     started = decide_start(
         Program("native", program), ctx=ctx, parent=None if parent is None else Parent(parent, "q-0")

@@ -28,7 +28,7 @@ from tests.agent.crash.harness import Found, MakeJob, at_once, find, run_process
 from tests.agent.crash.world import USAGE
 
 SLICE = 6
-"""Seams of each turn at which a process is killed in the default run."""
+"""SeamObserver of each turn at which a process is killed in the default run."""
 
 SEED = int(os.environ.get("HOLDFAST_SEED", "8"))
 

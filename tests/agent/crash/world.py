@@ -21,7 +21,7 @@ from holdfast.engine.drivers import Attempt
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
 from holdfast.testing.provider import ScriptedReply
-from holdfast.testing.seams import Seam, Seams
+from holdfast.testing.seams import Seam, SeamObserver
 
 LEASE_MS = 1_000
 """Milliseconds an owner holds a session: longer than a machine under load stalls, short enough to wait for."""
@@ -55,7 +55,7 @@ def read_ledger(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-class Points(Seams):
+class Points(SeamObserver):
     """The seams of several sessions. Each that reaches its deadly ones stays there; with the last, the process dies."""
 
     def __init__(self, trace: Path, deadly: Sequence[Seam] = ()) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong between us and a PostgreSQL server, and what may be told of it."""
+"""Errors of the PostgreSQL driver, and what callers see of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BAD_ARGUMENT = (asyncpg.DataError, asyncpg.exceptions._base.DataError)
 
 
 def unavailable(shown: str, error: Exception) -> StoreUnavailableError:
-    """What a caller is told of it, with the URL as it may be shown."""
+    """The error that callers see for one of the driver, with the URL as it may be shown."""
     match error:
         case TimeoutError():
             why = "the server did not answer in time"

@@ -29,13 +29,13 @@ from holdfast.store.postgres.statements import (
 )
 
 GROUPS_AT_ONCE = 2
-"""Groups on their way at a time: the next one is collected while the last one is flushed."""
+"""GroupWriter on their way at a time: the next one is collected while the last one is flushed."""
 
 _KINDS = {"pending": "bigint", "due_at": "bigint", "created_at": "bigint", "updated_at": "bigint"}
 _SUMMARY = Summary.__struct_fields__
 
 
-class Plain(msgspec.Struct, frozen=True):
+class GroupedCommit(msgspec.Struct, frozen=True):
     """An append to an existing session that does nothing but append, and change the snapshot."""
 
     commit: Commit
@@ -48,33 +48,33 @@ class Plain(msgspec.Struct, frozen=True):
         return snapshot_change(self.commit)
 
 
-Send = Callable[[list[Plain]], Awaitable[dict[str, int]]]
+Send = Callable[[list[GroupedCommit]], Awaitable[dict[str, int]]]
 """Writes a group, and gives the epochs of the sessions that were not refused."""
 
 
-class Groups:
+class GroupWriter:
     """Collects appends into groups. Belongs to one event loop."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._waiting: dict[str, tuple[Plain, asyncio.Future[int | None]]] = {}
+        self._waiting: dict[str, tuple[GroupedCommit, asyncio.Future[int | None]]] = {}
         self._under_way = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def append(self, plain: Plain) -> int | None:
+    async def append(self, grouped: GroupedCommit) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
-        session_id = plain.commit.session_id
+        session_id = grouped.commit.session_id
         if not self._under_way or session_id in self._waiting:
             self._under_way += 1
             try:
-                return (await self._send([plain])).get(session_id)
+                return (await self._send([grouped])).get(session_id)
             finally:
                 self._under_way -= 1
                 self._flush()
         future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting[session_id] = plain, future
+        self._waiting[session_id] = grouped, future
         return await future
 
     async def drain(self) -> None:
@@ -90,16 +90,16 @@ class Groups:
         while self._waiting and self._under_way < GROUPS_AT_ONCE:
             group = [self._waiting.pop(session_id) for session_id in list(self._waiting)[:GROUP_COMMIT_MAX]]
             self._under_way += 1
-            task = asyncio.create_task(self._run([(plain, future) for plain, future in group if not future.done()]))
+            task = asyncio.create_task(self._run([(grouped, future) for grouped, future in group if not future.done()]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _run(self, group: list[tuple[Plain, asyncio.Future[int | None]]]) -> None:
+    async def _run(self, group: list[tuple[GroupedCommit, asyncio.Future[int | None]]]) -> None:
         try:
-            epochs = await self._send([plain for plain, _ in group]) if group else {}
-            for plain, future in group:
+            epochs = await self._send([grouped for grouped, _ in group]) if group else {}
+            for grouped, future in group:
                 if not future.done():
-                    future.set_result(epochs.get(plain.commit.session_id))
+                    future.set_result(epochs.get(grouped.commit.session_id))
         except Exception as error:
             for _, future in group:
                 if not future.done():
@@ -148,28 +148,28 @@ select id, epoch from s
 """
 
 
-def group_call(group: Sequence[Plain]) -> tuple[str, list[list[Any]]]:
+def group_call(group: Sequence[GroupedCommit]) -> tuple[str, list[list[Any]]]:
     """The statement for a group, and its parameters: a list for each column."""
     commits = [
         [
-            *(plain.commit.session_id, plain.commit.owner, plain.commit.hold_ms, plain.commit.expected),
-            *(plain.commit.epoch, plain.lock, len(plain.stored), *summary_columns(plain.commit.summary)),
+            *(grouped.commit.session_id, grouped.commit.owner, grouped.commit.hold_ms, grouped.commit.expected),
+            *(grouped.commit.epoch, grouped.lock, len(grouped.stored), *summary_columns(grouped.commit.summary)),
         ]
-        for plain in group
+        for grouped in group
     ]
     entries = [
-        [plain.commit.session_id, entry.position, entry.at, entry.checksum, entry.body]
-        for plain in group
-        for entry in plain.stored
+        [grouped.commit.session_id, entry.position, entry.at, entry.checksum, entry.body]
+        for grouped in group
+        for entry in grouped.stored
     ]
     snapshots = [
-        [plain.commit.session_id, plain.commit.snapshot.position, plain.commit.snapshot.data]
-        for plain in group
-        if plain.commit.snapshot is not None and plain.change == "put"
+        [grouped.commit.session_id, grouped.commit.snapshot.position, grouped.commit.snapshot.data]
+        for grouped in group
+        if grouped.commit.snapshot is not None and grouped.change == "put"
     ]
     arguments = [
         *map(list, zip(*commits, strict=True)),
         *(map(list, zip(*entries, strict=True)) if entries else [[] for _ in range(5)]),
         *map(list, zip(*snapshots, strict=True)),
     ]
-    return group_statement(bool(snapshots), any(plain.change == "drop" for plain in group)), arguments
+    return group_statement(bool(snapshots), any(grouped.change == "drop" for grouped in group)), arguments

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from holdfast.store.limits import LIVE_BYTES
-from holdfast.store.watch import Ear, Ears, Heard, Missed
+from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages
 
 CHANNELS = 64
 """Channels that sessions are spread over: a server looks through them for every notification, so not thousands."""
@@ -28,7 +28,7 @@ FRAME_PAUSE_MS = 20
 FRAME_BYTES = 256 * 1024
 """Bytes sent by one statement; the rest has to wait for the next. About a millisecond of work here, and there."""
 
-OUTBOX_BYTES = 2 * 1024 * 1024
+OUTGOING_BYTES = 2 * 1024 * 1024
 """Bytes that wait to be sent while the server is slow or away. Past that the oldest are lost."""
 
 OVERHEAD_BYTES = 64
@@ -56,38 +56,38 @@ def channel_of(session_id: str) -> str:
     return f"holdfast_live_{zlib.crc32(session_id.encode()) % CHANNELS:02x}"
 
 
-class TunedEars(Ears):
-    """The ears of a store, with the channels that they need."""
+class ChannelStreams(LiveStreams):
+    """The streams of a store, with the channels that they need."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.channels: dict[str, set[Ear]] = {}
+        self.channels: dict[str, set[LiveStream]] = {}
 
-    def add(self, session_id: str) -> Ear:
-        ear = super().add(session_id)
-        self.channels.setdefault(channel_of(session_id), set()).add(ear)
-        return ear
+    def add(self, session_id: str) -> LiveStream:
+        stream = super().add(session_id)
+        self.channels.setdefault(channel_of(session_id), set()).add(stream)
+        return stream
 
-    def _remove(self, session_id: str, gone: Ear) -> None:
+    def _remove(self, session_id: str, gone: LiveStream) -> None:
         super()._remove(session_id, gone)
         channel = channel_of(session_id)
-        ears = self.channels.get(channel, set())
-        ears.discard(gone)
-        if not ears:
+        streams = self.channels.get(channel, set())
+        streams.discard(gone)
+        if not streams:
             self.channels.pop(channel, None)
 
     def miss(self, channel: str) -> None:
         """All that came through a channel was lost."""
-        for ear in self.channels.get(channel, ()):
-            ear.hear(Missed())
+        for stream in self.channels.get(channel, ()):
+            stream.put(MissedMessages())
 
 
-class Outbox:
+class OutgoingFrames:
     """Collects what is published here until it is sent. Belongs to one event loop."""
 
     def __init__(self, due: Callable[[], None]) -> None:
         self.sender = secrets.token_hex(8)
-        """Stands on every piece, so that who sent it does not hear it a second time."""
+        """Stands on every piece, so that the sender does not get its own messages a second time."""
         self._due = due
         self._waiting: dict[str, list[bytes | None]] = {}
         self._bytes = 0
@@ -98,14 +98,14 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def put(self, session_id: str, heard: Heard) -> None:
+    def put(self, session_id: str, item: LiveItem) -> None:
         waiting = self._waiting.setdefault(session_id, [])
-        if not isinstance(heard, Missed):
-            waiting.append(heard)
-            self._bytes += len(heard) + OVERHEAD_BYTES
+        if not isinstance(item, MissedMessages):
+            waiting.append(item)
+            self._bytes += len(item) + OVERHEAD_BYTES
         elif not waiting or waiting[-1] is not None:
             waiting.append(None)
-        while self._bytes > OUTBOX_BYTES:
+        while self._bytes > OUTGOING_BYTES:
             self._lose(next(each for each, payloads in self._waiting.items() if payloads != [None]))
         self._set_timer()
 
@@ -159,16 +159,16 @@ def _size(payloads: Iterable[bytes | None]) -> int:
     return sum(len(payload) + OVERHEAD_BYTES for payload in payloads if payload is not None)
 
 
-class Inbox:
+class IncomingFrames:
     """Puts the pieces of others' frames together, and passes them on to those who listen here."""
 
-    def __init__(self, ears: Ears, sender: str) -> None:
-        self._ears = ears
+    def __init__(self, streams: LiveStreams, sender: str) -> None:
+        self._streams = streams
         self._own = sender
         self._begun: tuple[str, list[str]] = ("", [])
         """The frame of which some pieces have come, and those. A transaction's come together, so there is one only."""
 
-    def heard(self, piece: str) -> None:
+    def add_piece(self, piece: str) -> None:
         """A notification. Anyone who may connect to the database can send one: what is no frame of ours is ignored."""
         sender, frame, number, count, text = (*piece.split(" ", 4), "", "", "", "", "")[:5]
         if sender == self._own or not (number.isdecimal() and count.isdecimal()) or max(len(number), len(count)) > 6:
@@ -189,4 +189,4 @@ class Inbox:
         except (ValueError, msgspec.MsgspecError):
             return
         for payload in frame.payloads:
-            self._ears.tell(frame.session_id, Missed() if payload is None else payload)
+            self._streams.put(frame.session_id, MissedMessages() if payload is None else payload)

@@ -5,7 +5,7 @@ changed, and one connection of its own announces them together, just after the c
 dies in between is found by the listeners' own slow look.
 
 The listening connection stays for as long as the store is open, once it is needed: the lock that shows that this store
-lives hangs on it too (see `postgres_presence`). Live messages use both (see `postgres_live`).
+lives hangs on it too (see `postgres.presence`). Live messages use both (see `postgres.live`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import asyncpg
 
 from holdfast.store.limits import CONNECT_TIMEOUT_S, NOTIFY_POLL_MS
-from holdfast.store.postgres.live import SEND, Inbox, Outbox, TunedEars
-from holdfast.store.postgres.presence import Presence
+from holdfast.store.postgres.live import SEND, ChannelStreams, IncomingFrames, OutgoingFrames
+from holdfast.store.postgres.presence import PostgresPresence
 from holdfast.store.watch import Watches
 
 CHANNEL = "holdfast"
@@ -69,12 +69,12 @@ class WatchedSessions(Watches):
             watch.notify()
 
 
-class Announcer:
+class NotifyConnection:
     """Tells other processes which sessions have changed, many at a time."""
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self.live = Outbox(self._send_live)
+        self.live = OutgoingFrames(self._send_live)
         self._live_is_due = False
         self._noted: set[str] = set()
         self._wake = asyncio.Event()
@@ -151,16 +151,18 @@ class Announcer:
             await _stop(self._task)
 
 
-class Listener:
+class ListenConnection:
     """Wakes watches of what other processes announce, or have done without announcing it; and shows that we live."""
 
-    def __init__(self, connect: Connect, watches: WatchedSessions, announcer: Announcer, ears: TunedEars) -> None:
+    def __init__(
+        self, connect: Connect, watches: WatchedSessions, notifier: NotifyConnection, streams: ChannelStreams
+    ) -> None:
         self._connect = connect
         self._watches = watches
-        self._announcer = announcer
-        self._ears = ears
-        self._inbox = Inbox(ears, announcer.live.sender)
-        self._presence = Presence()
+        self._notifier = notifier
+        self._streams = streams
+        self._incoming = IncomingFrames(streams, notifier.live.sender)
+        self._presence = PostgresPresence()
         self._tried = asyncio.Event()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -171,7 +173,7 @@ class Listener:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def tune(self) -> None:
-        """Listen to other channels from now on: the ears have changed."""
+        """Listen to other channels from now on: the streams have changed."""
         self._wake.set()
         self.start()
 
@@ -238,12 +240,12 @@ class Listener:
                     await self._wake.wait()
 
     async def _tune_in(self, connection: Any, tuned: set[str]) -> None:
-        wanted = set(self._ears.channels)
+        wanted = set(self._streams.channels)
         for channel in tuned - wanted:
             await connection.remove_listener(channel, self._heard_live)
         for channel in wanted - tuned:
             await connection.add_listener(channel, self._heard_live)
-            self._ears.miss(channel)  # what was published before this
+            self._streams.miss(channel)  # what was published before this
         tuned.clear()
         tuned.update(wanted)
 
@@ -262,11 +264,11 @@ class Listener:
         seen.snapshot = snapshot
 
     def _heard(self, _connection: Any, backend: int, _channel: str, session_id: str) -> None:
-        if backend != self._announcer.backend:
+        if backend != self._notifier.backend:
             self._watches.notify(session_id)
 
     def _heard_live(self, _connection: Any, _backend: int, _channel: str, piece: str) -> None:
-        self._inbox.heard(piece)
+        self._incoming.add_piece(piece)
 
     async def close(self) -> None:
         if self._task is not None:

@@ -37,7 +37,7 @@ DEAD = f"select lock from holdfast.holders where {GONE.format(lock='lock')}"
 BURY = f"delete from holdfast.holders where lock = any($1::bigint[]) and {GONE.format(lock='lock')}"
 
 
-class Presence:
+class PostgresPresence:
     """The lock of one open store."""
 
     def __init__(self) -> None:

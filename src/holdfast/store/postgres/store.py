@@ -1,7 +1,7 @@
 """The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
 
 Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. What is said to the
-server stands in `postgres_work`, how it is reached in `postgres_link`.
+server stands in `postgres.statements`, how it is reached in `postgres.connection`.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from holdfast.store.errors import (
 from holdfast.store.filters import cursor_of
 from holdfast.store.leases import (
     NEW,
-    Head,
+    LeaseState,
     commit_epoch,
 )
 from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.connection import ConnectedStore
 from holdfast.store.postgres.errors import redact
-from holdfast.store.postgres.group_commit import Groups, Plain, group_call
-from holdfast.store.postgres.link import PostgresLink
+from holdfast.store.postgres.group_commit import GroupedCommit, GroupWriter, group_call
 from holdfast.store.postgres.presence import BURY, DEAD
 
 __all__ = ["PostgresStore", "redact"]
 
 
-class PostgresStore(PostgresLink):
+class PostgresStore(ConnectedStore):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self._groups = Groups(self._send_group)
+        self._groups = GroupWriter(self._send_group)
 
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -72,10 +72,10 @@ class PostgresStore(PostgresLink):
         rows = await self._fetch("select deleted_at from holdfast.tombstones where id = $1", session_id)
         return SessionDeletedError(session_id, rows[0]["deleted_at"]) if rows else SessionNotFoundError(session_id)
 
-    async def _find(self, session_id: str) -> tuple[int, Head, int]:
+    async def _find(self, session_id: str) -> tuple[int, LeaseState, int]:
         """A session's number and head, and the server's time."""
         for num, position, epoch, owner, lease_until, now in await self._fetch(sql.FOUND, session_id):
-            return num, Head(position, epoch, owner, lease_until), now
+            return num, LeaseState(position, epoch, owner, lease_until), now
         raise await self._missing(session_id)
 
     # --- journals --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class PostgresStore(PostgresLink):
         blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
         large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
         if not (new or takes or blobs or commit.writes or large):
-            while (epoch := await self._groups.append(Plain(commit, stored, lock))) is None:
+            while (epoch := await self._groups.append(GroupedCommit(commit, stored, lock))) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
             self._changed(commit.session_id)
             return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
@@ -104,7 +104,7 @@ class PostgresStore(PostgresLink):
         self._changed(commit.session_id)
         return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
 
-    async def _send_group(self, group: list[Plain]) -> dict[str, int]:
+    async def _send_group(self, group: list[GroupedCommit]) -> dict[str, int]:
         """Write appends to several sessions with one statement; gives the epochs of those that were not refused."""
         if len(group) > 1:
             async with self._call(begun=True) as pool:
@@ -115,10 +115,10 @@ class PostgresStore(PostgresLink):
                 except asyncpg.DeadlockDetectedError:
                     pass  # another process writes to the same sessions in another order: one by one, then
         epochs = {}
-        for plain in group:
-            commit = plain.commit
-            arguments = sql.append_arguments(commit, plain.stored, [], {}, plain.lock)
-            row = await self._try_append(sql.append_statement(False, False, False, plain.change), arguments, ())
+        for grouped in group:
+            commit = grouped.commit
+            arguments = sql.append_arguments(commit, grouped.stored, [], {}, grouped.lock)
+            row = await self._try_append(sql.append_statement(False, False, False, grouped.change), arguments, ())
             if row is not None:
                 epochs[commit.session_id] = row["epoch"]
         return epochs

@@ -29,11 +29,11 @@ _IN_NONBLOCK = 0o4000
 _EVENT_BYTES = struct.calcsize("iIII")
 
 
-class FileSignal:
+class FileWatch:
     """Calls back in the event loop whenever a file was touched, by any process."""
 
     @classmethod
-    def on(cls, path: str, touched: Callable[[], None]) -> FileSignal | None:
+    def on(cls, path: str, touched: Callable[[], None]) -> FileWatch | None:
         """A signal for a file, or None where the system has none to give."""
         if sys.platform != "linux":
             return None
@@ -72,16 +72,16 @@ class FileSignal:
             self._descriptor = -1
 
 
-class Read(Protocol):
+class _RunRead(Protocol):
     """Does work with a connection that reads."""
 
     def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
 
 
-async def pass_on(path: str, watches: Watches, read: Read) -> None:
+async def follow_changes(path: str, watches: Watches, read: _RunRead) -> None:
     """Tell watches what other processes commit, for as long as there are any."""
     touched = asyncio.Event()
-    signal = FileSignal.on(path, touched.set)
+    signal = FileWatch.on(path, touched.set)
     patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
     try:
         seen = await read(sql.changes_until)

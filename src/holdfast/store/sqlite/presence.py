@@ -25,7 +25,7 @@ _FLOCK = "hhqqi4x"
 _INODE_BITS = 0x3FFF_FFFF
 
 
-class Presence:
+class SqlitePresence:
     """The lock of one open store, taken when it is first needed. Used by all its threads; never fails."""
 
     def __init__(self, database: str) -> None:

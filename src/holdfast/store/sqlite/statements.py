@@ -16,7 +16,7 @@ from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pac
 from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
-from holdfast.store.leases import NEW, Head, commit_epoch, lease_columns, write_versions
+from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
@@ -78,13 +78,13 @@ def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEn
     return CommitReceipt(session_id, position, epoch)
 
 
-def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, Head]:
+def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, LeaseState]:
     row = connection.execute(
         f"SELECT num, position, epoch, {_OWNER}, lease_until FROM sessions WHERE id = ?", (session_id,)
     ).fetchone()
     if row is None:
         raise missing(connection, session_id)
-    return row[0], Head(*row[1:])
+    return row[0], LeaseState(*row[1:])
 
 
 def missing(connection: sqlite3.Connection, session_id: str) -> SessionNotFoundError:
@@ -92,7 +92,7 @@ def missing(connection: sqlite3.Connection, session_id: str) -> SessionNotFoundE
     return SessionDeletedError(session_id, row[0]) if row else SessionNotFoundError(session_id)
 
 
-def vacant(connection: sqlite3.Connection, session_id: str) -> Head:
+def vacant(connection: sqlite3.Connection, session_id: str) -> LeaseState:
     if connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
         raise SessionExistsError(session_id)
     gone = missing(connection, session_id)
@@ -247,7 +247,7 @@ def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
     session_id, position, epoch, owner, until, *rest = row
     try:
         summary = msgspec.convert(dict(zip(Summary.__struct_fields__, rest, strict=True)), Summary)
-        held = Head(position, epoch, owner, until).holder(now) is not None
+        held = LeaseState(position, epoch, owner, until).holder(now) is not None
         return msgspec.convert(
             {
                 "session_id": session_id,

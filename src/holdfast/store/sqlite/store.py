@@ -45,11 +45,11 @@ from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.notify import pass_on
-from holdfast.store.sqlite.presence import Presence
+from holdfast.store.sqlite.notify import follow_changes
+from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import configure, connect, prepare
 from holdfast.store.sqlite.writer import Writer
-from holdfast.store.watch import Ear, Ears, Heard, Watch, Watches
+from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
 T = TypeVar("T")
 
@@ -71,8 +71,8 @@ class SqliteStore(Store):
         self._local = threading.local()
         self._connections: list[sqlite3.Connection] = []
         self._watches = Watches()
-        self._ears = Ears()
-        self._presence = Presence(self._path)
+        self._streams = LiveStreams()
+        self._presence = SqlitePresence(self._path)
         self._listener: asyncio.Task[None] | None = None
         self._rest_until = 0.0
 
@@ -386,16 +386,16 @@ class SqliteStore(Store):
 
     async def _follow_changes(self) -> None:
         try:
-            await pass_on(self._path, self._watches, partial(self._run_lookup, ""))
+            await follow_changes(self._path, self._watches, partial(self._run_lookup, ""))
         finally:
             self._listener = None
 
-    def _publish(self, session_id: str, heard: Heard) -> None:
+    def _publish(self, session_id: str, item: LiveItem) -> None:
         """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
-        self._ears.tell(session_id, heard)
+        self._streams.put(session_id, item)
 
-    def _listen(self, session_id: str) -> Ear:
-        return self._ears.add(session_id)
+    def _listen(self, session_id: str) -> LiveStream:
+        return self._streams.add(session_id)
 
 
 def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:

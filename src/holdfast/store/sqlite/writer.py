@@ -147,7 +147,7 @@ class Writer:
                     connection.execute("ROLLBACK")
             jobs[0].error = error
             return len(jobs) == 1
-        # Tells watchers in other processes (see sqlite_notify); the commit is visible by now.
+        # Tells watchers in other processes (see sqlite.notify); the commit is visible by now.
         with contextlib.suppress(OSError):
             os.utime(self._path)
         return True

@@ -17,16 +17,16 @@ from holdfast.store.contract import Store
 E = TypeVar("E", bound=Exception)
 
 
-class Refusal(Generic[E]):
+class _Refusal(Generic[E]):
     """Holds the error that `refused` caught."""
 
     error: E
 
 
 @contextmanager
-def refused(kind: type[E]) -> Iterator[Refusal[E]]:
+def refused(kind: type[E]) -> Iterator[_Refusal[E]]:
     """The block must raise exactly this kind of error: a subclass says something else and will not do."""
-    refusal: Refusal[E] = Refusal()
+    refusal: _Refusal[E] = _Refusal()
     try:
         yield refusal
     except kind as error:

@@ -42,7 +42,7 @@ class DeletionLaws(Laws):
         await store.delete(task.id, 1)
         assert await self.blob_ids(store) == set()
 
-    async def test_the_owner_of_a_deleted_session_is_told_at_its_next_commit(self, store: Store) -> None:
+    async def test_the_next_commit_of_the_owner_of_a_deleted_session_is_refused(self, store: Store) -> None:
         task = await begin(store)
         await store.delete(task.id, 1)
         for epoch in (task.epoch, None):

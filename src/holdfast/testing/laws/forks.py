@@ -29,18 +29,18 @@ from holdfast.store.export import export_session, import_session
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE, sha256
-from holdfast.testing.sessions import Scenario, begin, entries_of, ids_of, line, picture
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, ids_of, line, picture
 
 CHAIN = 200
 """Forks of forks that are still read at once."""
 
 
-def forked(source: Scenario, session_id: str, at: int, owner: str = "alice") -> tuple[Scenario, Commit]:
+def forked(source: ScriptedSession, session_id: str, at: int, owner: str = "alice") -> tuple[ScriptedSession, Commit]:
     """A fork as it should be once it is made, and the commit that makes it."""
     first = source.entries[0].record
     assert isinstance(first, StartedRecord)
     started = msgspec.structs.replace(first, forked_from=Fork(source.id, at, source.id), parent=None)
-    fork = Scenario(source.store, session_id, owner)
+    fork = ScriptedSession(source.store, session_id, owner)
     fork.entries = [Entry(1, source.entries[0].at, started), *source.entries[1:at]]
     fork.now = source.now
     commit = Commit(
@@ -54,7 +54,7 @@ def forked(source: Scenario, session_id: str, at: int, owner: str = "alice") -> 
     return fork, commit
 
 
-async def fork_of(source: Scenario, session_id: str, at: int | None = None, **changes: Any) -> Scenario:
+async def fork_of(source: ScriptedSession, session_id: str, at: int | None = None, **changes: Any) -> ScriptedSession:
     """Fork a session, at its end if it is not said where."""
     at = source.position if at is None else at
     fork, commit = forked(source, session_id, at)
@@ -64,7 +64,7 @@ async def fork_of(source: Scenario, session_id: str, at: int | None = None, **ch
     return fork
 
 
-async def assert_reads(*sessions: Scenario) -> None:
+async def assert_reads(*sessions: ScriptedSession) -> None:
     """Each journal is what it should be: all of it, from every place on, and as its row says."""
     for each in sessions:
         store = each.store
@@ -76,7 +76,7 @@ async def assert_reads(*sessions: Scenario) -> None:
         assert await store.position(each.id) == each.position
 
 
-async def source_of(store: Store, session_id: str = "s-source", lines: int = 5) -> Scenario:
+async def source_of(store: Store, session_id: str = "s-source", lines: int = 5) -> ScriptedSession:
     source = await begin(store, session_id)
     await source.log(*(f"{session_id} {number}" for number in range(lines)))
     return source
@@ -198,9 +198,9 @@ class ForkLaws(Laws):
         source = await source_of(store)
         calls = [fork_of(source, "s-fork", 3) for _ in range(8)]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        made = [each for each in results if isinstance(each, Scenario)]
+        made = [each for each in results if isinstance(each, ScriptedSession)]
         assert len(made) == 1
-        assert {type(each) for each in results} == {Scenario, SessionExistsError}
+        assert {type(each) for each in results} == {ScriptedSession, SessionExistsError}
         await assert_reads(source, made[0])
 
     async def test_a_fork_is_read_whole_while_its_source_is_written(self, store: Store) -> None:
@@ -211,7 +211,7 @@ class ForkLaws(Laws):
                 await source.log(f"later {number}")
 
         writing = asyncio.create_task(go_on())
-        forks: list[Scenario] = []
+        forks: list[ScriptedSession] = []
         while not writing.done():
             await asyncio.sleep(0)
             fork = await fork_of(source, f"s-{len(forks)}", source.position)
@@ -236,7 +236,7 @@ class ForkLaws(Laws):
                 await import_session(elsewhere, path)
                 assert await entries_of(elsewhere, fork.id) == fork.entries
 
-    async def test_damage_to_a_shared_record_is_told_of_each_session_that_reads_it(
+    async def test_damage_to_a_shared_record_shows_in_each_session_that_reads_it(
         self, store: Store, store_url: str
     ) -> None:
         source = await source_of(store)
@@ -249,9 +249,7 @@ class ForkLaws(Laws):
             assert (refusal.error.session_id, refusal.error.place) == (each.id, "position 3")
         await assert_reads(early, await fork_of(second, "s-sound", 2))
 
-    async def test_a_lost_shared_record_is_told_of_each_session_that_reads_it(
-        self, store: Store, store_url: str
-    ) -> None:
+    async def test_a_lost_shared_record_shows_in_each_session_that_reads_it(self, store: Store, store_url: str) -> None:
         source = await source_of(store)
         fork = await fork_of(source, "s-fork", 4)
         await self.lose(store_url, source.id, 4)
@@ -349,7 +347,7 @@ class SharedEndLaws(Laws):
                 fork_of(source, f"s-{number}-fork", 4), store.delete(source.id, 1), return_exceptions=True
             )
             assert deleted is None
-            if isinstance(made, Scenario):
+            if isinstance(made, ScriptedSession):
                 await assert_reads(made)
             else:
                 assert isinstance(made, SessionDeletedError)

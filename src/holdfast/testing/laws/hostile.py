@@ -29,7 +29,7 @@ from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit, Lease, StateWrite
 from holdfast.store.contract import SessionFilter, StateItem, Store
 from holdfast.testing.laws.base import Laws
-from holdfast.testing.sessions import START, Scenario, begin, entries_of, feed, ids_of, line, picture, timer
+from holdfast.testing.sessions import START, ScriptedSession, begin, entries_of, feed, ids_of, line, picture, timer
 
 Call = Callable[[], Awaitable[object]]
 
@@ -114,7 +114,7 @@ async def all_calm(calls: Mapping[str, Call]) -> None:
 class HostileLaws(Laws):
     """Bad ids, bad values, bad numbers."""
 
-    async def _some_store(self, store: Store) -> Scenario:
+    async def _some_store(self, store: Store) -> ScriptedSession:
         """A store with something in it to break."""
         task = await begin(store, ctx="precious")
         await task.ask(HumanQuery(prompt="?"))
@@ -371,7 +371,7 @@ def _creation(started: StartedRecord, session_id: Any) -> Commit:
     return Commit(session_id=session_id, expected=0, entries=entries, summary=summary, owner="alice")
 
 
-def _raw(task: Scenario, *records: Record) -> Commit:
+def _raw(task: ScriptedSession, *records: Record) -> Commit:
     """A commit of records that the core was not asked about."""
     entries = [Entry(task.position + i, task.now + i, record) for i, record in enumerate(records, 1)]
     return task.commit(entries=entries)
@@ -381,7 +381,7 @@ def _append(store: Store, commit: Commit) -> Call:
     return lambda: store.append(commit)
 
 
-def _append_next(task: Scenario, record: Record) -> Call:
+def _append_next(task: ScriptedSession, record: Record) -> Call:
     """Append a record where the journal ends by then, so that one wrongly accepted does not hide the next."""
 
     async def append() -> None:

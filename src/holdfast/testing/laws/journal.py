@@ -17,7 +17,7 @@ from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, PositionConflictError
 from holdfast.store.limits import READ_LIMIT
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.sessions import Scenario, all_rows, begin, entries_of, ids_of, line, picture, timer
+from holdfast.testing.sessions import ScriptedSession, all_rows, begin, entries_of, ids_of, line, picture, timer
 
 AWKWARD: dict[str, Any] = {
     "nothing": None,
@@ -40,7 +40,7 @@ class CreationLaws(Laws):
     """How sessions come to be."""
 
     async def test_a_commit_at_expected_0_creates_the_session(self, store: Store) -> None:
-        task = Scenario(store, "s-1")
+        task = ScriptedSession(store, "s-1")
         born = await begin(store, "s-1", ctx={"task": "sum"})
         row = await store.session("s-1")
         assert row.session_id == task.id
@@ -52,14 +52,14 @@ class CreationLaws(Laws):
 
     async def test_a_session_can_be_created_with_several_records_at_once(self, store: Store) -> None:
         made = await begin(store, "s-0")
-        task = Scenario(store, "s-1")
+        task = ScriptedSession(store, "s-1")
         receipt = await task.append(made.entries[0].record, line("one"), line("two"))
         assert (receipt.session_id, receipt.position) == ("s-1", 3)
         assert await entries_of(store, "s-1") == task.entries
 
     async def test_creating_a_session_that_exists_is_refused_and_changes_nothing(self, store: Store) -> None:
         task = await begin(store)
-        again = Scenario(store, task.id, owner="bob")
+        again = ScriptedSession(store, task.id, owner="bob")
         before = await picture(store)
         with refused(SessionExistsError) as refusal:
             await again.append(task.entries[0].record)
@@ -77,7 +77,7 @@ class CreationLaws(Laws):
     async def test_of_many_who_create_one_id_at_once_exactly_one_succeeds(self, store: Store) -> None:
         tries = [begin(store, "s-1", owner=f"owner-{n}", ctx=n) for n in range(10)]
         results = await asyncio.gather(*tries, return_exceptions=True)
-        winners = [result for result in results if isinstance(result, Scenario)]
+        winners = [result for result in results if isinstance(result, ScriptedSession)]
         assert len(winners) == 1
         assert [type(result) for result in results].count(SessionExistsError) == 9
         assert await entries_of(store, "s-1") == winners[0].entries
@@ -210,7 +210,7 @@ class AppendLaws(Laws):
         assert entry.record == StatRecord(key="k", value={"list": [1]})
 
     async def test_fifty_sessions_appending_at_once_lose_nothing(self, store: Store) -> None:
-        async def live(n: int) -> Scenario:
+        async def live(n: int) -> ScriptedSession:
             task = await begin(store, f"s-{n}")
             for step in range(20):
                 await task.log(f"{n}: {step}")

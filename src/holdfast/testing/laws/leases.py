@@ -13,7 +13,7 @@ from holdfast.store.commits import Lease
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, PositionConflictError
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.sessions import Scenario, begin, claim, entries_of, line, picture
+from holdfast.testing.sessions import ScriptedSession, begin, claim, entries_of, line, picture
 
 LONG_MS = 600_000
 SHORT_MS = 20
@@ -28,7 +28,7 @@ async def take_turns(store: Store, session_id: str, owner: str) -> None:
     """Write ten lines to a session that others write to as well, claiming it for each and letting go of it again."""
     written = 0
     for _ in range(10_000):
-        mine = Scenario(store, session_id, owner)
+        mine = ScriptedSession(store, session_id, owner)
         mine.entries = await entries_of(store, session_id)
         with suppress(LeaseHeldError, PositionConflictError):
             await mine.log(f"{owner} {written}", hold_ms=0)
@@ -63,7 +63,7 @@ class FencingLaws(Laws):
                 await store.append(task.commit(line(), epoch=epoch))
         assert await picture(store) == before
 
-    async def test_a_stale_epoch_is_told_before_a_wrong_position(self, store: Store) -> None:
+    async def test_a_stale_epoch_is_reported_before_a_wrong_position(self, store: Store) -> None:
         task = await begin(store)
         stale = task.commit(line())
         await claim(store, task.id, task.owner)
@@ -118,7 +118,7 @@ class FencingLaws(Laws):
         )
         assert await picture(store) == before
 
-    async def test_a_held_session_is_told_before_a_wrong_position(self, store: Store) -> None:
+    async def test_a_held_session_is_reported_before_a_wrong_position(self, store: Store) -> None:
         task = await begin(store)
         behind = task.commit(line(), owner="bob", epoch=None)
         await task.log("moved on")

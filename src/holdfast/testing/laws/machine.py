@@ -58,7 +58,7 @@ _ACTS = st.sampled_from(["nothing", "log", "log", "say much", "ask", "wait", "an
 _LONG_MS, _MOMENT_MS = 3_600_000, 1
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class _AppendAttempt(msgspec.Struct, frozen=True):
     """How an append is tried: what happens, with which right to write, and what may be wrong with it."""
 
     what: str
@@ -70,7 +70,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 _ATTEMPTS = st.builds(
-    Attempt,
+    _AppendAttempt,
     what=_ACTS,
     right=st.sampled_from(["current", "current", "stale", "claim"]),
     hold=st.sampled_from(["long", "long", "moment", "none"]),
@@ -80,7 +80,7 @@ _ATTEMPTS = st.builds(
 )
 
 
-class Kept:
+class _ModelSession:
     """One session of the model."""
 
     def __init__(self, session_id: str) -> None:
@@ -113,9 +113,9 @@ class Kept:
         self.last_owner = owner
 
 
-def act(kept: Kept, what: str, now: int) -> list[Record]:
+def act(model: _ModelSession, what: str, now: int) -> list[Record]:
     """One thing that may happen to the session next, or a line in its log, or nothing once it has ended."""
-    session = kept.session
+    session = model.session
     match what:
         case "nothing":
             return []
@@ -133,7 +133,7 @@ def act(kept: Kept, what: str, now: int) -> list[Record]:
             return [] if session.is_terminal else [LoggedRecord(message=f"{what} at {now}")]
 
 
-class StoreMachine(RuleBasedStateMachine):
+class _StoreMachine(RuleBasedStateMachine):
     """Calls a store at random and says, from the model, what each call must do."""
 
     open_store: Callable[[], Store]
@@ -144,7 +144,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.run = next(self.runs)
         self.prefix = f"m{self.run}-"
         self.now = 1_000_000
-        self.sessions: dict[str, Kept] = {}
+        self.sessions: dict[str, _ModelSession] = {}
         self.deleted: list[str] = []
         self.state: dict[str, StateItem] = {}
         self.runner = asyncio.Runner()
@@ -183,9 +183,9 @@ class StoreMachine(RuleBasedStateMachine):
             return None
         return SessionDeletedError if session_id in self.deleted else SessionNotFoundError
 
-    def hold(self, kept: Kept, hold: str) -> None:
+    def hold(self, model: _ModelSession, hold: str) -> None:
         """The model's side of holding a session; a lease of a moment is waited out, so that both agree on it."""
-        kept.held = hold == "long"
+        model.held = hold == "long"
         if hold == "moment":
             self.do(asyncio.sleep(_MOMENT_MS / 1_000 + 0.004))
 
@@ -199,14 +199,14 @@ class StoreMachine(RuleBasedStateMachine):
     def create(self, name: str, owner: str, hold: str) -> None:
         session_id = self.id(name)
         self.now += 10
-        kept = Kept(session_id)
-        kept.entries = [Entry(1, self.now, decide_start(Program("native", "task"), ctx={"name": name}))]
+        model = _ModelSession(session_id)
+        model.entries = [Entry(1, self.now, decide_start(Program("native", "task"), ctx={"name": name}))]
         call = self.store.append(
             Commit(
                 session_id=session_id,
                 expected=0,
-                entries=kept.entries,
-                summary=kept.summary,
+                entries=model.entries,
+                summary=model.summary,
                 owner=owner,
                 hold_ms=_MOMENT_MS if hold == "moment" else _LONG_MS,
             )
@@ -217,9 +217,9 @@ class StoreMachine(RuleBasedStateMachine):
             return self.refuses(call, SessionDeletedError)
         receipt = self.do(call)
         assert (receipt.session_id, receipt.position) == (session_id, 1)
-        kept.epoch, kept.last_owner = receipt.epoch, owner
-        self.hold(kept, hold)
-        self.sessions[session_id] = kept
+        model.epoch, model.last_owner = receipt.epoch, owner
+        self.hold(model, hold)
+        self.sessions[session_id] = model
         return None
 
     @rule(source=_NAMES, name=st.sampled_from(["b", "b", "a", "gone"]), back=st.sampled_from([-1, 0, 0, 1, 2, 4]))
@@ -228,10 +228,15 @@ class StoreMachine(RuleBasedStateMachine):
         origin, session_id = self.sessions.get(self.id(source)), self.id(name)
         at = max(1, len(origin.entries) - back) if origin is not None else 1
         started = decide_start(Program("native", "task"), ctx={"name": name})
-        kept = Kept(session_id)
-        kept.entries = [Entry(1, self.now, started), *(origin.entries[1:at] if origin is not None else [])]
+        model = _ModelSession(session_id)
+        model.entries = [Entry(1, self.now, started), *(origin.entries[1:at] if origin is not None else [])]
         commit = Commit(
-            session_id=session_id, expected=0, entries=kept.entries[:1], summary=kept.summary, owner="alice", hold_ms=0
+            session_id=session_id,
+            expected=0,
+            entries=model.entries[:1],
+            summary=model.summary,
+            owner="alice",
+            hold_ms=0,
         )
         call = self.store.fork(self.id(source), at, commit)
         if origin is None:
@@ -246,33 +251,33 @@ class StoreMachine(RuleBasedStateMachine):
             return self.refuses(call, SessionDeletedError)
         receipt = self.do(call)
         assert (receipt.session_id, receipt.position) == (session_id, at)
-        kept.epoch, kept.last_owner = receipt.epoch, "alice"
-        self.sessions[session_id] = kept
+        model.epoch, model.last_owner = receipt.epoch, "alice"
+        self.sessions[session_id] = model
         return None
 
     @rule(name=_NAMES, owner=_OWNERS, attempt=_ATTEMPTS)
-    def append(self, name: str, owner: str, attempt: Attempt) -> None:
+    def append(self, name: str, owner: str, attempt: _AppendAttempt) -> None:
         session_id = self.id(name)
-        kept = self.sessions.get(session_id)
-        if kept is None:
+        model = self.sessions.get(session_id)
+        if model is None:
             return self._append_to_nothing(session_id, owner)
         self.now += 10
         takes, behind = attempt.takes, attempt.behind
-        expected = len(kept.entries) + behind
-        records = act(kept, attempt.what, self.now)
+        expected = len(model.entries) + behind
+        records = act(model, attempt.what, self.now)
         entries = [Entry(expected + i, self.now + i, record) for i, record in enumerate(records, 1)]
-        after = Kept(session_id)
-        after.entries = kept.entries + entries
-        numbers = {"none": [], "first": [*kept.waiting][:1], "all": [*kept.waiting], "unknown": [10**9]}[takes]
-        epoch = {"current": kept.epoch, "stale": kept.epoch - 1, "claim": None}[attempt.right]
-        writer = owner if epoch is None else kept.last_owner
+        after = _ModelSession(session_id)
+        after.entries = model.entries + entries
+        numbers = {"none": [], "first": [*model.waiting][:1], "all": [*model.waiting], "unknown": [10**9]}[takes]
+        epoch = {"current": model.epoch, "stale": model.epoch - 1, "claim": None}[attempt.right]
+        writer = owner if epoch is None else model.last_owner
         snapshot = None if attempt.snapshot is None else Snapshot(expected + len(entries), attempt.snapshot)
         call = self.store.append(
             Commit(
                 session_id=session_id,
                 expected=expected,
                 entries=entries,
-                summary=kept.summary if behind else after.summary,
+                summary=model.summary if behind else after.summary,
                 owner=writer,
                 epoch=epoch,
                 hold_ms={"long": _LONG_MS, "moment": _MOMENT_MS, "none": 0}[attempt.hold],
@@ -282,22 +287,22 @@ class StoreMachine(RuleBasedStateMachine):
         )
         if attempt.right == "stale":
             return self.refuses(call, LeaseLostError)
-        if epoch is None and kept.is_held_from(writer):
+        if epoch is None and model.is_held_from(writer):
             return self.refuses(call, LeaseHeldError)
         if behind:
-            # Which of two faults is told is not said; take care to have one.
+            # The contract does not say which of two faults is reported, so there is only one.
             return self.refuses(call, PositionConflictError) if takes != "unknown" else call.close()
         if takes == "unknown":
             return self.refuses(call, MessageTakenError)
         receipt = self.do(call)
         if epoch is None:
-            kept.claim(writer)
-        kept.entries += entries
-        kept.snapshot = None if kept.session.is_terminal else snapshot or kept.snapshot
+            model.claim(writer)
+        model.entries += entries
+        model.snapshot = None if model.session.is_terminal else snapshot or model.snapshot
         for number in numbers:
-            del kept.waiting[number]
-        self.hold(kept, attempt.hold)
-        assert (receipt.position, receipt.epoch) == (len(kept.entries), kept.epoch)
+            del model.waiting[number]
+        self.hold(model, attempt.hold)
+        assert (receipt.position, receipt.epoch) == (len(model.entries), model.epoch)
         return None
 
     def _append_to_nothing(self, session_id: str, owner: str) -> None:
@@ -310,11 +315,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=_NAMES, stale=st.booleans())
     def release(self, name: str, stale: bool) -> None:
-        kept = self.sessions.get(self.id(name))
-        if kept is None:
+        model = self.sessions.get(self.id(name))
+        if model is None:
             return
-        self.do(self.store.release(Lease(kept.id, kept.last_owner, kept.epoch - stale, 0)))
-        kept.held = kept.held and stale
+        self.do(self.store.release(Lease(model.id, model.last_owner, model.epoch - stale, 0)))
+        model.held = model.held and stale
 
     # --- mailboxes -----------------------------------------------------------------------------------
 
@@ -324,14 +329,14 @@ class StoreMachine(RuleBasedStateMachine):
         call = self.store.send(self.id(name), key, message, self.now)
         if error := self.missing(self.id(name)):
             return self.refuses(call, error)
-        kept = self.sessions[self.id(name)]
-        before = kept.sent.get(key)
+        model = self.sessions[self.id(name)]
+        before = model.sent.get(key)
         if before is not None and before.message != message:
             return self.refuses(call, MessageConflictError)
         receipt = self.do(call)
         assert receipt.replayed is (before is not None)
         if before is None:
-            kept.sent[key] = kept.waiting[receipt.number] = MailboxItem(receipt.number, key, self.now, message)
+            model.sent[key] = model.waiting[receipt.number] = MailboxItem(receipt.number, key, self.now, message)
         else:
             assert receipt.number == before.number
         return None
@@ -378,20 +383,20 @@ class StoreMachine(RuleBasedStateMachine):
     def list_some(self, states: list[State], waiting_for: str | None) -> None:
         where = SessionFilter(states=states, waiting_for=waiting_for, id_prefix=self.prefix)
         expected = [
-            kept.id
-            for kept in reversed(self.sessions.values())
-            if (not states or kept.summary.state in states)
-            and (waiting_for is None or waiting_for in kept.summary.waiting_for.split(","))
+            model.id
+            for model in reversed(self.sessions.values())
+            if (not states or model.summary.state in states)
+            and (waiting_for is None or waiting_for in model.summary.waiting_for.split(","))
         ]
         assert [row.session_id for row in self.do(all_rows(self.store, where, limit=1))] == expected
 
     @rule(later=st.sampled_from([-1, 0, 60]))
     def due_some(self, later: int) -> None:
-        now = min((kept.summary.due_at or self.now for kept in self.sessions.values()), default=self.now) + later
+        now = min((model.summary.due_at or self.now for model in self.sessions.values()), default=self.now) + later
         expected = sorted(
-            (kept.summary.due_at, kept.id)
-            for kept in self.sessions.values()
-            if kept.summary.due_at is not None and kept.summary.due_at <= now
+            (model.summary.due_at, model.id)
+            for model in self.sessions.values()
+            if model.summary.due_at is not None and model.summary.due_at <= now
         )
         found = [due for due in self.do(self.store.due(now)) if due[0].startswith(self.prefix)]
         assert sorted((at, session_id) for session_id, at in found) == expected
@@ -406,13 +411,13 @@ class StoreMachine(RuleBasedStateMachine):
         rows = await all_rows(store, SessionFilter(id_prefix=self.prefix))
         assert [row.session_id for row in rows] == [*reversed(self.sessions)]
         for row in rows:
-            kept = self.sessions[row.session_id]
-            assert row == await store.session(kept.id)
-            assert (row.summary, row.position) == (kept.summary, len(kept.entries))
-            assert (row.owner, row.epoch) == (kept.owner, kept.epoch)
-            assert await store.read(kept.id) == kept.entries
-            assert await store.mailbox(kept.id) == [*kept.waiting.values()]
-            assert await store.snapshot(kept.id) == kept.snapshot
+            model = self.sessions[row.session_id]
+            assert row == await store.session(model.id)
+            assert (row.summary, row.position) == (model.summary, len(model.entries))
+            assert (row.owner, row.epoch) == (model.owner, model.epoch)
+            assert await store.read(model.id) == model.entries
+            assert await store.mailbox(model.id) == [*model.waiting.values()]
+            assert await store.snapshot(model.id) == model.snapshot
         for session_id in self.deleted:
             try:
                 await store.session(session_id)
@@ -424,6 +429,6 @@ class StoreMachine(RuleBasedStateMachine):
             assert await store.get_state(f"{self.prefix}notes", key) == item
 
 
-def machine_for(open_store: Callable[[], Store]) -> type[StoreMachine]:
+def machine_for(open_store: Callable[[], Store]) -> type[_StoreMachine]:
     """The machine for one kind of store."""
-    return type("StoreMachine", (StoreMachine,), {"open_store": staticmethod(open_store), "runs": itertools.count()})
+    return type("_StoreMachine", (_StoreMachine,), {"open_store": staticmethod(open_store), "runs": itertools.count()})

@@ -25,13 +25,13 @@ from holdfast.store.errors import (
 )
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE
-from holdfast.testing.sessions import Scenario, begin, claim, line, picture
+from holdfast.testing.sessions import ScriptedSession, begin, claim, line, picture
 
 DATA = bytes(range(256)) * 12
 """As large as the state of a small program: 3 KB."""
 
 
-async def pause(task: Scenario, data: bytes = DATA, **changes: Any) -> Snapshot:
+async def pause(task: ScriptedSession, data: bytes = DATA, **changes: Any) -> Snapshot:
     """One more record, with a snapshot of the program after it."""
     snapshot = Snapshot(task.position + 1, data)
     await task.log("paused", snapshot=snapshot, **changes)
@@ -54,7 +54,7 @@ class SnapshotLaws(Laws):
 
     async def test_a_session_can_be_created_with_a_snapshot(self, store: Store) -> None:
         other = await begin(store)
-        task = Scenario(store, "s-2")
+        task = ScriptedSession(store, "s-2")
         await task.append(other.entries[0].record, snapshot=Snapshot(1, DATA))
         assert await store.snapshot(task.id) == Snapshot(1, DATA)
         assert await store.snapshot(other.id) is None
@@ -149,7 +149,7 @@ class SnapshotLaws(Laws):
     async def test_the_snapshots_of_other_sessions_are_left_alone(self, store: Store) -> None:
         keep = await begin(store, "s-keep")
         kept = await pause(keep, b"kept")
-        for n, end in enumerate((Scenario.log, Scenario.complete, None)):
+        for n, end in enumerate((ScriptedSession.log, ScriptedSession.complete, None)):
             other = await begin(store, f"s-{n}")
             await pause(other, b"other")
             await (end(other) if end else store.delete(other.id, 1))
@@ -170,7 +170,7 @@ class SnapshotLaws(Laws):
         assert await picture(store) == before
 
     async def test_sessions_that_pause_and_end_at_once_keep_their_own_snapshots(self, store: Store) -> None:
-        async def live(n: int) -> tuple[Scenario, Snapshot | None]:
+        async def live(n: int) -> tuple[ScriptedSession, Snapshot | None]:
             task = await begin(store, f"s-{n}")
             kept: Snapshot | None = None
             for step in range(6):
@@ -251,6 +251,6 @@ class SnapshotLaws(Laws):
             assert await again.snapshot(task.id) is None
 
 
-async def begin_with(store: Store, task: Scenario, snapshot: Snapshot) -> None:
+async def begin_with(store: Store, task: ScriptedSession, snapshot: Snapshot) -> None:
     """Create a session under an id that is in use."""
-    await Scenario(store, task.id).append(task.entries[0].record, snapshot=snapshot)
+    await ScriptedSession(store, task.id).append(task.entries[0].record, snapshot=snapshot)

@@ -12,7 +12,7 @@ from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import LeaseLostError, MessageTakenError, PositionConflictError, StateConflictError
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD
-from holdfast.testing.sessions import Scenario, begin, entries_of, picture
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, picture
 
 
 class StateLaws(Laws):
@@ -73,7 +73,7 @@ class StateLaws(Laws):
         assert await store.delete_state("notes", "key") is False
         assert await store.put_state("notes", "key", "c", expected=0) == 1
 
-    async def test_namespaces_and_keys_are_told_apart(self, store: Store) -> None:
+    async def test_namespaces_and_keys_are_kept_apart(self, store: Store) -> None:
         places = [("a", "b.c"), ("a.b", "c"), ("A", "b.c"), ("a", "B.c"), ("b", "b.c")]
         for n, (namespace, key) in enumerate(places):
             await store.put_state(namespace, key, n)
@@ -151,7 +151,7 @@ class StateWriteLaws(Laws):
         assert await entries_of(store, task.id) == task.entries
 
     async def test_a_commit_that_creates_a_session_or_has_no_entries_writes_state_too(self, store: Store) -> None:
-        elsewhere, task = await begin(store, "s-1"), Scenario(store, "s-2")
+        elsewhere, task = await begin(store, "s-1"), ScriptedSession(store, "s-2")
         await task.append(elsewhere.entries[0].record, writes=[StateWrite(namespace="notes", key="k", value="born")])
         assert await store.get_state("notes", "k") == StateItem("born", 1)
         await task.append(writes=[StateWrite(namespace="notes", key="k", value="later")])

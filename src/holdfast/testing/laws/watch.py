@@ -11,7 +11,7 @@ from holdfast.store.watch import Watch
 from holdfast.testing.laws.base import Laws
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.laws.leases import take_turns
-from holdfast.testing.sessions import Scenario, begin, entries_of, feed, ids_of, messages_of, picture
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, feed, ids_of, messages_of, picture
 
 SOON = 2.0
 """Seconds within which a change must be noticed."""
@@ -39,7 +39,7 @@ class WatchLaws(Laws):
             await self._wakes(other, task, store)
 
     @staticmethod
-    async def _wakes(writer: Store, task: Scenario, reader: Store) -> None:
+    async def _wakes(writer: Store, task: ScriptedSession, reader: Store) -> None:
         changes: list[Callable[[], Awaitable[object]]] = [
             lambda: task.log("a commit"),
             lambda: writer.send(task.id, "key", feed(), 1),
@@ -79,7 +79,7 @@ class WatchLaws(Laws):
             await asyncio.gather(self._follow(store, task.id, 31), self._write(task, 30))
 
     @staticmethod
-    async def _write(task: Scenario, lines: int) -> None:
+    async def _write(task: ScriptedSession, lines: int) -> None:
         for n in range(lines):
             await task.log(f"line {n}")
             await asyncio.sleep(n % 7 / 1_000)

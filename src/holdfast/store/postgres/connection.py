@@ -1,4 +1,4 @@
-"""The PostgreSQL store's way to its server: the pool, calls through it, and what is heard and told beside them."""
+"""How the PostgreSQL store reaches its server: the pool, calls through it, and the connections for notifications."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.store.contract import Store
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
 from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
-from holdfast.store.postgres.live import TunedEars
-from holdfast.store.postgres.notify import Announcer, Listener, WatchedSessions
+from holdfast.store.postgres.live import ChannelStreams
+from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, WatchedSessions
 from holdfast.store.postgres.schema import create_or_migrate
-from holdfast.store.watch import Ear, Heard, Watch
+from holdfast.store.watch import LiveItem, LiveStream, Watch
 
 POOL_CONNECTIONS = 16
 """Connections for reads and writes: past this, more commits at once wait for the same log flush."""
@@ -27,8 +27,8 @@ async def _no_reset(_connection: Any) -> None:
     """Our statements leave nothing behind on a connection, so that a round trip to clean it is saved."""
 
 
-class PostgresLink(Store):
-    """Everything of the store but what it says to the server."""
+class ConnectedStore(Store):
+    """The part of the PostgreSQL store that opens, closes, watches and listens; `PostgresStore` has the rest."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -40,12 +40,12 @@ class PostgresLink(Store):
         self._idle = asyncio.Event()
         self._idle.set()
         self._watches = WatchedSessions()
-        self._ears = TunedEars()
-        self._announcer, self._listener = self._connections()
+        self._streams = ChannelStreams()
+        self._notifier, self._listener = self._connections()
 
-    def _connections(self) -> tuple[Announcer, Listener]:
-        announcer = Announcer(self._connect)
-        return announcer, Listener(self._connect, self._watches, announcer, self._ears)
+    def _connections(self) -> tuple[NotifyConnection, ListenConnection]:
+        notifier = NotifyConnection(self._connect)
+        return notifier, ListenConnection(self._connect, self._watches, notifier, self._streams)
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ class PostgresLink(Store):
             )
         except TROUBLE as error:
             raise unavailable(self._shown, error) from None
-        self._announcer, self._listener = self._connections()
+        self._notifier, self._listener = self._connections()
 
     async def _connect(self) -> Any:
         """A connection beside the pool, for migrations and wake-ups: neither needs to wait for the disk."""
@@ -89,7 +89,7 @@ class PostgresLink(Store):
             pool.terminate()
         self._ending = None
         await self._listener.close()  # after the last commit: what it holds ends with the lock
-        await self._announcer.close()
+        await self._notifier.close()
 
     @contextlib.asynccontextmanager
     async def _call(self, *, begun: bool = False) -> AsyncIterator[Any]:
@@ -138,19 +138,19 @@ class PostgresLink(Store):
 
     def _changed(self, session_id: str) -> None:
         self._watches.notify(session_id)
-        self._announcer.note(session_id)
+        self._notifier.note(session_id)
 
     def _watch(self, session_id: str | None) -> Watch:
         watch = self._watches.add(session_id)
         self._listener.start()
         return watch
 
-    def _publish(self, session_id: str, heard: Heard) -> None:
-        self._ears.tell(session_id, heard)
+    def _publish(self, session_id: str, item: LiveItem) -> None:
+        self._streams.put(session_id, item)
         if self._pool is not None:
-            self._announcer.live.put(session_id, heard)
+            self._notifier.live.put(session_id, item)
 
-    def _listen(self, session_id: str) -> Ear:
-        ear = self._ears.add(session_id)
+    def _listen(self, session_id: str) -> LiveStream:
+        stream = self._streams.add(session_id)
         self._listener.tune()
-        return ear
+        return stream

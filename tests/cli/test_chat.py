@@ -103,7 +103,7 @@ def test_text_that_is_taken_back_vanishes_and_the_retry_is_told(home: Home) -> N
     shown = picture(terminal)
     assert "Half an" not in shown
     assert "x x" not in shown
-    assert "too busy; what it had said is taken back; asked again" in shown
+    assert "too busy; its unfinished answer is retracted; retrying" in shown
     assert shown.index("too busy") < shown.index("All of it.")
 
 
@@ -174,11 +174,11 @@ def test_commands_tell_and_unknown_ones_are_not_sent(home: Home) -> None:
         prompt(terminal, "/help")
         terminal.expect("/model [NAME]")
         prompt(terminal, "/usage")
-        terminal.expect("No call has reported its usage yet.")
+        terminal.expect("No usage has been reported yet.")
         prompt(terminal, "/history")
-        terminal.expect("Nothing was said yet.")
+        terminal.expect("Nothing has been said yet.")
         prompt(terminal, "/tools")
-        terminal.expect("give some with --tool")
+        terminal.expect("add some with --tool")
         prompt(terminal, "/foo bar")
         terminal.expect("There is no /foo; /help lists the commands")
         prompt(terminal, "/etc/passwd is what?")
@@ -193,7 +193,7 @@ def test_another_model_can_be_chosen_on_the_way(home: Home) -> None:
         home.terminal("chat", "--model", f"{first.url}#small") as terminal,
     ):
         prompt(terminal, "/model")
-        terminal.expect("openai-compatible:small answers")
+        terminal.expect("The model is openai-compatible:small")
         prompt(terminal, "one")
         terminal.expect("ok")
         prompt(terminal, "/model large")
@@ -201,7 +201,7 @@ def test_another_model_can_be_chosen_on_the_way(home: Home) -> None:
         prompt(terminal, "two")
         terminal.expect("ok")
         prompt(terminal, "/model nowhere:x")
-        terminal.expect("openai-compatible:large stays")
+        terminal.expect("The model stays openai-compatible:large")
         prompt(terminal, f"/model {second.url}#other")
         prompt(terminal, "three")
         terminal.expect("yes")
@@ -224,7 +224,7 @@ def test_ctrl_c_stops_the_turn_and_keeps_the_session(home: Home) -> None:
         terminal.expect("short")
         terminal.expect("> ")
         terminal.type("\x04")
-        terminal.expect("Go on with\n  holdfast chat s-")
+        terminal.expect("Continue with\n  holdfast chat s-")
         assert terminal.exit_code() == 0
         assert "Traceback" not in terminal.shown
     assert said_to(server) == ["Talk", "Briefly"]
@@ -249,7 +249,7 @@ def test_ctrl_c_at_the_prompt_leaves_and_says_how_to_go_on(home: Home) -> None:
         terminal.expect("> ")
         terminal.type("half a mess")
         terminal.expect("half a mess")
-        terminal.press("\x03", until="Left;")
+        terminal.press("\x03", until="Continue with")
         terminal.expect(f"--base-url {server.url}")
         assert terminal.exit_code() == 130
 
@@ -267,7 +267,7 @@ def test_a_session_is_gone_on_with_in_a_new_process_by_the_beginning_of_its_id(h
         with home.terminal("chat", only_session(home)[2:8], "--base-url", server.url) as again:
             again.expect("4 messages")
             again.expect('> 2 + 40?\n\n⚙ add {"a":2,"b":40}\n  → 42\n\nIt is 42.\n')
-            again.expect("not given now: add")
+            again.expect("missing now: add")
             prompt(again, "Once more?")
             again.expect("As I said, 42.")
     assert said_to(server) == ["2 + 40?", "", "", "It is 42.", "Once more?"]
@@ -297,7 +297,7 @@ def test_a_turn_that_was_left_is_gone_on_with_and_its_tool_is_not_taken_for_unkn
         assert left.returncode == 1
         assert "holdfast answer shop --query q-2 TEXT" in left.stderr
         with home.terminal("chat", "shop", "--base-url", server.url) as terminal:
-            terminal.expect("The last turn was under way, and goes on.")
+            terminal.expect("The last turn had not ended; it is resumed.")
             terminal.expect("holdfast answer shop --query q-2 TEXT")
             home.ok("answer", "shop", "yes")
             terminal.expect("Paid.")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from holdfast.agent.machine.approval import Approval, ruling
-from holdfast.cli.approval import rules_of
+from holdfast.cli.chat.setup import approval_rules
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import ScriptStep, tool_call
 from tests.cli.chat_helpers import picture, serving
@@ -115,7 +115,7 @@ def test_arguments_can_be_edited_where_they_stand(home: Home) -> None:
         terminal.type("e\n")
         terminal.expect('… {"path": "/x"}')
         terminal.type("\x01\x0b[1]\n")  # the beginning of the line, and away with all after it
-        terminal.expect("That is no JSON object of arguments: it is no object")
+        terminal.expect("That is not a JSON object of arguments: it is not an object")
         terminal.expect("… [1]")
         terminal.type('\x01\x0b{"path": "/y"}\n')
         terminal.expect("→ removed /y")
@@ -175,12 +175,12 @@ def test_ctrl_c_stops_the_turn_instead_and_ctrl_d_leaves_it_waiting(home: Home) 
             terminal.type("Again\n")
             terminal.expect("Run it?")
             terminal.type("\x04")
-            terminal.expect("Left; all of it is kept.")
+            terminal.expect("Everything is kept.")
             assert terminal.exit_code() == 0
         assert removed(home) == []
         assert home.json("sessions")["sessions"][0]["approvals"][0]["arguments"] == {"path": "/y"}
         with home.terminal("chat", "talk", "--base-url", server.url, "--tool", "tools:both") as terminal:
-            terminal.expect("The last turn was under way, and goes on.")
+            terminal.expect("The last turn had not ended; it is resumed.")
             terminal.expect("Run it?")
             terminal.type("y\n")
             terminal.expect("Done.")
@@ -192,7 +192,7 @@ def test_somebody_elsewhere_may_be_quicker(home: Home) -> None:
         terminal.expect("Run it?")
         home.ok("answer", "talk", "approve")
         terminal.type("n\n")
-        terminal.expect("Somebody else has decided it meanwhile.")
+        terminal.expect("Somebody else has decided in the meantime.")
         terminal.expect("Done with /x.")
     assert removed(home) == ["/x"]
 
@@ -216,7 +216,7 @@ def test_denied_tools_are_not_run_and_the_rules_stay_with_the_session(home: Home
     [("git_log", "allow"), ("git_push", "confirm"), ("git_force", "deny"), ("read", "confirm"), ("readme", "confirm")],
 )
 def test_the_pattern_that_says_most_counts(tool: str, verdict: str) -> None:
-    rules = rules_of(allow=["git_*"], confirm=["*", "git_push"], deny=["*force*"])
+    rules = approval_rules(allow=["git_*"], confirm=["*", "git_push"], deny=["*force*"])
     assert ruling([Approval(rules=rules)], tool, {}).verdict == verdict
 
 

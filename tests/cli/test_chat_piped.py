@@ -26,8 +26,8 @@ def test_every_line_of_a_pipe_is_a_turn_and_only_answers_go_to_standard_output(h
 def test_text_that_is_taken_back_is_marked_where_it_cannot_be_removed(home: Home) -> None:
     with serving(fault("overloaded", "busy", after=["Half an answer\n"]), "All.") as server:
         done = home.process("chat", "--model", f"{server.url}#m", "-m", "Hi")
-    assert done.stdout == "Half an answer\n[the answer above is taken back]\nAll.\n"
-    assert "busy; asked again in" in done.stderr
+    assert done.stdout == "Half an answer\n[the answer above is retracted]\nAll.\n"
+    assert "busy; retrying in" in done.stderr
 
 
 def test_the_first_turn_that_comes_to_nothing_is_the_last(home: Home) -> None:
@@ -35,7 +35,7 @@ def test_the_first_turn_that_comes_to_nothing_is_the_last(home: Home) -> None:
         done = home.process("chat", "--model", f"{server.url}#m", stdin="One\nTwo\nThree\n")
     assert (done.returncode, done.stdout) == (1, "Yes.\n")
     assert "No answer (provider_error)" in done.stderr
-    assert "What to do: see that the service has the model" in done.stderr
+    assert "What to do: check that the service has this model" in done.stderr
     assert len(server.requests) == 2
 
 
@@ -116,7 +116,7 @@ def test_a_reader_who_goes_away_does_not_spoil_the_turn(home: Home) -> None:
 def test_without_a_model_it_says_how_to_name_one(home: Home) -> None:
     done = home.process("chat", "-m", "Hi", env={"HOLDFAST_MODEL": ""})
     assert done.returncode == 2
-    assert "no model was named: give --model, or set HOLDFAST_MODEL; there is 'openai:MODEL'" in done.stderr
+    assert "no model is named: give --model, or set HOLDFAST_MODEL; there is 'openai:MODEL'" in done.stderr
 
 
 def test_a_service_without_its_key_is_told_with_the_variable(home: Home) -> None:
@@ -151,7 +151,7 @@ def test_sessions_that_cannot_be_talked_with_are_told_apart(home: Home) -> None:
     code, told = refused("nothere")
     assert (code, "session 'nothere' not found" in told) == (3, True)
     code, told = refused(strategy)
-    assert (code, "`holdfast run --resume` goes on with it" in told) == (2, True)
+    assert (code, "resume it with `holdfast run --resume`" in told) == (2, True)
     with serving("Hi.") as server:
         home.process("chat", "--model", f"{server.url}#m", "--id", "talk", "-m", "Hi")
     code, told = refused("--id", "talk")
@@ -188,6 +188,6 @@ def test_tools_that_cannot_be_had_are_told(home: Home) -> None:
 def test_the_session_of_a_chat_is_not_offered_to_answer(home: Home) -> None:
     with serving("Hi.") as server:
         home.process("chat", "--model", f"{server.url}#m", "--id", "talk", "-m", "Hi")
-    assert "Go on with: holdfast chat talk" in home.ok("show", "talk")
-    assert "Go on with: holdfast chat talk" in home.ok("run", "--resume", "talk")
+    assert "Continue with: holdfast chat talk" in home.ok("show", "talk")
+    assert "Continue with: holdfast chat talk" in home.ok("run", "--resume", "talk")
     assert home.json("sessions", "--waiting-for", "input")["sessions"][0]["session_id"] == "talk"

@@ -67,7 +67,7 @@ def test_a_dry_run_tells_each_pause_with_prompts_answers_and_totals(home: Home) 
         '  "result": "An answer."',
         "}",
         "",
-        "4 calls of models in 2 pauses, about 29 prompt tokens. At most 4 calls, it says.",
+        "4 model calls in 2 pauses, about 29 prompt tokens. META says at most 4 calls.",
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_dry_run_as_json_has_queries_answers_and_who_said_them(home: Home) -> 
 
 def test_what_is_needed_and_not_given_is_stood_in_for(home: Home) -> None:
     shown = home.ok("run", team(home), "--dry-run")
-    assert "task was not given: ‹task› stands for it" in shown
+    assert "task was not given; ‹task› is used instead" in shown
     assert "Your opinion: ‹task›" in shown
 
 

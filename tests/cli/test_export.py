@@ -141,7 +141,7 @@ def test_doctor_finds_a_value_that_is_gone(home: Home) -> None:
     change(home, "DELETE FROM blobs")
     result = home.call("doctor")
     assert result.exit_code == 1
-    assert "Nothing of it can be used" in result.stdout
+    assert "None of it can be used" in result.stdout
     assert home.call("delete", sid, "--yes").exit_code == 0
 
 

@@ -66,7 +66,7 @@ def test_a_place_that_is_not_there_is_refused_with_those_that_are(home: Home) ->
     [
         (("--at", "1", "--before", "q-0"), "--at and --before exclude each other"),
         (("--points", "--at", "1"), "--points forks nothing"),
-        (("--model", "m"), "go with --input"),
+        (("--model", "m"), "need --input"),
         (("--input", " "), "--input is empty"),
     ],
 )
@@ -103,7 +103,7 @@ def test_without_a_model_the_turn_begins_and_waits(home: Home) -> None:
         sid = chat(home, server.url, "hello")
     result = home.call("fork", sid, "--id", "f", "--input", "why?", env={"HOLDFAST_MODEL": ""})
     assert result.exit_code == 0, result.output
-    assert "nobody answers here" in result.stderr
+    assert "no model can answer here" in result.stderr
     assert "the model's reply, number 1 of the turn" in result.stdout
     assert "holdfast chat f" in result.stdout
 
@@ -126,11 +126,11 @@ def test_two_branches_are_shown_side_by_side(home: Home) -> None:
     home.ok("fork", sid, "--at", "4", "--id", "f")
     home.ok("answer", "f", "other")
     shown = home.ok("diff", sid, "f")
-    assert "They say the same up to position 4." in shown
+    assert "They agree up to position 4." in shown
     assert "The first difference: the answer to q-2 is another." in shown
     row = next(line for line in shown.splitlines() if "three" in line and "other" in line)
     assert row.index("three") < row.index("other")
-    assert f"Both have their beginning from {sid}, up to 4." in shown
+    assert f"Both begin as {sid}, up to position 4." in shown
 
 
 def test_on_a_narrow_terminal_they_stand_one_above_the_other(home: Home) -> None:

@@ -93,7 +93,7 @@ def test_stubs_of_somebody_else_are_left_alone_and_old_ones_of_ours_are_renewed(
 def test_a_name_of_the_library_is_taken_with_a_warning(home: Home, tmp_path: Path) -> None:
     result = home.call("new", "cot", "--dir", str(tmp_path))
     assert result.exit_code == 0
-    assert "hides the bundled strategy 'cot'" in result.stderr
+    assert "replaces the bundled strategy 'cot'" in result.stderr
 
 
 @pytest.mark.parametrize("language", [[], ["--lua"]])

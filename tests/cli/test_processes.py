@@ -98,7 +98,7 @@ def test_ctrl_c_gives_exit_code_130_and_a_sentence(home: Home) -> None:
     watching.send_signal(signal.SIGINT)
     _, told = watching.communicate(timeout=10)
     assert watching.returncode == 130
-    assert told.strip().splitlines()[-1] == "holdfast: interrupted; what was answered is kept"
+    assert told.strip().splitlines()[-1] == "holdfast: interrupted; all answers are kept"
 
 
 def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:

@@ -97,18 +97,18 @@ def test_what_is_under_way_is_shown_while_it_runs(home: Home, programs: Path) ->
         serving(reply("Ada", delay_s=2)) as server,
         home.terminal("run", "hello.lua", "--model", f"{server.url}#m") as terminal,
     ):
-        terminal.expect("m · call 1 under way · 0 done")
+        terminal.expect("m · call 1 running · 0 done")
         terminal.expect("completed")
         assert terminal.exit_code() == 0
     shown = picture(terminal)
-    assert "under way" not in shown
+    assert "running" not in shown
     assert "Waiting for llm" not in shown
 
 
 def test_leaving_in_the_middle_of_a_call_loses_nothing(home: Home, programs: Path) -> None:
     with serving(reply("never", delay_s=30), "Ada") as server:
         with home.terminal("run", "native.py:greet", "--id", "left", "--model", f"{server.url}#m") as terminal:
-            terminal.expect("call 1 under way")
+            terminal.expect("call 1 running")
             until_asked(server)
             terminal.press("\x03", until="holdfast run --resume left --model")
             assert terminal.exit_code() == 130
@@ -125,7 +125,7 @@ def test_elsewhere_the_first_question_to_a_person_is_printed_and_the_model_goes_
         done = home.process("run", "native.py:mixed", "--id", "mixed", "--model", f"{server.url}#m")
         assert done.returncode == 0
         assert "Which one?" in done.stdout
-        assert "The model goes on with: holdfast run --resume mixed --model" in done.stdout
+        assert "Let the model continue with: holdfast run --resume mixed --model" in done.stdout
         home.ok("answer", "mixed", "1")
         home.ok("answer", "mixed", "Madam")
         done = home.process("run", "--resume", "mixed", "--model", f"{server.url}#m", "--json")
@@ -151,7 +151,7 @@ def test_what_else_waits_in_the_store_is_not_answered(home: Home, programs: Path
 
 def test_options_that_do_not_go_together_are_told(home: Home, programs: Path) -> None:
     hello = str(programs / "hello.lua")
-    assert "--base-url goes with --model" in home.call("run", hello, "--base-url", "http://x/v1").stderr
+    assert "--base-url needs --model" in home.call("run", hello, "--base-url", "http://x/v1").stderr
     dry = home.call("run", hello, "--dry-run", "--model", "http://127.0.0.1:9/v1#m")
     assert (dry.exit_code, "a dry run asks nobody" in dry.stderr) == (2, True)
     nowhere = home.call("run", hello, "--model", "nowhere:x")

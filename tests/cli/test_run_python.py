@@ -114,12 +114,12 @@ def test_set_takes_json_or_text_and_task_wins(home: Home) -> None:
         (["cot", "--set", "n"], "expected KEY=VALUE"),
         (["cot", "--set", "=3"], "expected KEY=VALUE"),
         (["cot", "--ctx", "[1]", "--set", "n=3"], "has to be a JSON object"),
-        (["cot", "--full"], "--full belongs to --dry-run"),
+        (["cot", "--full"], "--full needs --dry-run"),
         (["cot", "--dry-run", "--id", "x"], "a dry run makes no session"),
         (["-", "--language", "python", "--trusted"], "from a file"),
-        (["--resume", "x", "--set", "n=3"], "belong to a new session"),
-        (["--resume", "x", "--dry-run"], "belong to a new session"),
-        (["--resume", "x", "--language", "lua"], "belong to a new session"),
+        (["--resume", "x", "--set", "n=3"], "all other options are for new ones"),
+        (["--resume", "x", "--dry-run"], "all other options are for new ones"),
+        (["--resume", "x", "--language", "lua"], "all other options are for new ones"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_with_a_sentence(home: Home, args: list[str], told: str) -> None:
@@ -143,7 +143,7 @@ def test_faults_are_told_with_place_line_and_caret_and_nothing_is_started(home: 
     result = home.call("run", file)
     assert result.exit_code == 2
     lines = result.stderr.splitlines()
-    assert lines[0] == "holdfast: strategy 'faulty' has 2 faults, and was not started"
+    assert lines[0] == "holdfast: strategy 'faulty' was not started: it has 2 faults"
     assert lines[1].startswith(f"{file}:1:1: error: sandboxed Python has no module 'os'")
     assert lines[2:4] == ["   1 | import os", "     | ^"]
     assert lines[4].startswith(f"{file}:4:18: error: llm(…) waits for its answer by itself")

@@ -86,7 +86,7 @@ def test_a_category_can_be_chosen(home: Home, project: Path) -> None:
     found = listed(home, project, "--category", "writing")
     assert "rounds" in found
     assert {each["category"] for each in found.values()} == {"writing"}
-    assert "No strategies of the category 'magic'" in home.ok("strategies", "--category", "magic")
+    assert "No strategies in the category 'magic'" in home.ok("strategies", "--category", "magic")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_strategy_that_a_lua_package_hides_is_marked(home: Home, project: Path
     package.mkdir(parents=True)
     (package / "init.lua").write_text("return { run = function(ctx) return ctx end }")
     assert listed(home, project)["rounds"]["hidden_by"] == str(package)
-    assert "the Lua package of that name is run" in home.ok("strategies", "--project", str(project))
+    assert "hidden by the Lua package of the same name" in home.ok("strategies", "--project", str(project))
 
 
 def test_on_a_terminal_the_list_fits_and_is_under_headings(home: Home, project: Path) -> None:
@@ -152,7 +152,7 @@ def test_show_tells_doc_parameters_facts_and_the_pauses_as_lines_in_a_pipe(home:
         "  result  a text",
         "  paper   Doe et al. (2024): On Rounds. https://example.org/rounds",
         "",
-        "Pauses  a rehearsal with the script of its META: 11 calls in 8 pauses",
+        "Pauses  a rehearsal with the script in its META: 11 calls in 8 pauses",
         "1. draft: Draft: ‹task›",
         "   -> A draft.",
         "3 times:",
@@ -206,7 +206,7 @@ def test_show_takes_a_file_and_one_that_says_nothing_about_itself(home: Home) ->
     file = home.folder / "bare.py"
     file.write_text('llm("Who?")\n')
     shown = home.ok("strategies", "show", str(file))
-    assert "it has no META" in shown
+    assert "It has no META" in shown
     assert "1. llm: Who?" in shown
 
 

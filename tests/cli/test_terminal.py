@@ -24,7 +24,7 @@ def test_choices_are_numbered_and_checked(home: Home) -> None:
         terminal.expect("2. coffee")
         terminal.expect("> ")
         terminal.type("milk\n")
-        terminal.expect("One of 1 to 2, please")
+        terminal.expect("Please type a number from 1 to 2")
         terminal.type("2\n")
         terminal.expect("completed")
         terminal.expect("coffee")
@@ -35,7 +35,7 @@ def test_an_empty_answer_is_asked_for_again_and_several_lines_make_one(home: Hom
     with home.terminal("run", f"{home.file}:greet") as terminal:
         terminal.expect("> ")
         terminal.type("\n")
-        terminal.expect("An answer, please")
+        terminal.expect("Please type an answer")
         terminal.type('"""\nAda\nLovelace\n"""\n')
         terminal.expect("Hello Ada\nLovelace")
         assert terminal.exit_code() == 0
@@ -61,7 +61,7 @@ def test_leaving_with_ctrl_c_loses_nothing_and_says_how_to_go_on(home: Home) -> 
         terminal.expect("> ")
         terminal.type("half an ans")
         terminal.expect("half an ans")  # the line is being read; a key pressed before that can be missed
-        terminal.press("\x03", until="Left;")
+        terminal.press("\x03", until="Continue with")
         terminal.expect("holdfast run --resume left")
         assert terminal.exit_code() == 130
         assert "Traceback" not in terminal.shown

@@ -50,10 +50,10 @@ def test_watch_shows_on_a_terminal_what_another_process_is_being_told(home: Home
             terminal.expect("The tide comes in.")  # as the journal tells it
             terminal.expect("the next input")
             turn.join()
-            terminal.press("\x03", until="Go on with: holdfast watch sea --from c1-")
+            terminal.press("\x03", until="Continue with: holdfast watch sea --from c1-")
             assert terminal.exit_code() == 130
             assert "Traceback" not in terminal.shown
-            lines = [line for line in terminal.shown.split("\n") if not line.startswith("Go on with")]
+            lines = [line for line in terminal.shown.split("\n") if not line.startswith("Continue with")]
             assert max(map(len, lines)) <= 80
 
 

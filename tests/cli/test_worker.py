@@ -105,7 +105,7 @@ def test_what_is_sent_is_worked_by_a_worker_and_can_be_looked_at(home: Home) -> 
         assert "One → re: One" in shown
         assert "Never (not before" in shown
         assert home.ok("cancel", name, "--item", "i-3", "--reason", "no need") == (
-            f"{name}: item i-3 was taken out of the inbox\n"
+            f"{name}: item i-3 was withdrawn from the inbox\n"
         )
         assert "by cli: no need" in home.ok("queue", name)
         assert home.call("cancel", name, "--item", "i-1").exit_code == 4
@@ -163,7 +163,9 @@ def test_a_turn_in_another_process_is_stopped_from_the_command_line(home: Home) 
         home.ok("enqueue", name, "Next", "--id", "i-2")
         with worker(home, server) as running:
             assert is_asked.wait(20)
-            assert "was stopped; the session goes on" in home.ok("cancel", name, "--turn", "now", "--reason", "enough")
+            assert "was stopped; the session continues" in home.ok(
+                "cancel", name, "--turn", "now", "--reason", "enough"
+            )
             assert running.until(is_end)["outcome"] == "stopped: cancelled (enough)"
             assert running.until(is_end)["outcome"] == "answered"
         first = json.loads(home.ok("queue", name, "--json").splitlines()[0])
@@ -176,5 +178,5 @@ def test_what_cannot_be_done_is_said(home: Home) -> None:
     assert (refused.exit_code, "its program is of the kind" in refused.stderr) == (4, True)
     assert home.call("cancel", strategy, "--turn", "a", "--item", "b").exit_code == 2
     unnamed = home.call("worker")
-    assert (unnamed.exit_code, "no model was named" in unnamed.stderr) == (2, True)
+    assert (unnamed.exit_code, "no model is named" in unnamed.stderr) == (2, True)
     assert home.ok("queue", strategy) == "Nothing was sent to it.\n"

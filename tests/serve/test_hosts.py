@@ -295,4 +295,4 @@ def test_without_write_the_configuration_is_printed_and_no_file_is_touched(tmp_p
 def test_the_command_replaces_the_key(tmp_path: Path) -> None:
     told = json.loads(_mcp(tmp_path, "--rotate-key", "--json").stdout)
     assert told == {"path": f"{tmp_path}/.local/share/holdfast/mcp.keys", "kept": 0}
-    assert "1 older ones still open" in _mcp(tmp_path, "--rotate-key").stdout
+    assert "keys kept to open what they sealed: 1" in _mcp(tmp_path, "--rotate-key").stdout

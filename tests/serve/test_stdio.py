@@ -274,11 +274,11 @@ def test_without_the_package_mcp_the_command_says_how_to_get_it(place: Place) ->
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        (["--write"], b"--write goes with --install"),
-        (["--port", "80"], b"go with --http"),
+        (["--write"], b"--write needs --install"),
+        (["--port", "80"], b"need --http"),
         (["--tools", "none"], b"'none'"),
-        (["--install", "emacs"], b"no known host"),
-        (["--install", "zed", "--http"], b"not done over --http"),
+        (["--install", "emacs"], b"unknown host"),
+        (["--install", "zed", "--http"], b"leave out --http"),
         (["--project", "nowhere"], b"nowhere"),
         (["--store", "memory:"], b"a store in memory"),
     ],

@@ -1,4 +1,4 @@
-"""The command line. Here: the list of commands, each in a module that is imported when it is used, and the exit."""
+"""The command line. Here: the table of commands, each imported when it is used, and how the process exits."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ from typing import Any, NoReturn
 import click
 
 from holdfast import __version__
-from holdfast.cli.errors import failed
+from holdfast.cli.errors import report_error
 from holdfast.cli.options import common
 
 _COMMANDS = {
-    "run": ("run", "Start a strategy, or go on with a session."),
-    "chat": ("chat.command", "Talk with a model in a durable session."),
-    "answer": ("run", "Answer what a session asks."),
-    "cancel": ("cancel", "End a session, or stop a turn of it."),
-    "enqueue": ("queue", "Send something to an agent, for a worker."),
-    "queue": ("queue", "Show what was sent to an agent, and what became of it."),
-    "worker": ("worker", "Work what was sent to agents."),
-    "fork": ("fork", "Make a new session from the beginning of another."),
-    "diff": ("diff", "Compare two sessions."),
-    "sessions": ("sessions", "List sessions, the newest first."),
-    "show": ("sessions", "Show one session: what it waits for, what it spent."),
-    "watch": ("watch", "Follow a session as it goes on."),
-    "top": ("top", "See the sessions at work."),
-    "export": ("export", "Write a session to a file."),
-    "import": ("export", "Add the session in a file to the store."),
-    "delete": ("export", "Remove a session and all that belongs to it."),
-    "gc": ("export", "Expire idle sessions, delete old ones."),
-    "doctor": ("doctor", "Check every session, and repair what can be repaired."),
-    "strategies": ("strategies", "List the strategies in Python, and show what each does and asks."),
-    "check": ("check", "Look at strategies without running them."),
-    "new": ("new", "Write a new strategy with a test."),
-    "pkg": ("holdfast.alc.cli.pkg", "Lua packages: find, install, link, check and test them."),
-    "mcp": ("mcp", "Serve strategies to an MCP host: an editor, an agent CLI."),
-    "demo": ("demo.command", "See a session survive the death of its process."),
-    "completion": ("completion", "Print the script for shell completion."),
+    "run": "Start a strategy, or resume a session.",
+    "chat": "Talk with a model in a durable session.",
+    "answer": "Answer what a session asks.",
+    "cancel": "End a session, or stop one of its turns.",
+    "enqueue": "Send a message to an agent, for a worker.",
+    "queue": "Show what was sent to an agent, and the results.",
+    "worker": "Work through what was sent to agents.",
+    "fork": "Make a new session from the beginning of another.",
+    "diff": "Compare two sessions.",
+    "sessions": "List sessions, newest first.",
+    "show": "Show one session: its state, what it waits for, what it spent.",
+    "watch": "Follow a session as it runs.",
+    "top": "See the sessions at work.",
+    "export": "Write a session to a file.",
+    "import": "Add the session in a file to the store.",
+    "delete": "Remove a session and everything that belongs to it.",
+    "gc": "Expire idle sessions, delete old ones.",
+    "doctor": "Check every session, and repair what can be repaired.",
+    "strategies": "List the strategies in Python; show what each does and asks.",
+    "check": "Check strategies without running them.",
+    "new": "Write a new strategy with a test.",
+    "pkg": "Lua packages: find, install, link, check and test them.",
+    "mcp": "Serve strategies to an MCP host: an editor, an agent CLI.",
+    "demo": "See a session survive the death of its process.",
+    "completion": "Print the script for shell completion.",
 }
-"""The module of each command and its line in `--help`, so that help needs no module."""
+"""The line of each command in `--help`, kept here so that help imports no command."""
+
+_MODULES = {"import": "holdfast.cli.import_", "pkg": "holdfast.alc.cli.pkg"}
+"""The modules of commands that are not in `holdfast.cli` under their own name."""
 
 
-class Commands(click.Group):
-    """The commands by name. Every error ends here: a sentence on stderr, and an exit code."""
+class CommandTable(click.Group):
+    """The commands by name. Every error ends here: a sentence on standard error, and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -53,20 +56,19 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        home = _COMMANDS[cmd_name][0]
-        module = import_module(home if home.startswith("holdfast.") else f"holdfast.cli.{home}")
+        module = import_module(_MODULES.get(cmd_name, f"holdfast.cli.{cmd_name}"))
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:  # which click would turn into exit code 1
-            return failed(error, as_json=False)
+            return report_error(error, as_json=False)
 
     def main(
         self,
@@ -77,18 +79,18 @@ class Commands(click.Group):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        given = list(sys.argv[1:] if args is None else args)
+        words = list(sys.argv[1:] if args is None else args)
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
         try:
-            code = super().main(given, prog_name or "holdfast", complete_var, standalone_mode=False, **extra)
+            code = super().main(words, prog_name or "holdfast", complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except Exception as error:
-            code = failed(error, as_json="--json" in given)
+            code = report_error(error, as_json="--json" in words)
         sys.exit(code or 0)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="holdfast %(version)s")
 @common(from_environment=True)
 def cli() -> None:

@@ -1,4 +1,4 @@
-"""`check`: look at strategies without running them."""
+"""`check`: check strategies without running them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, read_stdin, settings
 from holdfast.cli.output import print_json
+from holdfast.cli.parameter_types import StrategyType
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     type=click.Choice(["lua", "python"]),
     default="python",
     show_default=True,
-    help="What - is written in.",
+    help="The language of -.",
 )
-@project_option("Where names are looked for.  [default: the nearest project around this directory]")
+@project_option("The project in which names are looked up.  [default: the nearest project around this directory]")
 @json_option
 def check_command(files: tuple[str, ...], language: Literal["lua", "python"], project: Path | None) -> int:
-    """Look at strategies without running them: their types, what the sandbox lacks, their META.
+    """Check strategies without running them: their types, what the sandbox lacks, their META.
 
-    FILE is FILE.py, FILE.lua (its syntax is checked), the name of a strategy, or - for standard input. Of several
-    files, test_*.py are left out.
+    FILE is FILE.py, FILE.lua (only its syntax is checked), the name of a strategy, or - for standard input. If there
+    are several files, test_*.py are left out.
 
     Exit code 1 if there are errors.
     """
     from holdfast.strategies.checks import check
 
-    wanted = [each for each in files if not Path(each).name.startswith("test_")] or files
-    checked = asyncio.run(check([_source(each, language, project) for each in wanted]))
+    chosen = [each for each in files if not Path(each).name.startswith("test_")] or files
+    checked = asyncio.run(check([_read_source(each, language, project) for each in chosen]))
     is_sound = not any(each.has_errors for each in checked)
     if settings().json:
         print_json({"ok": is_sound, "files": [each.to_json() for each in checked]})
@@ -49,17 +49,17 @@ def check_command(files: tuple[str, ...], language: Literal["lua", "python"], pr
     return ExitCode.OK if is_sound else ExitCode.ENDED_BADLY
 
 
-def _source(given: str, language: Literal["lua", "python"], project: Path | None) -> SourceText:
+def _read_source(name_or_file: str, language: Literal["lua", "python"], project: Path | None) -> SourceText:
     from holdfast.programs.language import SourceText
     from holdfast.strategies.checks import find_source
 
-    if given == "-":
+    if name_or_file == "-":
         return SourceText("<stdin>", language, read_stdin("the strategy"))
-    return find_source(given, project)
+    return find_source(name_or_file, project)
 
 
 def _print(checked: list[CheckReport]) -> None:
-    from holdfast.cli.source_faults import show_findings
+    from holdfast.cli.display.findings import show_findings
 
     for each in checked:
         for line in show_findings(each.source.file, each.source.code, each.findings):
@@ -67,8 +67,8 @@ def _print(checked: list[CheckReport]) -> None:
     levels = [finding.level for each in checked for finding in each.findings]
     errors, warnings = levels.count("error"), levels.count("warning")
     faults = click.style(_count(errors, "fault"), fg="red", bold=True) if errors else "no faults"
-    told = f"{_count(len(checked), 'file')}, {faults}"
-    click.echo(told + (f", {click.style(_count(warnings, 'warning'), fg='yellow')}" if warnings else ""))
+    summary = f"{_count(len(checked), 'file')}, {faults}"
+    click.echo(summary + (f", {click.style(_count(warnings, 'warning'), fg='yellow')}" if warnings else ""))
 
 
 def _count(number: int, what: str) -> str:

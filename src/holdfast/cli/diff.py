@@ -1,4 +1,4 @@
-"""`diff`: two sessions, how far they are the same, and how each goes on."""
+"""`diff`: two sessions, how far they agree, and how each continues."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.lookup import SessionType, engine, find_session
+from holdfast.cli.engine import open_engine
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, heading, plain, print_json, print_rich, shortened, state, width
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -18,10 +20,10 @@ if TYPE_CHECKING:
     from holdfast.core.compare import ComparedRow, ComparedSession, ComparedStep, Comparison, ModelUsage
 
 _SIDE_BY_SIDE = 100
-"""Columns from which on the two are shown beside each other: fewer leave less than a short sentence to each."""
+"""Columns from which the two are shown side by side: with fewer, neither has room for a short sentence."""
 
 _MOST_CHARS = 600
-"""Characters shown of one thing that was asked or said; --full shows all."""
+"""Characters shown of one question or answer; --full shows all."""
 
 _COLOURS = {
     "asked": "yellow",
@@ -38,42 +40,42 @@ _COLOURS = {
 @click.command("diff")
 @click.argument("left", type=SessionType(), metavar="A")
 @click.argument("right", type=SessionType(), metavar="B")
-@click.option("--full", is_flag=True, help="Everything that was asked and said in full.")
+@click.option("--full", is_flag=True, help="Show all questions and answers in full.")
 @common()
 def diff_command(left: str, right: str, full: bool) -> int:
-    """Compare two sessions: how far they say the same, and how each goes on from there.
+    """Compare two sessions: how far they agree, and how each continues from there.
 
-    Times, costs and logs make no difference. On a wide terminal the two are shown side by side.
+    Times, costs and logs are not compared. On a wide terminal the two are shown side by side.
     """
 
     async def compare() -> Comparison:
-        async with engine() as hf:
+        async with open_engine() as hf:
             return await hf.compare(await find_session(hf.store, left), await find_session(hf.store, right))
 
-    found = asyncio.run(compare())
+    comparison = asyncio.run(compare())
     if settings().json:
-        print_json(found)
+        print_json(comparison)
         return ExitCode.OK
-    for line in _head(found):
+    for line in _summary_lines(comparison):
         click.echo(line)
-    if found.rows:
+    if comparison.rows:
         click.echo()
-        _print_wide(found, full) if width() >= _SIDE_BY_SIDE else _print_narrow(found, full)
+        _print_wide(comparison, full) if width() >= _SIDE_BY_SIDE else _print_narrow(comparison, full)
     return ExitCode.OK
 
 
 # --- the head --------------------------------------------------------------------------------------
 
 
-def _head(found: Comparison) -> list[str]:
-    lines = [_side("A", found.left), _side("B", found.right)]
+def _summary_lines(found: Comparison) -> list[str]:
+    lines = [_side_line("A", found.left), _side_line("B", found.right)]
     if found.descent is not None:
-        lines.append(f"Both have their beginning from {found.descent.session_id}, up to {found.descent.position}.")
+        lines.append(f"Both begin as {found.descent.session_id}, up to position {found.descent.position}.")
     if found.left.common:
         where = str(found.left.common)
         if found.right.common != found.left.common:
             where += f" in A, {found.right.common} in B"
-        lines.append(f"They say the same up to position {where}.")
+        lines.append(f"They agree up to position {where}.")
     else:
         lines.append("They have nothing in common.")
     if found.difference is None:
@@ -83,15 +85,15 @@ def _head(found: Comparison) -> list[str]:
     return lines
 
 
-def _side(name: str, side: ComparedSession) -> str:
+def _side_line(name: str, side: ComparedSession) -> str:
     fork = side.forked_from
-    told = [f"{side.position} records", _spent(side.total)]
-    told += [f"{_spent(side.branch)} since"] if side.branch.llm_calls else []
-    told += [f"forked from {fork.session_id} at {fork.position}"] if fork is not None else []
-    return f"{heading(name)}  {side.session_id}  {state(side.state)}  {dim(' · '.join(told))}"
+    facts = [f"{side.position} records", _spending_text(side.total)]
+    facts += [f"{_spending_text(side.branch)} since"] if side.branch.llm_calls else []
+    facts += [f"forked from {fork.session_id} at {fork.position}"] if fork is not None else []
+    return f"{heading(name)}  {side.session_id}  {state(side.state)}  {dim(' · '.join(facts))}"
 
 
-def _spent(spent: ModelUsage) -> str:
+def _spending_text(spent: ModelUsage) -> str:
     cost = f", {spent.cost:.4g} spent" if spent.cost else ""
     return f"{spent.llm_calls} llm calls, {spent.tokens} tokens{cost}"
 
@@ -100,7 +102,7 @@ def _spent(spent: ModelUsage) -> str:
 
 
 def _print_wide(found: Comparison, full: bool) -> None:
-    """ComparedSession by side: what is the same is dim, what is not is marked."""
+    """Side by side: what both have is dim, what differs is marked."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 1, 0), header_style="bold", expand=True)
@@ -113,13 +115,13 @@ def _print_wide(found: Comparison, full: bool) -> None:
 
 
 def _print_narrow(found: Comparison, full: bool) -> None:
-    """One above the other; what is the same only once."""
+    """One above the other; what both have is printed once."""
     for row in found.rows:
         for name, step in (("A", row.left), ("B", row.right)):
             if step is None or (row.same and name == "B"):
                 continue
             text = shortened(plain(step.text), len(step.text) if full else _MOST_CHARS)
-            word = click.style(_word(step), fg=_COLOURS.get(step.kind))
+            word = click.style(_step_label(step), fg=_COLOURS.get(step.kind))
             mark = " =" if row.same else name.rjust(2)
             first, *rest = text.split("\n")
             click.echo(f"{mark} {dim(f'{step.position:>4}')}  {word}  {dim(first) if row.same else first}")
@@ -135,12 +137,12 @@ def _cell(step: ComparedStep | None, row: ComparedRow, full: bool) -> Text:
     text = shortened(plain(step.text), len(step.text) if full else _MOST_CHARS)
     return Text.assemble(
         (f"{step.position:>4}  ", "dim"),
-        (_word(step), _COLOURS.get(step.kind, "bold")),
+        (_step_label(step), _COLOURS.get(step.kind, "bold")),
         (f"\n{text}", "dim" if row.same else ""),
     )
 
 
-def _word(step: ComparedStep) -> str:
+def _step_label(step: ComparedStep) -> str:
     return f"{step.kind} {step.id}" if step.kind in ("asked", "answered", "failed") else step.kind
 
 

@@ -1,5 +1,4 @@
-"""`doctor`: every session is read and folded; summaries are repaired, other damage is explained. Also whether sandboxed
-Python runs here."""
+"""`doctor`: read and fold every session, repair summaries, explain other damage; check that sandboxed Python runs."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.cli.lookup import opened
+from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
 from holdfast.core.errors import ExitCode, HoldfastError
@@ -25,44 +24,44 @@ _SANDBOX_S = 5.0
 """Seconds that a worker may take to multiply two numbers."""
 
 
-class SourceFinding(msgspec.Struct, frozen=True):
+class _Finding(msgspec.Struct, frozen=True):
     """Something wrong with one session."""
 
     session_id: str
     why: str
     next: str = ""
-    """What to do; empty where it was done."""
+    """What to do, or an empty text if it was repaired."""
 
 
-class Sandbox(msgspec.Struct, frozen=True):
+class _SandboxState(msgspec.Struct, frozen=True):
     """Whether the workers of sandboxed Python run on this machine."""
 
     runs: bool
     jailed: bool
     """Whether they are inside bubblewrap."""
     why: str = ""
-    """Why they do not run, or are not inside."""
+    """Why they do not run, or are not inside bubblewrap."""
 
 
-class DoctorReport(msgspec.Struct):
+class _Report(msgspec.Struct):
     """What the doctor found in a store, and on this machine."""
 
-    sandbox: Sandbox
+    sandbox: _SandboxState
     sessions: int = 0
-    repaired: list[SourceFinding] = []
-    damaged: list[SourceFinding] = []
+    repaired: list[_Finding] = []
+    damaged: list[_Finding] = []
 
 
 @click.command("doctor")
-@click.option("--dry-run", is_flag=True, help="Change nothing; only say what would be repaired.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; only report what would be repaired.")
 @common()
 def doctor_command(dry_run: bool) -> int:
-    """Check every session: its journal, the values kept beside it, and its line in the listing.
+    """Check every session: its journal, the values stored beside it, and its entry in the listing.
 
-    Listings are repaired from the journal. Other damage is explained. Also says whether sandboxed Python runs here, and
-    whether its workers are inside bubblewrap. Exit code 1 if damage remains, or it does not run.
+    Listings are repaired from the journal; other damage is explained. Also reports whether sandboxed Python runs here,
+    and whether its workers are inside bubblewrap. Exit code 1 if damage remains, or sandboxed Python does not run.
     """
-    report = DoctorReport(_look_at_sandbox())
+    report = _Report(_check_sandbox())
     asyncio.run(_check_all(report, dry_run))
     ok = report.sandbox.runs and not report.damaged and not (dry_run and report.repaired)
     if settings().json:
@@ -72,17 +71,17 @@ def doctor_command(dry_run: bool) -> int:
     return ExitCode.OK if ok else ExitCode.ENDED_BADLY
 
 
-def _print(report: DoctorReport, dry_run: bool) -> None:
+def _print(report: _Report, dry_run: bool) -> None:
     for found in report.repaired:
         click.echo(f"{found.session_id}  {'can be repaired' if dry_run else 'repaired'}: {plain(found.why)}")
     for found in report.damaged:
         click.echo(f"{found.session_id}  {click.style('damaged', fg='red')}: {plain(found.why)}")
         click.echo(f"    {plain(found.next)}")
     sound = report.sessions - len(report.repaired) - len(report.damaged)
-    told = [f"{report.sessions} sessions checked", f"{sound} sound"]
-    told += [f"{len(report.repaired)} {'to repair' if dry_run else 'repaired'}"] if report.repaired else []
-    told += [f"{len(report.damaged)} damaged"] if report.damaged else []
-    click.echo(", ".join(told) + ".")
+    counts = [f"{report.sessions} sessions checked", f"{sound} sound"]
+    counts += [f"{len(report.repaired)} {'to repair' if dry_run else 'repaired'}"] if report.repaired else []
+    counts += [f"{len(report.damaged)} damaged"] if report.damaged else []
+    click.echo(", ".join(counts) + ".")
     sandbox = report.sandbox
     if not sandbox.runs:
         click.echo(f"Sandboxed Python {click.style('does not run', fg='red')} here: {plain(sandbox.why)}")
@@ -92,8 +91,8 @@ def _print(report: DoctorReport, dry_run: bool) -> None:
         click.echo(f"Sandboxed Python runs, its workers not inside bubblewrap: {plain(sandbox.why)}")
 
 
-def _look_at_sandbox() -> Sandbox:
-    """Start a worker, and let it work out something."""
+def _check_sandbox() -> _SandboxState:
+    """Start a worker, and let it compute something."""
     from pydantic_monty import MontyError
 
     from holdfast.programs.sandbox.jail import find_bwrap
@@ -102,22 +101,22 @@ def _look_at_sandbox() -> Sandbox:
     workers = Workers(1)
     try:
         with workers.checkout(deadline_s=_SANDBOX_S, memory_mib=16) as session:
-            said = session.feed_run("6 * 7")
+            result = session.feed_run("6 * 7")
         is_jailed = workers.is_jailed
     except (MontyError, RuntimeError, OSError, TimeoutError) as error:
-        return Sandbox(False, False, f"{type(error).__name__}: {error}")
+        return _SandboxState(False, False, f"{type(error).__name__}: {error}")
     finally:
         workers.close()
-    if said != 42:
-        return Sandbox(False, False, f"6 * 7 is {said} there")
+    if result != 42:
+        return _SandboxState(False, False, f"6 * 7 is {result} there")
     if is_jailed:
-        return Sandbox(True, True)
-    why = "it is not installed" if find_bwrap() is None else "it is installed, but cannot be used by this user here"
-    return Sandbox(True, False, why)
+        return _SandboxState(True, True)
+    why = "it is not installed" if find_bwrap() is None else "it is installed, but this user cannot use it here"
+    return _SandboxState(True, False, why)
 
 
-async def _check_all(report: DoctorReport, dry_run: bool) -> None:
-    async with opened() as store:
+async def _check_all(report: _Report, dry_run: bool) -> None:
+    async with open_store() as store:
         after: str | None = None
         while True:
             page = await store.sessions(after=after)
@@ -128,30 +127,30 @@ async def _check_all(report: DoctorReport, dry_run: bool) -> None:
             after = page.next
 
 
-async def _check(store: Store, session_id: str, report: DoctorReport, dry_run: bool) -> None:
+async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) -> None:
     from holdfast.core.errors import JournalError, SessionNotFoundError, TransitionError
     from holdfast.store.errors import CorruptSessionError
 
     try:
-        wrong = await _compare(store, session_id, dry_run)
+        fault = await _repair_summary(store, session_id, dry_run)
     except SessionNotFoundError:
-        return  # deleted since it was listed
+        return  # deleted after it was listed
     except (CorruptSessionError, JournalError, TransitionError) as error:
-        last = await _last_sound(store, session_id)
-        report.damaged.append(SourceFinding(session_id, str(error), _advice(session_id, last)))
+        last = await _last_sound_position(store, session_id)
+        report.damaged.append(_Finding(session_id, str(error), _advice(session_id, last)))
     else:
-        if wrong:
-            report.repaired.append(SourceFinding(session_id, wrong))
+        if fault:
+            report.repaired.append(_Finding(session_id, fault))
     report.sessions += 1
 
 
-async def _compare(store: Store, session_id: str, dry_run: bool) -> str:
-    """What was wrong with the summary of a session, and is now repaired; empty if nothing was."""
+async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> str:
+    """Repair the summary of a session, and say what was wrong with it; an empty text if nothing was."""
     from holdfast.core.summary import Summary, summarize
     from holdfast.store.errors import CorruptSessionError
 
     for _ in range(_TRIES):
-        session = await store.load(session_id)  # reads every record, and every value kept beside it
+        session = await store.load(session_id)  # reads every record, and every value stored beside it
         right = summarize(session)
         try:
             row = await store.session(session_id)
@@ -167,11 +166,11 @@ async def _compare(store: Store, session_id: str, dry_run: bool) -> str:
         if not dry_run:
             await store.repair(session_id, right)
         return "; ".join(f"{f} was {getattr(row.summary, f)!r}, is {getattr(right, f)!r}" for f in fields)
-    return ""  # so busy that it is sound: its owner reads it all the time
+    return ""  # so busy that it must be sound: its owner reads it all the time
 
 
-async def _last_sound(store: Store, session_id: str) -> int:
-    """The last position up to which a journal can be read and folded."""
+async def _last_sound_position(store: Store, session_id: str) -> int:
+    """The position up to which a journal can be read and folded."""
     from holdfast.core.state import Session
 
     session = Session(session_id)
@@ -185,8 +184,8 @@ async def _last_sound(store: Store, session_id: str) -> int:
 
 def _advice(session_id: str, last: int) -> str:
     if last == 0:
-        return f"Nothing of it can be used. Import it from a backup, or `holdfast delete {session_id}`."
+        return f"None of it can be used. Import it from a backup, or `holdfast delete {session_id}`."
     return (
-        f"Its records up to {last} are sound: `holdfast fork {session_id} --at {last}` goes on from there."
+        f"Its records up to {last} are sound: `holdfast fork {session_id} --at {last}` continues from there."
         f" Or import it from a backup, or `holdfast delete {session_id}`."
     )

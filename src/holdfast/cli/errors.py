@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, which error has which, and how errors are told."""
+"""How a command ends with an error: the sentence on standard error, and the exit code."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import click
 
 from holdfast.core.errors import ExitCode, HoldfastError
 
-_NEXT = {
-    "session_not_found": "`holdfast sessions` lists them",
+_NEXT_STEPS = {
+    "session_not_found": "`holdfast sessions` lists sessions",
     "session_deleted": "`holdfast sessions` lists the others",
     "corrupt_session": "`holdfast doctor` says what can be done",
     "invalid_journal": "`holdfast doctor` says what can be done",
-    "no_pending_query": "`holdfast show` says how it stands",
-    "invalid_transition": "`holdfast show` says how it ended",
+    "no_pending_query": "`holdfast show` prints its state",
+    "invalid_transition": "`holdfast show` prints how it ended",
     "query_id_required": "choose one with --query",
-    "not_an_agent": "`holdfast run --resume` goes on with it",
+    "not_an_agent": "resume it with `holdfast run --resume`",
 }
-"""What to do next, for kinds of error whose sentence does not say it."""
+"""What to do next, for kinds of error whose own sentence does not say it."""
 
 
 @dataclass(eq=False)
@@ -46,58 +46,63 @@ class AmbiguousIdError(HoldfastError):
 
     def __str__(self) -> str:
         shown = ", ".join(self.candidates[:10]) + (", …" if len(self.candidates) > 10 else "")
-        return f"'{self.given}' is the beginning of {len(self.candidates)} session ids; give more of one of {shown}"
+        return f"{len(self.candidates)} session ids begin with '{self.given}'; type more of one of {shown}"
 
 
-def failed(error: Exception, *, as_json: bool) -> int:
-    """Tell an error on stderr; the exit code it leads to."""
+def usage_error(why: str) -> click.UsageError:
+    """Options that do not go together, or are missing; the message also points at the command's help."""
+    return click.UsageError(why, click.get_current_context())
+
+
+def report_error(error: Exception, *, as_json: bool) -> int:
+    """Print an error on standard error, and return the exit code."""
     match error:
         case click.exceptions.NoArgsIsHelpError():
             error.show()
             return ExitCode.BAD_INPUT
         case click.Abort():
-            _tell({"kind": "interrupted", "error": "interrupted; what was answered is kept"}, as_json)
+            _print({"kind": "interrupted", "error": "interrupted; all answers are kept"}, as_json)
             return ExitCode.INTERRUPTED
         case click.UsageError():
             hint = f"; see `{error.ctx.command_path} --help`" if error.ctx else ""
-            _tell({"kind": "usage", "error": error.format_message().rstrip(".") + hint}, as_json)
+            _print({"kind": "usage", "error": error.format_message().rstrip(".") + hint}, as_json)
             return ExitCode.BAD_INPUT
         case click.ClickException():
-            _tell({"kind": "usage", "error": error.format_message()}, as_json)
+            _print({"kind": "usage", "error": error.format_message()}, as_json)
             return ExitCode.BAD_INPUT
         case HoldfastError():
-            told = error.to_json()
-            if error.kind in _NEXT:
-                told["error"] = f"{told['error']}; {_NEXT[error.kind]}"
-            _tell(told, as_json)
+            fields = error.to_json()
+            if error.kind in _NEXT_STEPS:
+                fields["error"] = f"{fields['error']}; {_NEXT_STEPS[error.kind]}"
+            _print(fields, as_json)
             return error.exit_code
         case BrokenPipeError():
-            # Nobody reads any more; without this, the interpreter complains when it flushes at exit.
+            # Nobody reads the output any more; without this, the interpreter complains when it flushes at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.PIPE_CLOSED
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
-            _tell({"kind": "os", "error": f"{where}{error.strerror or error}"}, as_json)
+            _print({"kind": "os", "error": f"{where}{error.strerror or error}"}, as_json)
             return ExitCode.BAD_INPUT
         case _:
             if os.environ.get("HOLDFAST_DEBUG"):
                 raise error
-            why = f"a bug in Holdfast: {type(error).__name__}: {error}; HOLDFAST_DEBUG=1 shows where"
-            _tell({"kind": "bug", "error": why}, as_json)
+            why = f"a bug in Holdfast: {type(error).__name__}: {error}; HOLDFAST_DEBUG=1 shows the traceback"
+            _print({"kind": "bug", "error": why}, as_json)
             return ExitCode.BUG
 
 
-def _tell(told: dict[str, Any], as_json: bool) -> None:
+def _print(fields: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"status": "error", **told}, ensure_ascii=False, default=_as_json), err=True)
+        click.echo(json.dumps({"status": "error", **fields}, ensure_ascii=False, default=_to_json), err=True)
     else:
         from holdfast.cli.output import plain
 
         colour = False if os.environ.get("NO_COLOR") else None
-        click.echo(f"{click.style('holdfast:', fg='red')} {plain(told['error'])}", err=True, color=colour)
+        click.echo(f"{click.style('holdfast:', fg='red')} {plain(fields['error'])}", err=True, color=colour)
 
 
-def _as_json(value: object) -> Any:
+def _to_json(value: object) -> Any:
     import msgspec
 
     return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else str(value)

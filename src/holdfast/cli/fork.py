@@ -1,4 +1,4 @@
-"""`fork`: a new session from the beginning of another, and what is said to it first."""
+"""`fork`: a new session from the beginning of another, and the first input to it."""
 
 from __future__ import annotations
 
@@ -7,28 +7,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.errors import InputError
-from holdfast.cli.lookup import SessionType, engine, find_session, opened
+from holdfast.cli.display.events import print_event
+from holdfast.cli.engine import BY, open_engine, open_store
+from holdfast.cli.errors import InputError, usage_error
 from holdfast.cli.models import model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import plain, print_json, print_table
-from holdfast.cli.run import BY
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.cli.chat.setup import Asked
+    from holdfast.cli.chat.setup import ChatRequest
     from holdfast.core.events import Event
 
 
 @click.command("fork")
 @click.argument("session", type=SessionType())
 @click.option("--at", type=click.IntRange(min=1), metavar="N", help="The last record to keep.  [default: all]")
-@click.option("--before", metavar="QUERY", help="Just before a query was asked, such as q-7: it is asked anew.")
-@click.option("--turn", metavar="TURN", help="A chat: before the input of a turn.")
-@click.option("--node", metavar="NODE", help="A chat: at a message, such as n-12; before it, if it is an input.")
-@click.option("--points", is_flag=True, help="List the places where the session can be forked, and fork nothing.")
-@click.option("--input", "text", metavar="TEXT", help="A chat: say this next. Else: answer with it. - reads it.")
-@model_options("A chat with --input: the model that answers.  [default: the session's]")
+@click.option("--before", metavar="QUERY", help="Fork just before a query, such as q-7: it is asked again.")
+@click.option("--turn", metavar="TURN", help="Chat: fork before the input of a turn.")
+@click.option("--node", metavar="NODE", help="Chat: fork at a message, such as n-12; before it, if it is an input.")
+@click.option("--points", is_flag=True, help="Only list the places where the session can be forked.")
+@click.option(
+    "--input",
+    "text",
+    metavar="TEXT",
+    help="The next input of a chat, or the answer to a strategy; - reads it.",
+)
+@model_options("Chat with --input: the model that answers.  [default: the session's]")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
 @common()
 def fork_command(
@@ -44,46 +51,40 @@ def fork_command(
     base_url: str | None,
     session_id: str | None,
 ) -> int:
-    """Make a new session from the beginning of another, and print what it says.
+    """Make a new session from the beginning of another, and print its event.
 
-    The other session is not touched, and what both have in common is kept once. `holdfast diff` compares them.
+    The other session is not changed, and what both have in common is stored once. `holdfast diff` compares them.
     """
     place: dict[str, Any] = {"at": at, "before": before, "turn": turn, "node": node}
     chosen = [f"--{word}" for word, value in place.items() if value is not None]
     if len(chosen) > 1:
-        raise click.UsageError(f"{' and '.join(chosen)} exclude each other", click.get_current_context())
+        raise usage_error(f"{' and '.join(chosen)} exclude each other")
     if points:
         if chosen or text is not None or session_id is not None:
-            raise click.UsageError("--points forks nothing: leave the other options out", click.get_current_context())
+            raise usage_error("--points forks nothing: leave out the other options")
         return _list_points(session)
     if text is None and (model is not None or base_url is not None):
-        raise click.UsageError("--model and --base-url go with --input", click.get_current_context())
+        raise usage_error("--model and --base-url need --input")
     if text is not None and not (text := read_stdin("the input") if text == "-" else text).strip():
-        raise InputError("--input is empty; say something")
+        raise InputError("--input is empty; give a text")
 
     async def fork() -> tuple[Event, bool]:
-        async with engine() as hf:
+        async with open_engine() as hf:
             event = await hf.fork(await find_session(hf.store, session), **place, id=session_id)
             return event, (await hf.store.session(event.session_id)).summary.program_kind == "agent"
 
     event, is_chat = asyncio.run(fork())
     if text is None:
-        return _tell(event)
+        return print_event(event)
     click.echo(f"Forked as {event.session_id}.", err=True)
-    return _say(event, text, model, base_url) if is_chat else _answer(event.session_id, text)
-
-
-def _tell(event: Event) -> int:
-    from holdfast.cli.event_text import tell
-
-    return tell(event)
+    return _begin_chat_turn(event, text, model, base_url) if is_chat else _answer_query(event.session_id, text)
 
 
 def _list_points(session: str) -> int:
     from holdfast.engine.forks import fork_points
 
     async def find() -> list[Any]:
-        async with opened() as store:
+        async with open_store() as store:
             return await fork_points(store, await find_session(store, session))
 
     found = asyncio.run(find())
@@ -95,42 +96,44 @@ def _list_points(session: str) -> int:
     return ExitCode.OK
 
 
-def _answer(session_id: str, text: str) -> int:
+def _answer_query(session_id: str, text: str) -> int:
     """Answer the question of a strategy."""
 
     async def feed() -> Event:
-        async with engine(minding=True) as hf:
+        async with open_engine(minding=True) as hf:
             return await hf.feed(session_id, text, by=BY)
 
-    return _tell(asyncio.run(feed()))
+    return print_event(asyncio.run(feed()))
 
 
 # --- chats -----------------------------------------------------------------------------------------
 
 
-def _say(event: Event, text: str, model: str | None, base_url: str | None) -> int:
-    """Begin a turn of a chat, and let its model answer; where that is not to be had, the turn waits for it."""
-    from holdfast.cli.chat.setup import Asked, find_chat, runtime_for
+def _begin_chat_turn(event: Event, text: str, model: str | None, base_url: str | None) -> int:
+    """Begin a turn of a chat, and let its model answer; if the model is unavailable, the turn waits for it."""
+    from holdfast.cli.chat.setup import ChatRequest, find_chat, runtime_for
 
     found = asyncio.run(find_chat(event.session_id))
     if found.conversation.input is None:
         waits = ", ".join(sorted(found.conversation.asked)) or "nothing"
         why = f"session '{event.session_id}' was forked in the middle of a turn, and waits for {waits} first"
-        raise InputError(f"{why}; nothing was said to it. Fork at a --turn, or go on with `holdfast chat`")
-    asked = Asked(session_id=event.session_id, found=found, tools=[], instructions=None, model=model, base_url=base_url)
+        raise InputError(f"{why}; the input was not sent. Fork at a --turn, or continue with `holdfast chat`")
+    request = ChatRequest(
+        session_id=event.session_id, recorded=found, tools=[], instructions=None, model=model, base_url=base_url
+    )
     try:
-        runtime = runtime_for(asked)
+        runtime = runtime_for(request)
     except HoldfastError as error:
         if model is not None or base_url is not None:
             raise
-        click.echo(f"holdfast: nobody answers here: {plain(str(error))}", err=True)
-        return _begin_turn(asked, text)
+        click.echo(f"holdfast: the turn waits, as no model can answer here: {plain(str(error))}", err=True)
+        return _leave_turn_waiting(request, text)
     from holdfast.cli.chat.command import talk
 
-    return talk(runtime, asked, text, again=f"holdfast chat {event.session_id}")
+    return talk(runtime, request, text, again=f"holdfast chat {event.session_id}")
 
 
-def _begin_turn(asked: Asked, text: str) -> int:
+def _leave_turn_waiting(request: ChatRequest, text: str) -> int:
     import msgspec
 
     from holdfast.agent.machine.messages import TextBlock
@@ -138,12 +141,12 @@ def _begin_turn(asked: Asked, text: str) -> int:
     from holdfast.core.ids import new_turn_id
     from holdfast.core.queries import Value
 
-    assert asked.found is not None
-    given = TurnInput(turn=new_turn_id(), content=[TextBlock(text)])
-    answers = {asked.found.conversation.input: Value(value=msgspec.to_builtins(given))}
+    assert request.recorded is not None
+    turn_input = TurnInput(turn=new_turn_id(), content=[TextBlock(text)])
+    answers = {request.recorded.conversation.input: Value(value=msgspec.to_builtins(turn_input))}
 
     async def feed() -> Event:
-        async with engine() as hf:
-            return await hf.feed(asked.session_id, answers, by=BY, wait=0)
+        async with open_engine() as hf:
+            return await hf.feed(request.session_id, answers, by=BY, wait=0)
 
-    return _tell(asyncio.run(feed()))
+    return print_event(asyncio.run(feed()))

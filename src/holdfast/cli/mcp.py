@@ -1,4 +1,4 @@
-"""`mcp`: serve strategies to an MCP host, over stdio or HTTP; or add Holdfast to a host's configuration."""
+"""`mcp`: serve strategies to an MCP host over stdio or HTTP, or add Holdfast to a host's configuration."""
 
 from __future__ import annotations
 
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from holdfast.serve.mcp.server import Family, McpServer
 
 _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PATH")
-"""Variables that hosts would not pass on, and that decide which strategies there are."""
+"""Variables that decide which strategies there are, and that hosts would not pass on."""
 
 
 @click.command("mcp")
 @click.option("--http", "use_http", is_flag=True, help="Serve streamable HTTP instead of standard input and output.")
 @click.option(
-    "--host", metavar="ADDRESS", help="HTTP: where to listen; other than loopback needs a token.  [127.0.0.1]"
+    "--host", metavar="ADDRESS", help="HTTP: the address to listen on; any but loopback needs a token.  [127.0.0.1]"
 )
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP: the port; 0 takes a free one.  [8421]")
 @click.option(
-    "--token", envvar="HOLDFAST_MCP_TOKEN", help="HTTP: what clients have to send.  [env: HOLDFAST_MCP_TOKEN]"
+    "--token", envvar="HOLDFAST_MCP_TOKEN", help="HTTP: the token that clients must send.  [env: HOLDFAST_MCP_TOKEN]"
 )
-@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="HTTP: a name clients may use; repeatable.")
+@click.option(
+    "--allow-host", "names", multiple=True, metavar="NAME", help="HTTP: a host name that clients may use. Repeatable."
+)
 @click.option(
     "--tools",
     type=click.Choice(["holdfast", "alc", "all"]),
     default="holdfast",
-    help="Which tools: Holdfast's own, those with algocline's names, or both.  [holdfast]",
+    help="Which tools to offer: Holdfast's own, those with algocline's names, or both.  [holdfast]",
 )
 @click.option(
     "--project",
@@ -48,9 +50,9 @@ _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PA
     metavar="DIR",
     help="The project's root.  [env: HOLDFAST_PROJECT_ROOT; default: the nearest one around this directory]",
 )
-@click.option("--install", "host_name", metavar="HOST", help="Print what adds Holdfast to a host's configuration.")
-@click.option("--write", is_flag=True, help="With --install: edit the host's file, and keep a backup.")
-@click.option("--rotate-key", is_flag=True, help="Seal what hosts keep of paused calls with a new key from now on.")
+@click.option("--install", "host_name", metavar="HOST", help="Print the configuration that adds Holdfast to a host.")
+@click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
+@click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
 @common()
 def mcp_command(
     *,
@@ -67,40 +69,40 @@ def mcp_command(
 ) -> int:
     """Serve strategies to an MCP host: an editor, an agent CLI.
 
-    A host starts this command and talks to it over standard input and output. `--install HOST` prints what to put into
-    the configuration of a host, and `--write` puts it there. The hosts: claude-code, claude-desktop, cursor, vscode,
+    A host starts this command and talks to it over standard input and output. `--install HOST` prints what belongs in
+    the configuration of a host, and `--write` puts it there. Hosts: claude-code, claude-desktop, cursor, vscode,
     codex, opencode, gemini, zed, windsurf.
     """
     if find_spec("mcp") is None:
         raise InputError("the MCP server needs the package `mcp`: pip install 'holdfast[mcp]'")
     if write and host_name is None:
-        raise InputError("--write goes with --install HOST")
+        raise InputError("--write needs --install HOST")
     if not use_http and (host is not None or port is not None or names):
-        raise InputError("--host, --port and --allow-host go with --http")
+        raise InputError("--host, --port and --allow-host need --http")
     if rotate_key:
         return _rotate()
     if host_name is not None:
         if use_http:
-            raise InputError("--install sets up a host to start the server by itself, which is not done over --http")
+            raise InputError("--install is for hosts that start the server themselves: leave out --http")
         return _install(host_name, project, tools, write)
     if project is not None:
         os.environ["HOLDFAST_PROJECT_ROOT"] = str(project.absolute())
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="holdfast: %(name)s: %(message)s")
-    # Warns of calls whose connection is gone, which is no news where the session goes on without it.
+    # It warns of calls whose connection is gone, which does not matter: the session continues without it.
     logging.getLogger("mcp.shared.jsonrpc_dispatcher").setLevel(logging.ERROR)
     if not use_http:
-        # First of all: from here on nothing that is imported, or run, can print between the messages.
+        # Before anything else, so that nothing that is imported or run can print between the messages.
         from holdfast.serve.mcp.stdio import serve_stdio, take_stdio
 
         wire = take_stdio()
         return _serve(tools, lambda server: serve_stdio(server, wire))
     from holdfast.serve.mcp.http import HttpSettings, serve_http
 
-    given: dict[str, Any] = {"host": host, "port": port, "token": token or None}
+    options: dict[str, Any] = {"host": host, "port": port, "token": token or None}
     http = HttpSettings(
-        **{key: value for key, value in given.items() if value is not None}, names=tuple(map(str.lower, names))
+        **{key: value for key, value in options.items() if value is not None}, names=tuple(map(str.lower, names))
     )
-    return _serve(tools, lambda server: serve_http(server, http, _tell_url))
+    return _serve(tools, lambda server: serve_http(server, http, _print_url))
 
 
 def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
@@ -118,7 +120,7 @@ def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
     return ExitCode.OK
 
 
-def _tell_url(url: str) -> None:
+def _print_url(url: str) -> None:
     click.echo(f"holdfast: serving MCP on {url}", err=True)
 
 
@@ -129,8 +131,8 @@ def _rotate() -> int:
     if settings().json:
         print_json({"path": str(key_path()), "kept": kept})
     else:
-        click.echo(f"A new key is in {plain(str(key_path()))}; {kept} older ones still open what they have sealed.")
-        click.echo("Servers that run use it once they are started again.")
+        click.echo(f"The new key is in {plain(str(key_path()))}; keys kept to open what they sealed: {kept}.")
+        click.echo("Restart running servers to use it.")
     return ExitCode.OK
 
 
@@ -142,32 +144,32 @@ def _install(name: str, project: Path | None, tools: Family, write: bool) -> int
 
     host = hosts.HOSTS.get(name)
     if host is None:
-        raise InputError(f"'{name}' is no known host; there are {', '.join(hosts.HOSTS)}")
+        raise InputError(f"unknown host '{name}'; the hosts are {', '.join(hosts.HOSTS)}")
     root = project.absolute() if project is not None else None
-    launch = _launch(root, tools)
+    launch = _server_command(root, tools)
     path = host.path(root, hosts.UserDirectories(os.environ))
-    told: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(launch)}
+    report: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(launch)}
     if write:
         written = hosts.write(host, path, launch)
-        told |= {"changed": written.changed, "backup": str(written.backup) if written.backup else None}
+        report |= {"changed": written.changed, "backup": str(written.backup) if written.backup else None}
     if settings().json:
-        print_json(told)
+        print_json(report)
     elif not write:
-        click.echo(f"{host.title} has its MCP servers in {plain(str(path))}. There has to be:", err=True)
-        click.echo(told["config"], nl=False)
-        click.echo("With --write it is put there, and everything else in the file stays.", err=True)
-    elif not told["changed"]:
+        click.echo(f"{host.title} reads its MCP servers from {plain(str(path))}. Add:", err=True)
+        click.echo(report["config"], nl=False)
+        click.echo("--write adds it, and leaves everything else in the file as it is.", err=True)
+    elif not report["changed"]:
         click.echo(f"{plain(str(path))} has it already.")
     else:
         click.echo(
-            f"{plain(str(path))} is written." + (f" As it was: {plain(told['backup'])}" if told["backup"] else "")
+            f"{plain(str(path))} is written." + (f" Backup: {plain(report['backup'])}" if report["backup"] else "")
         )
         click.echo(host.next_step)
     return ExitCode.OK
 
 
-def _launch(project: Path | None, tools: Family) -> ServerCommand:
-    """How a host starts the server that would be started here and now: with full paths, for a host has its own PATH."""
+def _server_command(project: Path | None, tools: Family) -> ServerCommand:
+    """How a host starts this server: with full paths, as a host has its own PATH."""
     from holdfast.serve.mcp.hosts import ServerCommand
 
     script = Path(sys.executable).with_name("holdfast")

@@ -1,4 +1,4 @@
-"""`new`: a strategy to begin with, and its test."""
+"""`new`: write a new strategy with a test."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from holdfast.cli.output import dim, heading, plain, print_json
 from holdfast.core.errors import ExitCode
 
 _LUA_HOME = "holdfast.alc.cli.new:new_package"
-"""Where Lua packages are written, imported when one is."""
+"""The function that writes a Lua package, imported when one is written."""
 
 
 @click.command("new")
 @click.argument("name")
-@click.option("--lua", "is_lua", is_flag=True, help="A Lua package instead of a file of Python.")
+@click.option("--lua", "is_lua", is_flag=True, help="Write a Lua package instead of a Python file.")
 @click.option(
     "--dir",
     "directory",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     metavar="DIR",
-    help="Where to.  [default: the nearest project around this directory, else this directory; Lua: this directory]",
+    help="Where to write it.  [default: the nearest project around this directory, else here; Lua: here]",
 )
 @json_option
 def new_command(name: str, is_lua: bool, directory: Path | None) -> int:
     """Write a new strategy NAME with a test. It runs as it is; nothing is overwritten.
 
-    Python: strategies/NAME.py, strategies/test_NAME.py for pytest, and __builtins__.pyi, from which editors know what
-    a strategy may call. Lua: NAME/init.lua and NAME/spec/NAME_spec.lua.
+    Python: strategies/NAME.py, strategies/test_NAME.py for pytest, and __builtins__.pyi, which tells editors what a
+    strategy may call. Lua: NAME/init.lua and NAME/spec/NAME_spec.lua.
     """
-    return _new_in_lua(name, directory or Path()) if is_lua else _new_in_python(name, directory)
+    return _new_package(name, directory or Path()) if is_lua else _new_strategy(name, directory)
 
 
-def _new_in_python(name: str, directory: Path | None) -> int:
+def _new_strategy(name: str, directory: Path | None) -> int:
     from holdfast.strategies.scaffold import new_strategy
 
     report = new_strategy(name, directory)
@@ -44,10 +44,10 @@ def _new_in_python(name: str, directory: Path | None) -> int:
         return ExitCode.OK
     print_written(report.written)
     if report.hides is not None:
-        click.echo(f"{click.style('warning:', fg='yellow')} it hides the bundled strategy '{report.name}'", err=True)
+        click.echo(f"{click.style('warning:', fg='yellow')} it replaces the bundled strategy '{report.name}'", err=True)
     option = "" if directory is None else f" --project {shlex.quote(str(directory))}"
     print_next_steps(
-        (f"holdfast check {shlex.quote(report.strategy)}", "look at it"),
+        (f"holdfast check {shlex.quote(report.strategy)}", "check it"),
         (f"pytest {shlex.quote(report.test)}", "test it"),
         (f"holdfast run {report.name}{option} --dry-run", "see what it would ask"),
         (f'holdfast run {report.name}{option} --task "…"', "run it"),
@@ -55,7 +55,7 @@ def _new_in_python(name: str, directory: Path | None) -> int:
     return ExitCode.OK
 
 
-def _new_in_lua(name: str, directory: Path) -> int:
+def _new_package(name: str, directory: Path) -> int:
     from holdfast.programs.kinds import load_object
 
     exit_code: int = load_object(_LUA_HOME)(name, directory)
@@ -63,14 +63,14 @@ def _new_in_lua(name: str, directory: Path) -> int:
 
 
 def print_written(paths: list[str]) -> None:
-    """Say which files were written."""
+    """Print which files were written."""
     for path in paths:
         click.echo(f"{click.style('written', fg='green')}  {plain(path)}")
 
 
 def print_next_steps(*commands: tuple[str, str]) -> None:
-    """Say what to do with them, each command with a comment."""
+    """Print what to do next: commands, each with a comment."""
     click.echo(f"\n{heading('Next')}")
     columns = max(len(command) for command, _ in commands)
-    for command, what in commands:
-        click.echo(f"  {plain(command.ljust(columns))}  {dim(f'# {what}')}")
+    for command, purpose in commands:
+        click.echo(f"  {plain(command.ljust(columns))}  {dim(f'# {purpose}')}")

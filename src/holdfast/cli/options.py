@@ -1,7 +1,8 @@
-"""What every command takes: the store, and whether to print JSON. Also values given as JSON or `@file`."""
+"""Options that several commands take: the store, JSON output, the project. Also values given as JSON or `@file`."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -14,9 +15,10 @@ import click
 from holdfast.cli.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
-class Settings:
+class CliSettings:
     """The common options of one invocation, given before the command or after it."""
 
     def __init__(self) -> None:
@@ -24,7 +26,7 @@ class Settings:
         self.json = False
 
     def url(self, *, create: bool = False) -> str:
-        """The store's URL. A named SQLite file has to exist, unless the command may make a new one."""
+        """The store's URL. A named SQLite file has to exist, unless the command may create one."""
         if self.store is None:
             data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
             return f"sqlite:///{Path(data).expanduser().absolute() / 'holdfast' / 'holdfast.db'}"
@@ -34,20 +36,21 @@ class Settings:
         if not create and path not in ("", self.store) and not os.path.exists(path):
             from holdfast.store.errors import StoreUnavailableError
 
-            raise StoreUnavailableError(self.store, "there is no such file; `holdfast run` makes one")
+            raise StoreUnavailableError(self.store, "there is no such file; `holdfast run` creates one")
         return self.store
+
+
+def settings() -> CliSettings:
+    """The common options of the command that runs now."""
+    return click.get_current_context().ensure_object(CliSettings)
 
 
 def common(*, from_environment: bool = False) -> Callable[[F], F]:
     """Add `--store` and `--json`; `settings()` has their values."""
 
     def keep_store(ctx: click.Context, _: click.Parameter, url: str | None) -> None:
-        kept = ctx.ensure_object(Settings)
+        kept = ctx.ensure_object(CliSettings)
         kept.store = url or kept.store
-
-    def keep_json(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        kept = ctx.ensure_object(Settings)
-        kept.json = wanted or kept.json
 
     def add(function: F) -> F:
         store = click.option(
@@ -58,10 +61,7 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
             expose_value=False,
             callback=keep_store,
         )
-        as_json = click.option(
-            "--json", is_flag=True, help="Print the wire JSON.", expose_value=False, callback=keep_json
-        )
-        return store(as_json(function))
+        return store(json_option(function))
 
     return add
 
@@ -69,42 +69,72 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
 def json_option(function: F) -> F:
     """Add `--json` alone, for commands that need no store."""
 
-    def keep(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-        kept = ctx.ensure_object(Settings)
-        kept.json = wanted or kept.json
+    def keep(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+        kept = ctx.ensure_object(CliSettings)
+        kept.json = is_set or kept.json
 
     return click.option("--json", is_flag=True, help="Print JSON.", expose_value=False, callback=keep)(function)
 
 
 def project_option(about: str) -> Callable[[F], F]:
-    """Add `--project`, with what is looked for there."""
+    """Add `--project`, with a description of what is looked for there."""
     return click.option(
         "--project", type=click.Path(file_okay=False, exists=True, path_type=Path), metavar="DIR", help=about
     )
 
 
-def settings() -> Settings:
-    """The common options of the command that runs now."""
-    return click.get_current_context().ensure_object(Settings)
+def wait_option(function: F) -> F:
+    """Add `--wait`."""
+    return click.option(
+        "--wait",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Wait at most this long while the session runs by itself (timers, children, another process).",
+    )(function)
 
 
-def parse_json(given: str, option: str) -> Any:
+def options_as(kind: Callable[..., T]) -> Callable[[Callable[[T], int]], Callable[..., int]]:
+    """Hand a command its options as one object of this class, which has a field for each."""
+
+    def wrap(command: Callable[[T], int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def call(**values: Any) -> int:
+            return command(kind(**values))
+
+        return call
+
+    return wrap
+
+
+def is_person_here() -> bool:
+    """Whether a person sits at both ends of the command, and can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not settings().json
+
+
+# --- values --------------------------------------------------------------------------------------------
+
+
+def parse_json(text_or_file: str, option: str) -> Any:
     """A value given as JSON, or as `@file` that holds JSON."""
-    text, where = given, option
-    if given.startswith("@"):
-        where = f"{option} {given}"
-        try:
-            text = Path(given[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{where}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise InputError(f"{where}: not a text file in UTF-8") from None
+    text, where = text_or_file, option
+    if text_or_file.startswith("@"):
+        text, where = read_file(text_or_file, option), f"{option} {text_or_file}"
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
         raise InputError(f"{where} is not JSON: {error}") from None
     except RecursionError:
         raise InputError(f"{where} is nested too deeply") from None
+
+
+def read_file(at_file: str, option: str) -> str:
+    """The text in `@file`."""
+    try:
+        return Path(at_file[1:]).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{option} {at_file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{option} {at_file}: not a text file in UTF-8") from None
 
 
 def read_stdin(what: str) -> str:

@@ -27,30 +27,30 @@ _STATE_COLOURS = {
 }
 
 _PIPE_WIDTH = 160
-"""Columns where there is no terminal to ask."""
+"""Columns if there is no terminal."""
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
-    """Text without characters that would command the terminal: prompts and answers come from anywhere."""
+    """Text without control characters, which could drive the terminal: prompts and answers come from anywhere."""
     return _CONTROLS.sub("�", text.replace("\r\n", "\n"))
 
 
 def one_line(value: object, width: int) -> str:
-    """A value on one line of at most so many characters; text as it is, anything else as JSON."""
+    """A value on one line of at most `width` characters: text as it is, anything else as JSON."""
     text = value[: width * 4] if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = plain(" ".join(text.split()))
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most so many characters: its beginning and its end, where prompts say what is wanted."""
+    """Text of at most `most` characters: its beginning and its end, where prompts say what they want."""
     if len(text) <= most:
         return text
     tail = most // 3
     first, last = text[: most - tail - 3], text[-tail:]
-    # Whole words, where they are not as long as all that is shown.
+    # Whole words, unless a single word fills all of it.
     first = first.rsplit(maxsplit=1)[0] if len(first.split()) > 1 else first
     last = last.split(maxsplit=1)[1] if len(last.split()) > 1 else last
     return f"{first} … {last}"
@@ -64,7 +64,7 @@ def pretty(value: object) -> str:
 
 
 def print_json(value: object) -> None:
-    """One JSON value, on one line."""
+    """Print a JSON value on one line."""
     click.echo(msgspec.json.encode(value))
 
 
@@ -87,12 +87,12 @@ def dim(text: str) -> str:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """A line from a thread that is not the command's own, where click does not know whether colours are wanted."""
+    """Print a line from another thread than the command's, where click does not know whether to use colours."""
     click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def width() -> int:
-    """Columns to print on."""
+    """The columns to print on."""
     return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH
 
 
@@ -107,13 +107,13 @@ def date(at: int) -> str:
 
 
 def ago(at: int) -> str:
-    """How long ago something was, or how far ahead it lies."""
+    """How long ago something was, or how far in the future it is."""
     passed = int(time.time() * 1000) - at
     return f"{duration(passed)} ago" if passed >= 0 else f"in {duration(-passed)}"
 
 
 def duration(ms: int) -> str:
-    """A length of time in its largest fitting unit."""
+    """A length of time, in the largest unit that fits."""
     if ms < 1000:
         return f"{ms} ms"
     for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (48 * 3600, 3600, "h")):
@@ -123,7 +123,7 @@ def duration(ms: int) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: int | None = None) -> None:
-    """A table; the first column is never cut, and the one numbered `states` is coloured."""
+    """Print a table. The first column is never cut, and the one numbered `states` is coloured."""
     from rich.table import Table
     from rich.text import Text
 
@@ -139,7 +139,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: i
 
 
 def print_rich(shown: RenderableType, columns: int | None = None) -> None:
-    """Something of rich, on so many columns: those of the terminal, if it is not said."""
+    """Print something that rich can draw, on so many columns, or those of the terminal."""
     from rich.console import Console
 
     colours: Any = "auto" if coloured() else None
@@ -151,5 +151,5 @@ def print_rich(shown: RenderableType, columns: int | None = None) -> None:
 
 
 def coloured() -> bool:
-    """Whether colours are wanted: on a terminal, unless NO_COLOR says otherwise."""
+    """Whether to use colours: on a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

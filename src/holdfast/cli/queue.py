@@ -1,4 +1,4 @@
-"""`enqueue` and `queue`: send something to an agent, to be worked by a worker, and see what became of it."""
+"""`queue`: what was sent to an agent, and the results."""
 
 from __future__ import annotations
 
@@ -10,79 +10,34 @@ import click
 import msgspec
 
 from holdfast.agent.machine.messages import TextBlock
-from holdfast.cli.lookup import SessionType, engine, find_session, opened
-from holdfast.cli.options import common, read_stdin, settings
+from holdfast.cli.engine import open_store
+from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, date, one_line, print_json, print_table
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.inbox import Item
     from holdfast.agent.queue import ItemOutcome
 
-BY = "cli"
-"""Who sent it, in the journal."""
-
-
-# --- enqueue -----------------------------------------------------------------------------------------
-
-
-@click.command("enqueue")
-@click.argument("session", type=SessionType())
-@click.argument("text")
-@click.option("--id", "item_id", metavar="ID", help="The id of the item: the same again is the same item.")
-@click.option("--boundary", is_flag=True, help="Let it enter the turn that is under way, at the next safe point.")
-@click.option("--join", is_flag=True, help="Let it share a turn with others that do.")
-@click.option("--after", type=click.FloatRange(min=0), metavar="SECONDS", help="Not to be taken before that.")
-@common()
-def enqueue_command(
-    *, session: str, text: str, item_id: str | None, boundary: bool, join: bool, after: float | None
-) -> int:
-    """Send TEXT to an agent session, to be worked when its turn comes; - reads it from standard input.
-
-    A `holdfast worker` on the same store works it. `holdfast queue SESSION` shows what became of it.
-    """
-    from holdfast.agent.machine.inbox import Item
-    from holdfast.agent.machine.mailbox import EnqueueMessage
-    from holdfast.core.ids import check_id, new_item_id
-
-    item = Item(
-        id=check_id(item_id, "item id") if item_id is not None else new_item_id(),
-        content=[TextBlock(read_stdin("the text") if text == "-" else text)],
-        delivery="boundary" if boundary else "after_turn",
-        slot="join" if join else "exclusive",
-        available_at=round((time.time() + after) * 1000) if after is not None else 0,
-    )
-
-    async def send() -> tuple[str, bool]:
-        async with engine() as hf:
-            session_id = await find_session(hf.store, session)
-            return session_id, (await hf.send(session_id, EnqueueMessage(item, BY))).replayed
-
-    session_id, replayed = asyncio.run(send())
-    if settings().json:
-        print_json({"session_id": session_id, "item_id": item.id, "replayed": replayed})
-    else:
-        again = " (it was sent before)" if replayed else ""
-        click.echo(f"sent {item.id} to {session_id}{again}; see `holdfast queue {session_id}`")
-    return ExitCode.OK
-
-
-# --- queue -------------------------------------------------------------------------------------------
+_RECENT = 20
+"""Settled items that are shown without --all."""
 
 
 @click.command("queue")
 @click.argument("session", type=SessionType())
-@click.option("--all", "show_all", is_flag=True, help="Also what was settled long ago.")
+@click.option("--all", "show_all", is_flag=True, help="Also show what was settled long ago.")
 @common()
 def queue_command(*, session: str, show_all: bool) -> int:
-    """Show what was sent to an agent session: what waits, what is worked on, and what became of the rest."""
-    shown = asyncio.run(_found(session))
+    """Show what was sent to an agent session: what waits, what is worked on, and the results of the rest."""
+    shown = asyncio.run(_read_items(session))
     if not show_all:
-        settled = [outcome for _, outcome in shown if outcome.is_settled][-RECENT:]
+        settled = [outcome for _, outcome in shown if outcome.is_settled][-_RECENT:]
         shown = [(item, outcome) for item, outcome in shown if not outcome.is_settled or outcome in settled]
     if settings().json:
         for item, outcome in shown:
-            print_json(_as_json(item, outcome))
+            print_json(_to_json(item, outcome))
     elif not shown:
         click.echo("Nothing was sent to it.")
     else:
@@ -90,20 +45,16 @@ def queue_command(*, session: str, show_all: bool) -> int:
     return ExitCode.OK
 
 
-RECENT = 20
-"""Settled items that are shown if not all are asked for."""
-
-
-async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
-    """All items of a session with what became of them, in the order in which they were sent."""
+async def _read_items(id_or_prefix: str) -> list[tuple[Item, ItemOutcome]]:
+    """All items of a session with their outcomes, in the order in which they were sent."""
     from holdfast.agent.conversation_cache import ConversationCache
     from holdfast.agent.machine.fold import agent_fold
     from holdfast.agent.machine.records import EnqueuedRecord
     from holdfast.agent.queue import outcome_of
     from holdfast.agent.results import result_of
 
-    async with opened() as store:
-        session_id = await find_session(store, given)
+    async with open_store() as store:
+        session_id = await find_session(store, id_or_prefix)
         items = [
             entry.record.item async for entry in store.journal(session_id) if isinstance(entry.record, EnqueuedRecord)
         ]
@@ -113,7 +64,7 @@ async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
     found = []
     for item in items:
         if item.id not in accepted:
-            continue  # of a session that this one is a fork of, and sent to that after they parted
+            continue  # sent to the session that this one was forked from, after the fork
         outcome = outcome_of(session, item.id)
         if outcome.status == "done" and outcome.turn is not None:
             result = result_of(conversation, conversation.turns[outcome.turn], replayed=True)
@@ -123,7 +74,7 @@ async def _found(given: str) -> list[tuple[Item, ItemOutcome]]:
 
 
 def _row(item: Item, outcome: ItemOutcome) -> list[str]:
-    return [item.id, _state(outcome), one_line(_what(item, outcome), 200)]
+    return [item.id, _state(outcome), one_line(_description(item, outcome), 200)]
 
 
 def _state(outcome: ItemOutcome) -> str:
@@ -132,7 +83,7 @@ def _state(outcome: ItemOutcome) -> str:
     return {"done": "completed"}.get(outcome.status, outcome.status)
 
 
-def _what(item: Item, outcome: ItemOutcome) -> str:
+def _description(item: Item, outcome: ItemOutcome) -> str:
     said = f"/{item.command.name}" if item.command is not None else _text(item)
     if outcome.cancelled is not None:
         by = f" by {outcome.cancelled.by}" if outcome.cancelled.by else ""
@@ -149,7 +100,7 @@ def _text(item: Item) -> str:
     return " ".join(block.text for block in item.content if isinstance(block, TextBlock))
 
 
-def _as_json(item: Item, outcome: ItemOutcome) -> dict[str, Any]:
+def _to_json(item: Item, outcome: ItemOutcome) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "item_id": item.id,
         "status": outcome.status,

@@ -1,4 +1,4 @@
-"""`top`: the sessions at work, on one screen, kept up while it is looked at."""
+"""`top`: the sessions at work, on one screen that keeps itself up to date."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.lookup import opened
+from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw, no_echo
+from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, duration, plain, print_json, print_rich, state_colour, width
-from holdfast.cli.tail import Pen, Tail, can_move, unechoed
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -27,47 +27,47 @@ REFRESH_S = 0.5
 """Seconds between two looks at the store while it changes: faster than anybody reads."""
 
 IDLE_S = 2.0
-"""Seconds after which ages are shown anew although nothing has changed."""
+"""Seconds after which ages are redrawn although nothing has changed."""
 
 MOST_ROWS = 200
-"""Sessions on one screen, and without a terminal: each is read from its journal when it changes."""
+"""Sessions shown at most: each is read from its journal when it changes."""
 
 
 @click.command("top")
-@click.option("--once", is_flag=True, help="Show them once, and leave.")
-@click.option("--all", "all_", is_flag=True, help="Also sessions that have ended.")
-@click.option("--limit", type=click.IntRange(1, MOST_ROWS), help="Sessions shown: as many as fit, if it is not said.")
+@click.option("--once", is_flag=True, help="Print them once, and exit.")
+@click.option("--all", "all_", is_flag=True, help="Include sessions that have ended.")
+@click.option("--limit", type=click.IntRange(1, MOST_ROWS), help="Sessions shown.  [default: as many as fit]")
 @common()
 def top_command(once: bool, all_: bool, limit: int | None) -> int:
-    """See the sessions at work: who owns each, what it waits for, what is in its inbox, and what it has used.
+    """See the sessions at work, newest first: their owner, what they wait for, their inbox and their tokens.
 
-    The newest first. Without a terminal they are shown once; with --json, a line each time something has changed.
+    Without a terminal they are printed once; with --json, as one line each time something changes.
     """
     try:
-        asyncio.run(_top(once or not (settings().json or can_move()), all_, limit))
+        asyncio.run(_top(once or not (settings().json or can_redraw()), all_, limit))
     except KeyboardInterrupt:
-        return ExitCode.OK  # that is how it is left
+        return ExitCode.OK  # the usual way to leave
     return ExitCode.OK
 
 
 async def _top(once: bool, all_: bool, limit: int | None) -> None:
-    async with opened() as store:
-        looking = _Looking(store, all_, limit)
+    async with open_store() as store:
+        reader = _RowReader(store, all_, limit)
         if once:
-            _print(*await looking.rows())
+            _print(*await reader.rows())
             return
-        tail, pen = Tail(), Pen()
-        with unechoed(), store.watch() as changes:
+        block, renderer = LiveBlock(), Renderer()
+        with no_echo(), store.watch() as changes:
             while True:
-                rows, more = await looking.rows()
+                rows, more = await reader.rows()
                 if settings().json:
                     _print(rows, more)
                     sys.stdout.flush()
                     await changes.changed()
                 else:
-                    told = _told(rows, more)
-                    table = pen.lines(_table(rows, pen.width), is_cut=True)
-                    tail.show([*table, *([dim(told)] if told else [])])
+                    note = _note(rows, more)
+                    table = renderer.lines(_table(rows, renderer.width), is_cut=True)
+                    block.show([*table, *([dim(note)] if note else [])])
                     await changes.changed(timeout=IDLE_S)
                 await asyncio.sleep(REFRESH_S)
 
@@ -86,7 +86,7 @@ class _Row:
         self.owner = row.owner
         self.created_at, self.updated_at = summary.created_at, summary.updated_at
         pending = [each.query for each in session.pending.values()]
-        self.waits = [_waits(query) for query in pending if not isinstance(query, InputQuery)]
+        self.waits = [_awaited(query) for query in pending if not isinstance(query, InputQuery)]
         self.is_between_turns = any(isinstance(query, InputQuery) for query in pending)
         self.queue = len(agent_fold(session).inbox.waiting)
         self.tokens = session.metrics.total_tokens
@@ -108,8 +108,8 @@ class _Row:
         }
 
 
-class _Looking:
-    """Reads what is shown. What has not changed is not read again."""
+class _RowReader:
+    """Reads the rows. Sessions that have not changed are not read again."""
 
     def __init__(self, store: Store, all_: bool, limit: int | None) -> None:
         self._store = store
@@ -118,19 +118,19 @@ class _Looking:
         self._known: dict[str, Session] = {}
 
     async def rows(self) -> tuple[list[_Row], bool]:
-        """The rows, and whether there are more than those."""
+        """The rows, and whether there are more."""
         from holdfast.core.state import State
         from holdfast.store.contract import SessionFilter
 
         where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED])
-        page = await self._store.sessions(where, limit=self._limit or _room())
-        rows = [_Row(row, session) for row in page.rows if (session := await self._folded(row)) is not None]
+        page = await self._store.sessions(where, limit=self._limit or _rows_that_fit())
+        rows = [_Row(row, session) for row in page.rows if (session := await self._read(row)) is not None]
         shown = {row.session_id for row in rows}
         self._known = {session_id: session for session_id, session in self._known.items() if session_id in shown}
         return rows, page.next is not None
 
-    async def _folded(self, row: SessionRow) -> Session | None:
-        """The session as its journal tells; None if it is gone, or damaged: `doctor` tells of those."""
+    async def _read(self, row: SessionRow) -> Session | None:
+        """The session, or None if it is deleted or damaged; `doctor` reports damage."""
         from holdfast.core.errors import HoldfastError
         from holdfast.core.state import Session
 
@@ -145,13 +145,13 @@ class _Looking:
         return session
 
 
-def _room() -> int:
-    """Sessions that fit on the terminal, with a heading above and a line below."""
-    return max(1, min(MOST_ROWS, shutil.get_terminal_size().lines - 4)) if can_move() else MOST_ROWS
+def _rows_that_fit() -> int:
+    """How many rows fit on the terminal, with a heading above and a line below."""
+    return max(1, min(MOST_ROWS, shutil.get_terminal_size().lines - 4)) if can_redraw() else MOST_ROWS
 
 
-def _waits(query: Query) -> str:
-    """Whom a session waits for, in a word or two."""
+def _awaited(query: Query) -> str:
+    """What a session waits for, in a word or two."""
     from holdfast.agent.machine.queries import ApprovalQuery
     from holdfast.core.queries import ChildQuery, ToolQuery
 
@@ -172,18 +172,18 @@ def _print(rows: list[_Row], more: bool) -> None:
         return
     if rows:
         print_rich(_table(rows, width()))
-    if told := _told(rows, more):
-        click.echo(dim(told))
+    if note := _note(rows, more):
+        click.echo(dim(note))
 
 
-def _told(rows: list[_Row], more: bool) -> str:
+def _note(rows: list[_Row], more: bool) -> str:
     if not rows:
         return "No sessions at work; `holdfast sessions` lists all."
     return f"The newest {len(rows)}; there are more." if more else ""
 
 
 def _table(rows: list[_Row], columns: int) -> Table:
-    """As much of a row as fits: what a session waits for has what the others leave."""
+    """The rows as a table that fits; the column of what a session waits for takes the space that is left."""
     from rich.table import Table
     from rich.text import Text
 
@@ -198,7 +198,7 @@ def _table(rows: list[_Row], columns: int) -> Table:
     table.add_column("INBOX", no_wrap=True, justify="right", width=5)
     table.add_column("TOKENS", no_wrap=True, justify="right", width=7)
     for row in rows:
-        waits = ", ".join(_counted(row.waits)) or ("the next input" if row.is_between_turns else "")
+        waits = ", ".join(_with_counts(row.waits)) or ("the next input" if row.is_between_turns else "")
         table.add_row(
             plain(row.session_id),
             Text(row.state, style=state_colour(row.state)),
@@ -206,20 +206,20 @@ def _table(rows: list[_Row], columns: int) -> Table:
             Text(plain(waits)),
             duration(max(0, now - row.created_at)),
             str(row.queue or ""),
-            _short(row.tokens),
+            _short_count(row.tokens),
         )
     return table
 
 
-def _counted(waits: list[str]) -> list[str]:
-    """Each once, with how often."""
+def _with_counts(waits: list[str]) -> list[str]:
+    """Each item once, with its count."""
     counts: dict[str, int] = {}
     for each in waits:
         counts[each] = counts.get(each, 0) + 1
     return [each if count == 1 else f"{count} {each}" for each, count in counts.items()]
 
 
-def _short(count: int) -> str:
+def _short_count(count: int) -> str:
     """A count in few characters."""
     if count < 100_000:
         return str(count or "")

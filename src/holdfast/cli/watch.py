@@ -1,4 +1,4 @@
-"""`watch`: the timeline of a session as it grows, with what is said in it as it comes."""
+"""`watch`: the timeline of a session as it grows, and what the model is saying."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.lookup import SessionType, find_session, opened
+from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw, no_echo
+from holdfast.cli.display.timeline import timeline
+from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, plain, print_json
-from holdfast.cli.tail import Pen, Tail, can_move, unechoed
-from holdfast.cli.timeline import timeline
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -22,35 +24,35 @@ if TYPE_CHECKING:
     from holdfast.agent.observer import Observer
 
 _DRAFT_LINES = 12
-"""Lines of what is being said that are shown: the latest. It is told in full when it is settled."""
+"""Lines shown of a draft: the latest. The settled message is shown in full."""
 
 
 @click.command("watch")
 @click.argument("session", type=SessionType())
-@click.option("--from", "from_", metavar="CURSOR", help="Only what came after this cursor, or position of the journal.")
+@click.option("--from", "from_", metavar="CURSOR", help="Show only what came after this cursor, or journal position.")
 @common()
 def watch_command(session: str, from_: str | None) -> int:
-    """Follow a session: what has happened, then each new entry, and what is said meanwhile, until it ends."""
+    """Follow a session: what has happened, then each new entry and what the model is saying, until it ends."""
     return asyncio.run(_watch(session, from_))
 
 
-async def _watch(given: str, from_: str | None) -> int:
+async def _watch(id_or_prefix: str, from_: str | None) -> int:
     from holdfast.agent.observer import Observers
 
-    async with opened() as store:
-        session_id = await find_session(store, given)
+    async with open_store() as store:
+        session_id = await find_session(store, id_or_prefix)
         observers = Observers(store)
         observer = observers.observe(session_id, entries=True)
-        cursor = await _cursor(observer, from_)
-        show = _as_json if settings().json else _Screen(observer).show
+        cursor = await _find_cursor(observer, from_)
+        show = _print_json if settings().json else _Screen(observer).show
         seen: ObservedEvent | None = None
         try:
-            with unechoed() if can_move() else contextlib.nullcontext():
+            with no_echo() if can_redraw() else contextlib.nullcontext():
                 async for seen in observer.subscribe_from(cursor):
                     show(seen)
         except asyncio.CancelledError:
             if seen is not None and not settings().json:
-                click.echo(f"\nGo on with: holdfast watch {session_id} --from {seen.cursor}", err=True)
+                click.echo(f"\nContinue with: holdfast watch {session_id} --from {seen.cursor}", err=True)
             raise
         finally:
             observers.close()
@@ -58,8 +60,8 @@ async def _watch(given: str, from_: str | None) -> int:
     return ExitCode.OK if row.summary.state == "completed" else ExitCode.ENDED_BADLY
 
 
-async def _cursor(observer: Observer, from_: str | None) -> str | None:
-    """The cursor that is meant. A position past the end is the end."""
+async def _find_cursor(observer: Observer, from_: str | None) -> str | None:
+    """The cursor for a cursor or position; a position past the end means the end."""
     from holdfast.core.cursors import Cursor, cursor_text, read_cursor
 
     if from_ is None or not from_.isdecimal():
@@ -68,53 +70,53 @@ async def _cursor(observer: Observer, from_: str | None) -> str | None:
     return cursor_text(Cursor(here.session_id, here.born, min(int(from_), here.position)))
 
 
-def _as_json(seen: ObservedEvent) -> None:
+def _print_json(seen: ObservedEvent) -> None:
     from holdfast.agent.observed_events import EntryEvent, GapEvent, RedrawEvent
 
     match seen.event:
         case EntryEvent(entry=entry):
-            told: dict[str, Any] = msgspec.to_builtins(entry)
+            fields: dict[str, Any] = msgspec.to_builtins(entry)
         case RedrawEvent(observation=observation) | GapEvent(observation=observation):
-            told = {"live": {"type": "redraw", "drafts": msgspec.to_builtins(observation.drafts)}}
+            fields = {"live": {"type": "redraw", "drafts": msgspec.to_builtins(observation.drafts)}}
         case event:
-            told = {"live": msgspec.to_builtins(event)}
-    print_json({**told, "cursor": seen.cursor})
+            fields = {"live": msgspec.to_builtins(event)}
+    print_json({**fields, "cursor": seen.cursor})
     sys.stdout.flush()
 
 
 class _Screen:
-    """The timeline; below it, on a terminal, what is being said."""
+    """The timeline; below it, on a terminal, what the model is saying."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._tail = Tail()
-        self._pen = Pen()
-        self._moves = can_move()
+        self._block = LiveBlock()
+        self._renderer = Renderer()
+        self._is_live = can_redraw()
 
     def show(self, seen: ObservedEvent) -> None:
         from holdfast.agent.observed_events import EntryEvent, GapEvent
 
-        is_told = isinstance(seen.event, EntryEvent | GapEvent)
-        if self._moves and is_told:
-            self._tail.show([])
-            self._tail.keep()
+        is_printed = isinstance(seen.event, EntryEvent | GapEvent)
+        if self._is_live and is_printed:
+            self._block.show([])
+            self._block.keep()
         match seen.event:
             case EntryEvent(entry=entry):
                 for line in timeline(entry):
                     click.echo(line)
             case GapEvent():
-                click.echo(dim("      the session under this id is another one by now; what it is stands in `show`"))
+                click.echo(dim("      another session has this id now; `holdfast show` prints it"))
             case _:
                 pass
-        if self._moves:
+        if self._is_live:
             sys.stdout.flush()
-            self._tail.show([line for draft in self._observer.drafts for line in self._lines(draft)])
+            self._block.show([line for draft in self._observer.drafts for line in self._draft_lines(draft)])
 
-    def _lines(self, draft: Draft) -> list[str]:
+    def _draft_lines(self, draft: Draft) -> list[str]:
         from rich.text import Text
 
-        said = draft.text or draft.reasoning
-        if not said:
+        text = draft.text or draft.reasoning
+        if not text:
             return []
-        lines = self._pen.lines(Text(plain(said), style="italic" if not draft.text else ""), indent=6)
+        lines = self._renderer.lines(Text(plain(text), style="italic" if not draft.text else ""), indent=6)
         return [dim(f"      {draft.call or draft.model or 'the model'} …"), *lines[-_DRAFT_LINES:]]

@@ -1,4 +1,4 @@
-"""`worker`: work what waits in the inboxes of agents, until it is told to stop."""
+"""`worker`: work through the inboxes of agents, until it is stopped."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.machine.turn import Outcome, Stopped
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.errors import InputError
-from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model, find_tools
+from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
+from holdfast.cli.tools import find_servers, find_tools
 from holdfast.core.errors import ExitCode
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     "models",
     multiple=True,
     metavar="SERVICE:MODEL",
-    help=f"A model of each service that the sessions are held with. Repeatable.  [default: env {MODEL_VARIABLE}]",
+    help=f"A model of a service that the sessions use. Repeatable.  [default: env {MODEL_VARIABLE}]",
 )
-@click.option("--base-url", metavar="URL", help="Where the model is, as with `holdfast chat`.")
+@click.option("--base-url", metavar="URL", help="The URL of the server that has the model, as with `holdfast chat`.")
 @click.option(
     "--tool",
     "tools",
     multiple=True,
     metavar="MODULE:NAME",
-    help="A function that the models can call; FILE.py:NAME, too. Repeatable.",
+    help="A function that the models can call; also FILE.py:NAME. Repeatable.",
 )
 @click.option(
     "--mcp",
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=DEFAULT_TURNS,
     show_default=True,
-    help="Turns that are under way at a time.",
+    help="How many turns to run at a time.",
 )
 @click.option(
     "--drain",
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     default=DRAIN_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long turns have to come to their end when the worker is to stop.",
+    help="How long running turns may take to end when the worker stops.",
 )
 @common()
 def worker_command(
@@ -76,24 +77,23 @@ def worker_command(
     turns: int,
     drain: float,
 ) -> int:
-    """Work what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
+    """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
 
-    Any number of workers can share a store. What a worker that died has left is gone on with by the others. SIGTERM and
-    Ctrl-C let it begin no more turns, and end when those under way are over; a second one ends it at once, and leaves
-    them to others.
+    Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
+    begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
+    its turns to other workers.
     """
-    return asyncio.run(_work(_runtime(models, base_url, tools, servers), turns, drain))
+    return asyncio.run(_work(_open_runtime(models, base_url, tools, servers), turns, drain))
 
 
-def _runtime(models: Sequence[str], base_url: str | None, tools: Sequence[str], servers: Sequence[str]) -> Runtime:
+def _open_runtime(models: Sequence[str], base_url: str | None, tools: Sequence[str], servers: Sequence[str]) -> Runtime:
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool
-    from holdfast.cli.chat.setup import find_servers
 
-    named = [*models] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
-    if not named:
-        raise InputError(f"no model was named: give --model, or set {MODEL_VARIABLE}")
-    (provider, model), *others = [find_model(name, base_url) for name in named]
+    names = [*models] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
+    if not names:
+        raise InputError(f"no model is named: give --model, or set {MODEL_VARIABLE}")
+    (provider, model), *others = [find_model(name, base_url) for name in names]
     found = [*find_tools(tools), *find_servers(servers)]
     runtime = Runtime(
         settings().url(),
@@ -117,16 +117,16 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
             log = _Log(as_json=settings().json)
             holdfast.on_commit(log.committed)
             worker = runtime.work(turns, drain_s=drain)
-            log.says("ready", f"at work on {settings().url()}, up to {turns} turns at a time", turns=turns)
+            log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
             working = asyncio.create_task(worker.run())
             with _stopped_by_signals(worker, working, log):
                 try:
                     await working
                 except asyncio.CancelledError:
-                    log.says("left", f"{_turns(len(worker.active))} left to others", turns=len(worker.active))
+                    log.write("left", f"{_turns(len(worker.active))} left to others", turns=len(worker.active))
                     return ExitCode.INTERRUPTED
             left = len(worker.active)
-            log.says("stopped", f"{_turns(worker.begun)} begun, {left or 'none'} left to others", begun=worker.begun)
+            log.write("stopped", f"{_turns(worker.begun)} begun, {left or 'none'} left to others", begun=worker.begun)
             return ExitCode.OK
     finally:
         for provider in runtime.providers.values():
@@ -135,16 +135,16 @@ async def _work(runtime: Runtime, turns: int, drain: float) -> int:
 
 @contextlib.contextmanager
 def _stopped_by_signals(worker: Worker, working: asyncio.Task[None], log: _Log) -> Iterator[None]:
-    """The first signal lets the worker drain, the second one ends it."""
+    """The first signal lets the worker drain, the second ends it."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         if worker.is_stopping:
             working.cancel()
             return
-        under_way = len(worker.active)
+        running = len(worker.active)
         worker.stop()
-        log.says("draining", f"{_turns(under_way)} under way; once more ends it at once", turns=under_way)
+        log.write("draining", f"{_turns(running)} running; a second signal ends the worker at once", turns=running)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
@@ -160,21 +160,21 @@ def _turns(count: int) -> str:
 
 
 class _Log:
-    """What a worker does, a line each."""
+    """What a worker does, one line for each event."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._running: dict[str, tuple[str, int]] = {}
-        """By session: the turn that was begun here, and when."""
+        """By session, the turn that was begun here, and when."""
 
-    def says(self, what: str, told: str, **more: object) -> None:
+    def write(self, what: str, text: str, **more: object) -> None:
         if self._as_json:
             print_json({"type": what, **more})
         else:
-            click.echo(f"{what}: {told}")
+            click.echo(f"{what}: {text}")
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Tell of the turns that begin and end with a commit."""
+        """Log the turns that begin or end with a commit."""
         outcome: Outcome | None = None
         for entry in entries:
             match entry.record:
@@ -182,27 +182,27 @@ class _Log:
                     by == INBOX
                 ):
                     self._running[session_id] = turn, entry.at
-                    told = f"{session_id}  {turn}  {', '.join(map(str, items))}"
-                    self._line("begun", entry.at, told, session_id=session_id, turn=turn, items=items)
+                    text = f"{session_id}  {turn}  {', '.join(map(str, items))}"
+                    self._line("begun", entry.at, text, session_id=session_id, turn=turn, items=items)
                 case TurnRecord(outcome=outcome):
                     pass
                 case PausedRecord(queries=[InputQuery(), *_]) if session_id in self._running:
                     turn, began = self._running.pop(session_id)
-                    came_to = _told(outcome)
-                    told = f"{session_id}  {turn}  {came_to} after {duration(entry.at - began)}"
-                    self._line("ended", entry.at, told, session_id=session_id, turn=turn, outcome=came_to)
+                    result = _outcome_text(outcome)
+                    text = f"{session_id}  {turn}  {result} after {duration(entry.at - began)}"
+                    self._line("ended", entry.at, text, session_id=session_id, turn=turn, outcome=result)
                     outcome = None
                 case _:
                     pass
 
-    def _line(self, what: str, at: int, told: str, **more: object) -> None:
+    def _line(self, what: str, at: int, text: str, **more: object) -> None:
         if self._as_json:
             print_json({"type": what, "at": at, **more})
         else:
-            click.echo(f"{dim(clock(at))}  {what}  {one_line(told, max(40, width() - 22))}")
+            click.echo(f"{dim(clock(at))}  {what}  {one_line(text, max(40, width() - 22))}")
 
 
-def _told(outcome: Outcome | None) -> str:
+def _outcome_text(outcome: Outcome | None) -> str:
     if isinstance(outcome, Stopped):
         return f"stopped: {outcome.reason}{f' ({outcome.detail})' if outcome.detail else ''}"
     return "answered"

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.alc.cli import pkg_test
-from holdfast.cli.errors import failed
+from holdfast.cli.errors import report_error
 
 COLLECTION = Path(__file__).parents[2] / "fixtures" / "lua_collection"
 
@@ -100,6 +100,6 @@ def test_a_file_past_its_deadline_is_a_failure(broken: Path) -> None:
 def test_a_directory_without_specs_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(str(tmp_path))
     assert isinstance(result.exception, Exception)
-    assert failed(result.exception, as_json=False) == 2
+    assert report_error(result.exception, as_json=False) == 2
     assert "no spec files in it" in capsys.readouterr().err
     assert result.stdout == ""

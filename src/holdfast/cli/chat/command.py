@@ -1,4 +1,4 @@
-"""`chat`: talk with a model in a durable session. Here: who says what when, at a terminal and elsewhere."""
+"""`chat`: the command, its options, and the dialogue with a person or a pipe."""
 
 from __future__ import annotations
 
@@ -9,31 +9,66 @@ import re
 import shlex
 import sys
 from collections.abc import Coroutine, Iterable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.agent.machine.errors import InvalidDecisionError
-from holdfast.cli.approval import ask, attention, call_lines, rules_of
-from holdfast.cli.errors import InputError
-from holdfast.cli.lookup import SessionType
-from holdfast.cli.models import MODEL_VARIABLE, find_tools, model_options
-from holdfast.cli.options import common, read_stdin, settings
+from holdfast.cli.approval import ask_decision, attention
+from holdfast.cli.display.calls import call_lines
+from holdfast.cli.errors import InputError, usage_error
+from holdfast.cli.models import MODEL_VARIABLE, model_options
+from holdfast.cli.options import common, options_as, read_file, read_stdin, settings
 from holdfast.cli.output import dim, plain
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.tools import find_servers, find_tools
 from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.queries import ApprovalQuery
     from holdfast.agent.results import TurnResult
     from holdfast.agent.runtime import Runtime
-    from holdfast.cli.chat.conversation import Chat
-    from holdfast.cli.chat.setup import Asked
+    from holdfast.cli.chat.session import ChatSession
+    from holdfast.cli.chat.setup import ChatRequest
     from holdfast.engine.loop_thread import LoopThread
 
 _COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
 _BLOCK = '"""'
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions:
+    """What was given to `chat` on the command line."""
+
+    session: str | None
+    model: str | None
+    base_url: str | None
+    system: str | None
+    tools: tuple[str, ...]
+    servers: tuple[str, ...]
+    allow: tuple[str, ...]
+    confirm: tuple[str, ...]
+    deny: tuple[str, ...]
+    message: str | None
+    session_id: str | None
+
+    @property
+    def continue_words(self) -> list[str]:
+        """The options to repeat when the session is continued, because they are not recorded with it."""
+        words = []
+        if self.base_url is not None:
+            words += ["--base-url", self.base_url]
+        elif self.model is not None and self.model.startswith("http"):
+            words += ["--model", self.model]
+        for tool in self.tools:
+            words += ["--tool", tool]
+        for server in self.servers:
+            words += ["--mcp", server]
+        if (store := settings().store) is not None and store != os.environ.get("HOLDFAST_STORE"):
+            words += ["--store", store]
+        return words
 
 
 @click.command("chat")
@@ -48,7 +83,7 @@ _BLOCK = '"""'
     "tools",
     multiple=True,
     metavar="MODULE:NAME",
-    help="A function that the model can call; FILE.py:NAME, too. Repeatable.",
+    help="A function that the model can call; also FILE.py:NAME. Repeatable.",
 )
 @click.option(
     "--mcp",
@@ -59,86 +94,55 @@ _BLOCK = '"""'
 )
 @click.option("--allow", multiple=True, metavar="PATTERN", help="Tools that the model may call. Repeatable.")
 @click.option("--confirm", multiple=True, metavar="PATTERN", help="Tools whose calls you are asked about. Repeatable.")
-@click.option("--deny", multiple=True, metavar="PATTERN", help="Tools that are not run. Repeatable.")
-@click.option("-m", "--message", metavar="TEXT", help="Take one turn and leave; - reads the text from standard input.")
+@click.option("--deny", multiple=True, metavar="PATTERN", help="Tools that the model may not call. Repeatable.")
+@click.option("-m", "--message", metavar="TEXT", help="Take one turn and exit; - reads the text from standard input.")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
 @common()
-def chat_command(
-    *,
-    session: str | None,
-    model: str | None,
-    base_url: str | None,
-    system: str | None,
-    tools: tuple[str, ...],
-    servers: tuple[str, ...],
-    allow: tuple[str, ...],
-    confirm: tuple[str, ...],
-    deny: tuple[str, ...],
-    message: str | None,
-    session_id: str | None,
-) -> int:
-    """Talk with a model. Every turn is kept: leave at any time, and go on with `holdfast chat SESSION`.
+@options_as(ChatOptions)
+def chat_command(options: ChatOptions) -> int:
+    """Talk with a model. Every turn is kept: leave at any time, and continue with `holdfast chat SESSION`.
 
-    Ctrl-C stops a turn and keeps the session; Ctrl-D leaves. A line that ends with \\ goes on in the next one, and
+    Ctrl-C stops a turn and keeps the session; Ctrl-D leaves. A line that ends with \\ continues on the next line, and
     \"\"\" begins and ends a text of several lines. /help lists the commands.
 
-    PATTERN is a name of a tool, in which * is any text. --deny beats the others; of those, the pattern that says most
-    counts, and what none speaks of is run. The rules are kept with the session until you give others.
+    PATTERN is the name of a tool, in which * stands for any text. --deny beats the others; between --allow and
+    --confirm, the more specific pattern wins. Tools that match no pattern are run. The rules are kept with the session
+    until you give others.
 
-    Where standard input is no terminal, every line of it is a turn. Where standard output is none, what the model says
-    goes there, and everything else to standard error. With --json, one event a line goes to standard output.
+    If standard input is not a terminal, every line of it is a turn. If standard output is not a terminal, only what the
+    model says goes there, and everything else to standard error. With --json, standard output has one event per line.
     """
-    if session is not None and session_id is not None:
-        raise click.UsageError("--id names a new session; leave it out, or SESSION", click.get_current_context())
-    if message is not None and not message.strip():
-        raise InputError("--message is empty; say something")
-    from holdfast.cli.chat.setup import Asked, find_chat, find_servers, runtime_for
+    if options.session is not None and options.session_id is not None:
+        raise usage_error("--id names a new session; leave out either --id or SESSION")
+    if options.message is not None and not options.message.strip():
+        raise InputError("--message is empty; give a text")
+    from holdfast.cli.chat.setup import ChatRequest, approval_rules, find_chat, runtime_for
     from holdfast.core.ids import new_session_id
 
-    found = asyncio.run(find_chat(session)) if session is not None else None
-    asked = Asked(
-        session_id=found.session_id if found is not None else session_id or new_session_id(),
-        found=found,
-        tools=[*find_tools(tools), *find_servers(servers)],
-        instructions=_text(system) if system is not None else None,
-        model=model,
-        base_url=base_url,
-        rules=rules_of(allow, confirm, deny),
+    recorded = asyncio.run(find_chat(options.session)) if options.session is not None else None
+    request = ChatRequest(
+        session_id=recorded.session_id if recorded is not None else options.session_id or new_session_id(),
+        recorded=recorded,
+        tools=[*find_tools(options.tools), *find_servers(options.servers)],
+        instructions=_read_instructions(options.system) if options.system is not None else None,
+        model=options.model,
+        base_url=options.base_url,
+        rules=approval_rules(options.allow, options.confirm, options.deny),
     )
-    again = _command_to_go_on(asked, tools, servers)
-    return talk(runtime_for(asked), asked, read_stdin("the message") if message == "-" else message, again)
+    again = shlex.join(["holdfast", "chat", request.session_id, *options.continue_words])
+    message = read_stdin("the message") if options.message == "-" else options.message
+    return talk(runtime_for(request), request, message, again)
 
 
-def _text(given: str) -> str:
-    """A text, or what is in `@file`."""
-    if not given.startswith("@"):
-        return given
-    try:
-        return Path(given[1:]).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InputError(f"--system {given}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"--system {given}: not a text file in UTF-8") from None
+def _read_instructions(text_or_file: str) -> str:
+    return read_file(text_or_file, "--system").strip() if text_or_file.startswith("@") else text_or_file
 
 
-def _command_to_go_on(asked: Asked, tools: Iterable[str], servers: Iterable[str]) -> str:
-    """What to type to go on with the session: its id, and what is not recorded with it."""
-    words = ["holdfast", "chat", asked.session_id]
-    if asked.base_url is not None:
-        words += ["--base-url", asked.base_url]
-    elif asked.model is not None and asked.model.startswith("http"):
-        words += ["--model", asked.model]
-    for tool in tools:
-        words += ["--tool", tool]
-    for server in servers:
-        words += ["--mcp", server]
-    if (store := settings().store) is not None and store != os.environ.get("HOLDFAST_STORE"):
-        words += ["--store", store]
-    return shlex.join(words)
+def talk(runtime: Runtime, request: ChatRequest, message: str | None, again: str) -> int:
+    """Open the session, and take turns: one with the message, or one for each text that is typed or piped in.
 
-
-def talk(runtime: Runtime, asked: Asked, message: str | None, again: str) -> int:
-    """Open the session, and talk: a message and no more, or what is typed or piped in."""
+    `again` is the command that continues the session.
+    """
     from holdfast.cli.chat.screen import screen_for
     from holdfast.cli.chat.setup import close_chat, open_chat, start
     from holdfast.engine.loop_thread import LoopThread
@@ -149,25 +153,25 @@ def talk(runtime: Runtime, asked: Asked, message: str | None, again: str) -> int
     loop = LoopThread()
     loop.start()
     try:
-        loop.wait(start(runtime, asked))
-        chat = loop.wait(open_chat(runtime, asked, screen, asks=is_person))
+        loop.wait(start(runtime, request))
+        chat = loop.wait(open_chat(runtime, request, screen, asks=is_person))
         if is_person:
-            return _converse(chat, loop, again, is_new=asked.found is None)
-        return _feed(chat, loop, _lines() if message is None else [message])
+            return _converse(chat, loop, again, is_new=request.recorded is None)
+        return _take_piped_turns(chat, loop, _piped_lines() if message is None else [message])
     finally:
         loop.stop(lambda: close_chat(runtime))
 
 
-# --- programs ----------------------------------------------------------------------------------------
+# --- pipes -------------------------------------------------------------------------------------------
 
 
-def _feed(chat: Chat, loop: LoopThread, texts: Iterable[str]) -> int:
-    """A turn for each text; the first that comes to nothing is the last."""
-    _taken(chat, loop, chat.left_turn(leaves_waiting=True))
+def _take_piped_turns(chat: ChatSession, loop: LoopThread, texts: Iterable[str]) -> int:
+    """Take a turn for each text, until one gets no answer."""
+    _wait_for_turn(chat, loop, chat.left_turn(leaves_waiting=True))
     if chat.waiting:
         return ExitCode.ENDED_BADLY
     for text in texts:
-        result = _taken(chat, loop, chat.turn(text, leaves_waiting=True))
+        result = _wait_for_turn(chat, loop, chat.turn(text, leaves_waiting=True))
         if chat.is_cut_off:
             raise BrokenPipeError
         if result is None or not result.is_success:
@@ -176,8 +180,8 @@ def _feed(chat: Chat, loop: LoopThread, texts: Iterable[str]) -> int:
     return ExitCode.OK
 
 
-def _lines() -> Iterator[str]:
-    """The lines of standard input that say something."""
+def _piped_lines() -> Iterator[str]:
+    """The lines of standard input that are not blank."""
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
             text = line.decode().strip()
@@ -190,70 +194,72 @@ def _lines() -> Iterator[str]:
 # --- a person ----------------------------------------------------------------------------------------
 
 
-def _converse(chat: Chat, loop: LoopThread, again: str, *, is_new: bool) -> int:
+def _converse(chat: ChatSession, loop: LoopThread, again: str, *, is_new: bool) -> int:
     """Talk with a person at a terminal, until they leave."""
-    _remember(loop.wait(chat.inputs()))
+    _fill_history(loop.wait(chat.inputs()))
     if not is_new:
         for line in ["", *loop.wait(chat.earlier())]:
             _echo(line)
     code = ExitCode.OK
     try:
-        _take(chat, loop, chat.left_turn(leaves_waiting=False))
-        while _once(chat, loop):
+        _take_turn(chat, loop, chat.left_turn(leaves_waiting=False))
+        while _read_and_do(chat, loop):
             pass
     except EOFError:
         _echo()
     except KeyboardInterrupt:
         _echo()
         code = ExitCode.INTERRUPTED
-    _echo(f"{dim('Left; all of it is kept. Go on with')}\n  {again}")
+    _echo(f"{dim('Everything is kept. Continue with')}\n  {again}")
     return code
 
 
-def _once(chat: Chat, loop: LoopThread) -> bool:
-    """Read something, and do it; whether to go on."""
+def _read_and_do(chat: ChatSession, loop: LoopThread) -> bool:
+    """Read a text or a command, and do it; whether to continue."""
     _echo()
-    text, is_block = _read()
+    text, is_block = _read_text()
     command = None if is_block else _COMMAND.fullmatch(text.rstrip())
     if command is None:
         if text.strip():
-            _take(chat, loop, chat.turn(text.strip(), leaves_waiting=False))
+            _take_turn(chat, loop, chat.turn(text.strip(), leaves_waiting=False))
         return True
     if command[1] == "/quit":
         return False
     if command[1] == "/compact":
-        _take(chat, loop, chat.compact((command[2] or "").strip()))
+        _take_turn(chat, loop, chat.compact((command[2] or "").strip()))
         return True
     for line in loop.wait(chat.command(command[1], (command[2] or "").strip())):
         _echo(line)
     return True
 
 
-def _take(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> None:
+def _take_turn(chat: ChatSession, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> None:
     try:
-        _taken(chat, loop, turn)
+        _wait_for_turn(chat, loop, turn)
     except HoldfastError as error:
         _echo(click.style(plain(str(error)), fg="red"))
 
 
-def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]) -> TurnResult | None:
-    """Wait for a turn, and ask what has to be approved meanwhile. Ctrl-C stops it; once more leaves it as it is."""
-    from holdfast.cli.tail import unechoed
+def _wait_for_turn(
+    chat: ChatSession, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | None]
+) -> TurnResult | None:
+    """Wait for a turn, and ask for approvals meanwhile. Ctrl-C stops the turn; a second one leaves it as it is."""
+    from holdfast.cli.display.live_block import no_echo
 
-    chat.asked = SimpleQueue()
+    chat.approvals = SimpleQueue()
     working = loop.begin(turn)
     assert working is not None
-    working.add_done_callback(lambda _: chat.asked.put(None))
+    working.add_done_callback(lambda _: chat.approvals.put(None))
     try:
-        while (query := _next_asked(chat)) is not None:
+        while (query := _next_approval(chat)) is not None:
             _approve(chat, loop, query)
         return working.result()
     except KeyboardInterrupt:
         loop.begin(chat.stop(working))
     except EOFError:
-        working.cancel()  # it is not to be shown any more
+        working.cancel()  # so that it is no longer shown
         raise
-    with unechoed():
+    with no_echo():
         try:
             return working.result()
         except KeyboardInterrupt:
@@ -261,43 +267,43 @@ def _taken(chat: Chat, loop: LoopThread, turn: Coroutine[Any, Any, TurnResult | 
             raise
 
 
-def _next_asked(chat: Chat) -> ApprovalQuery | None:
-    from holdfast.cli.tail import unechoed
+def _next_approval(chat: ChatSession) -> ApprovalQuery | None:
+    from holdfast.cli.display.live_block import no_echo
 
-    with unechoed():
-        return chat.asked.get()
+    with no_echo():
+        return chat.approvals.get()
 
 
-def _approve(chat: Chat, loop: LoopThread, query: ApprovalQuery) -> None:
-    """Ask the person about a call, unless that is settled already."""
+def _approve(chat: ChatSession, loop: LoopThread, query: ApprovalQuery) -> None:
+    """Ask the person about a call, unless it is already decided."""
     call = query.approves
     if loop.wait(chat.still_asks(query)):
         for line in call_lines(call):
             _echo(line)
-        is_first = False
+        is_decided_here = False
         while True:
             try:
                 with attention():
-                    decision = ask(call, _ask)
-                is_first = loop.wait(chat.decide(query, decision))
+                    decision = ask_decision(call, _read_line)
+                is_decided_here = loop.wait(chat.decide(query, decision))
                 break
             except InvalidDecisionError as error:
                 _echo(click.style(plain(error.why), fg="red"))
-        if not is_first:
-            _echo(dim("Somebody else has decided it meanwhile."))
-    if chat.asked.empty():
+        if not is_decided_here:
+            _echo(dim("Somebody else has decided in the meantime."))
+    if chat.approvals.empty():
         loop.wait(chat.show_held())
 
 
-def _read() -> tuple[str, bool]:
-    """What a person types, and whether it was a block: several lines between marks."""
-    line = _ask("> ")
+def _read_text() -> tuple[str, bool]:
+    """What a person types, and whether it has several lines."""
+    line = _read_line("> ")
     if line.lstrip().startswith(_BLOCK):
         return _read_block(line.lstrip().removeprefix(_BLOCK)), True
     lines = []
     while line.endswith("\\"):
         lines.append(line[:-1])
-        line = _ask("… ")
+        line = _read_line("… ")
     return "\n".join([*lines, line]), bool(lines)
 
 
@@ -305,22 +311,22 @@ def _read_block(line: str) -> str:
     lines = []
     while not line.rstrip().endswith(_BLOCK):
         lines.append(line)
-        line = _ask("… ")
+        line = _read_line("… ")
     return "\n".join([*lines, line.rstrip().removesuffix(_BLOCK)]).strip("\n")
 
 
 def _echo(line: str = "") -> None:
-    """Something that the model did not say: standard output is for that alone, where it leads elsewhere."""
+    """Print something that the model did not say: to standard error, if standard output is not a terminal."""
     click.echo(line, err=not sys.stdout.isatty())
 
 
-def _ask(prompt: str) -> str:
+def _read_line(prompt: str) -> str:
     if sys.stdout.isatty():
         while True:
             try:
                 return input(prompt)
             except UnicodeDecodeError:
-                click.echo(dim("That was no text in UTF-8; once more, please."))
+                click.echo(dim("That was not text in UTF-8; please type it again."))
     click.echo(prompt, nl=False, err=True)
     line = sys.stdin.readline()
     if not line:
@@ -328,8 +334,8 @@ def _ask(prompt: str) -> str:
     return line.removesuffix("\n")
 
 
-def _remember(inputs: Iterable[str]) -> None:
-    """Let keys bring back what was said before."""
+def _fill_history(inputs: Iterable[str]) -> None:
+    """Let the arrow keys bring back earlier inputs."""
     with contextlib.suppress(ImportError):
         import readline  # which also gives `input` its line editing
 

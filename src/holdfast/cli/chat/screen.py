@@ -1,4 +1,4 @@
-"""What a chat looks like: on a terminal, where it is piped, and for programs."""
+"""How a chat is shown: the contract of a screen, and screens for pipes and for JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 import msgspec
 
-from holdfast.cli.approval import approved_call, commands_for
+from holdfast.cli.display.calls import approval_commands, call_to_approve
 from holdfast.cli.output import duration, one_line, plain, print_json
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from holdfast.core.queries import Query
 
 RESULT_CHARS = 1_000
-"""Characters of a tool's result that are looked at; of these, as many are shown as fit on a line."""
+"""Characters kept of a tool's result; of these, as many are shown as fit on a line."""
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat that was opened."""
+class ChatSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat as it is shown when it is opened."""
 
     session_id: str
     model: str
@@ -32,19 +32,19 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def extent(self) -> str:
-        """How much there is of it."""
+        """How long the chat is."""
         return "new" if self.is_new else f"{self.messages} message{'' if self.messages == 1 else 's'}"
 
 
 class Screen(Protocol):
     """Where a chat is shown."""
 
-    def opened(self, chat: Opened) -> None:
-        """It begins, or goes on."""
+    def opened(self, chat: ChatSummary) -> None:
+        """A chat begins or continues."""
         ...
 
-    def given(self, turn: str, text: str) -> None:
-        """An input is taken."""
+    def input(self, turn: str, text: str) -> None:
+        """A turn begins with this input."""
         ...
 
     async def event(self, event: LiveEvent) -> None:
@@ -52,7 +52,7 @@ class Screen(Protocol):
         ...
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
-        """A call of a tool has come to something, and no event told of it: it was answered from outside, say."""
+        """A tool call has a result that no event announced, for example because it was answered from outside."""
         ...
 
     def waits(self, session_id: str, queries: list[Query]) -> None:
@@ -60,94 +60,92 @@ class Screen(Protocol):
         ...
 
     def pause(self) -> None:
-        """Something is asked of the person below what is shown: that is to stay as it is until the next event."""
+        """The person is asked something below: leave what is shown as it is until the next event."""
         ...
 
     def ended(self, result: TurnResult, hint: str) -> None:
-        """A turn is over; `hint` says what to do if it came to nothing."""
+        """A turn has ended; `hint` says what to do if it failed."""
         ...
 
     def note(self, text: str) -> None:
-        """Something else is to be said."""
+        """Show a remark."""
         ...
 
     async def clock(self) -> None:
-        """Time passes while a turn is worked on, until this is cancelled."""
+        """Update what depends on time while a turn runs, until this is cancelled."""
         ...
 
 
 def usage_line(result: TurnResult) -> str:
-    """What a turn took: tokens, money where that is known, time."""
+    """What a turn used: tokens, cost if it is known, time."""
     used = result.usage
-    told = []
+    facts = []
     if used.total:
         cached = f" ({used.cache_read:,} cached)" if used.cache_read else ""
         thought = f" ({used.reasoning:,} reasoning)" if used.reasoning else ""
-        told += [f"{used.total - used.output:,} tokens in{cached}", f"{used.output:,} out{thought}"]
+        facts += [f"{used.total - used.output:,} tokens in{cached}", f"{used.output:,} out{thought}"]
     if used.cost:
-        told.append(f"cost {used.cost:.4g}")
+        facts.append(f"cost {used.cost:.4g}")
     if used.calls > 1:
-        told.append(f"{used.calls} calls")
-    return " · ".join([*told, duration(result.duration_ms)])
+        facts.append(f"{used.calls} calls")
+    return " · ".join([*facts, duration(result.duration_ms)])
 
 
 def stop_line(result: TurnResult, hint: str, *, has_spoken: bool) -> str:
-    """Why a turn came to no answer; `has_spoken`: though there was text to be seen."""
+    """Why a turn has no answer; `has_spoken`: some text was shown."""
     stopped = result.stopped
     if stopped is None:
         return ""
     if stopped.reason == "cancelled":
-        return "Stopped. Your message is kept" + (
-            ", what the model has not said to its end is not." if has_spoken else "."
-        )
-    detail = plain(stopped.detail) or "no reason was given"
+        return "Stopped. Your message is kept" + ("; the unfinished answer is not." if has_spoken else ".")
+    detail = plain(stopped.detail) or "no reason given"
     return f"No answer ({stopped.reason}): {detail}" + (f". What to do: {hint}." if hint else "")
 
 
-def how_to_answer(session_id: str, query: Query) -> list[str]:
+def answer_commands(session_id: str, query: Query) -> list[str]:
     """The commands that answer a query from outside."""
-    if approved_call(query) is not None:
-        return commands_for(session_id, query.id)
+    if call_to_approve(query) is not None:
+        return approval_commands(session_id, query.id)
     base = f"holdfast answer {session_id} --query {query.id}"
     return [f"{base} TEXT", f"{base} --fail WHY"]
 
 
-def shown_result(result: Any, is_error: bool) -> str:
-    """What a tool came to, in a line; of an error its words."""
+def result_line(result: Any, is_error: bool) -> str:
+    """The result of a tool on one line; of an error, its message."""
     if is_error and isinstance(result, dict) and isinstance(result.get("error"), str):
         result = result["error"]
     return one_line(result, RESULT_CHARS) or "(nothing)"
 
 
-def summed_up_line(summary: str, error: str) -> str:
-    """What came of summing up, in a line."""
-    return f"✗ not summed up: {one_line(error, 400)}" if error else f"≡ summed up: {one_line(summary, 400)}"
+def compaction_line(summary: str, error: str) -> str:
+    """The result of a compaction, on one line."""
+    return f"✗ not summarized: {one_line(error, 400)}" if error else f"≡ summarized: {one_line(summary, 400)}"
 
 
 def has_value(result: TurnResult) -> bool:
-    """Whether there is a value to show: one of the turn's own, and not what a command has told already."""
+    """Whether a turn has a value to show; the result of a command is shown already."""
     from holdfast.agent.machine.turn import FinishedCommand
 
     return result.value is not None and not isinstance(result.outcome, FinishedCommand)
 
 
-# --- no terminal -------------------------------------------------------------------------------------
+# --- pipes -------------------------------------------------------------------------------------------
 
 
 class PlainScreen:
-    """What the model says goes to standard output as it comes, everything else to standard error."""
+    """Prints what the model says to standard output as it arrives, and everything else to standard error."""
 
     def __init__(self) -> None:
-        self._is_within = False
-        """Whether the last line has no end yet."""
+        self._is_mid_line = False
+        """Whether the last line is not ended yet."""
         self._has_spoken = False
-        self._is_takeable = False
-        """Whether the attempt has said something, which may have to be taken back."""
+        self._can_retract = False
+        """Whether this attempt has printed text that may have to be retracted."""
 
-    def opened(self, chat: Opened) -> None:
+    def opened(self, chat: ChatSummary) -> None:
         self.note(f"session {chat.session_id} ({chat.extent}, {chat.model})")
 
-    def given(self, turn: str, text: str) -> None:
+    def input(self, turn: str, text: str) -> None:
         self._has_spoken = False
 
     def note(self, text: str) -> None:
@@ -160,34 +158,34 @@ class PlainScreen:
         match event:
             case live.TextDeltaEvent(text=text):
                 self._say(text)
-                self._is_takeable = True
+                self._can_retract = True
             case live.ModelStartedEvent():
-                self._is_takeable = False
-            case live.RetractedEvent() if self._is_takeable:
+                self._can_retract = False
+            case live.RetractedEvent() if self._can_retract:
                 self._end_line()
-                self._say("[the answer above is taken back]\n")
-                self._has_spoken = self._is_takeable = False
+                self._say("[the answer above is retracted]\n")
+                self._has_spoken = self._can_retract = False
             case live.CompactionFinishedEvent(summary=summary, error=error):
-                self.note(summed_up_line(summary, error))
+                self.note(compaction_line(summary, error))
             case live.RetryEvent(why=why, delay_s=delay):
-                self.note(f"↻ {plain(why)}; asked again in {delay:.1f} s")
+                self.note(f"↻ {plain(why)}; retrying in {delay:.1f} s")
             case live.ToolFinishedEvent(name=name, result=result, is_error=is_error):
-                self.note(f"{'✗' if is_error else '⚙'} {plain(name)} → {shown_result(result, is_error)[:200]}")
+                self.note(f"{'✗' if is_error else '⚙'} {plain(name)} → {result_line(result, is_error)[:200]}")
             case live.ToolStartedEvent(name=name, arguments=arguments):
                 self.note(f"⚙ {plain(name)} {one_line(arguments, 200)}")
             case _:
                 pass
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
-        told = f"{plain(name)} {one_line(arguments, 200)} → {shown_result(result, is_error)[:200]}"
-        self.note(f"{'✗' if is_error else '⚙'} {told}")
+        call = f"{plain(name)} {one_line(arguments, 200)} → {result_line(result, is_error)[:200]}"
+        self.note(f"{'✗' if is_error else '⚙'} {call}")
 
     def waits(self, session_id: str, queries: list[Query]) -> None:
-        from holdfast.cli.timeline import query_line
+        from holdfast.cli.display.timeline import query_line
 
         for query in queries:
-            commands = " or ".join(f"`{command}`" for command in how_to_answer(session_id, query))
-            what = "approval" if approved_call(query) is not None else "an answer"
+            commands = " or ".join(f"`{command}`" for command in answer_commands(session_id, query))
+            what = "approval" if call_to_approve(query) is not None else "an answer"
             self.note(f"the turn waits for {what}: {query_line(query, 200)}; answer with {commands}")
 
     def pause(self) -> None:
@@ -209,25 +207,25 @@ class PlainScreen:
     def _say(self, text: str) -> None:
         if text:
             click.echo(plain(text), nl=False)
-            self._is_within = not text.endswith("\n")
+            self._is_mid_line = not text.endswith("\n")
             self._has_spoken = True
 
     def _end_line(self) -> None:
-        if self._is_within:
+        if self._is_mid_line:
             click.echo()
-            self._is_within = False
+            self._is_mid_line = False
 
 
-# --- programs ----------------------------------------------------------------------------------------
+# --- JSON --------------------------------------------------------------------------------------------
 
 
 class JsonScreen:
-    """A JSON object a line: the events of turns as they are, and a few of the chat's own."""
+    """Prints a JSON object per line: the events of turns as they are, and a few of the chat's own."""
 
-    def opened(self, chat: Opened) -> None:
+    def opened(self, chat: ChatSummary) -> None:
         print_json({"type": "session", **msgspec.to_builtins(chat)})
 
-    def given(self, turn: str, text: str) -> None:
+    def input(self, turn: str, text: str) -> None:
         print_json({"type": "input", "turn": turn, "text": text})
 
     def note(self, text: str) -> None:
@@ -236,7 +234,7 @@ class JsonScreen:
     async def event(self, event: LiveEvent) -> None:
         from holdfast.agent import live_events as live
 
-        if not isinstance(event, live.TurnFinishedEvent):  # told by `ended`, with what came of it
+        if not isinstance(event, live.TurnFinishedEvent):  # `ended` prints it, with the outcome
             print_json(event)
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
@@ -244,13 +242,13 @@ class JsonScreen:
         print_json({"type": "tool_answered", **done})
 
     def waits(self, session_id: str, queries: list[Query]) -> None:
-        return  # the event has said it
+        return  # the event says it
 
     def pause(self) -> None:
         return
 
     def ended(self, result: TurnResult, hint: str) -> None:
-        told = {
+        finished = {
             "type": "finished",
             "turn": result.turn,
             "outcome": result.outcome,
@@ -258,19 +256,19 @@ class JsonScreen:
             "usage": result.usage,
             "duration_ms": result.duration_ms,
         }
-        print_json({**told, "hint": hint} if hint else told)
+        print_json({**finished, "hint": hint} if hint else finished)
 
     async def clock(self) -> None:
         await asyncio.Event().wait()
 
 
 def screen_for(*, as_json: bool, echoes: bool) -> Screen:
-    """The screen that fits where standard output leads; on a terminal it shows inputs that were not typed there."""
-    from holdfast.cli.tail import can_move
+    """The screen for standard output; with `echoes`, a terminal also shows the inputs, as nobody types them there."""
+    from holdfast.cli.display.live_block import can_redraw
 
     if as_json:
         return JsonScreen()
-    if not can_move():
+    if not can_redraw():
         return PlainScreen()
     from holdfast.cli.chat.terminal import TerminalScreen
 

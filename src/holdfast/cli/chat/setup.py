@@ -1,34 +1,33 @@
-"""Which session a chat is held in, with which model and tools: found, put together, and opened."""
+"""Opening a chat: its session, its model, its tools and its approval rules."""
 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.cli.engine import open_store
 from holdfast.cli.errors import InputError
-from holdfast.cli.lookup import find_session, opened
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
 from holdfast.cli.options import settings
+from holdfast.cli.session_lookup import find_session
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Rule
     from holdfast.agent.machine.conversation import Conversation
     from holdfast.agent.machine.policy import Policy
-    from holdfast.agent.mcp.client import McpClient
     from holdfast.agent.providers.provider import ModelRequest, Provider, StreamItem
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.tools.catalog import DeclaredTool, Toolish
-    from holdfast.cli.chat.conversation import Chat
     from holdfast.cli.chat.screen import Screen
+    from holdfast.cli.chat.session import ChatSession
     from holdfast.store.contract import Store
 
 
-class Found(msgspec.Struct, frozen=True):
-    """A session to go on with."""
+class RecordedSession(msgspec.Struct, frozen=True):
+    """A session to continue, as the store has it."""
 
     session_id: str
     conversation: Conversation
@@ -39,21 +38,22 @@ class Found(msgspec.Struct, frozen=True):
         return self.conversation.policy
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for on the command line."""
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The chat that was asked for on the command line."""
 
     session_id: str
-    found: Found | None
+    recorded: RecordedSession | None
+    """None: a new session."""
     tools: list[Toolish | DeclaredTool]
     instructions: str | None
     model: str | None
     base_url: str | None
     rules: list[Rule] = []
-    """About calls of tools; those that the session is recorded with stay, if there are none."""
+    """Which tools may be called; if there are none, those recorded with the session stay."""
 
 
-class _Gone:
-    """The provider that a session had, where it cannot be asked: the session is opened to go on with another one."""
+class _UnavailableProvider:
+    """Stands for the recorded provider of a session that is to continue with another one."""
 
     def __init__(self, provider_id: str) -> None:
         self.id = provider_id
@@ -65,69 +65,48 @@ class _Gone:
         yield  # which makes it an iterator
 
 
-async def find_chat(given: str) -> Found:
-    """A session to go on with, as it is in the store: read before anything here could go on with it."""
+async def find_chat(id_or_prefix: str) -> RecordedSession:
+    """A session to continue, read before this process could resume it."""
     from holdfast.agent.conversation_cache import ConversationCache
     from holdfast.agent.errors import NotAnAgentError, SessionEndedError
     from holdfast.agent.machine.kind import KIND
 
-    async with opened() as store:
-        session_id = await find_session(store, given)
+    async with open_store() as store:
+        session_id = await find_session(store, id_or_prefix)
         summary = (await store.session(session_id)).summary
         if summary.program_kind != KIND:
             raise NotAnAgentError(session_id, summary.program_kind)
         if summary.state.is_terminal:
             raise SessionEndedError(session_id, summary.state)
-        return Found(session_id, await ConversationCache(store).get(session_id))
+        return RecordedSession(session_id, await ConversationCache(store).get(session_id))
 
 
-def find_servers(given: Sequence[str]) -> list[McpClient]:
-    """The servers behind `name=command …` or `name=https://…`."""
-    if not given:
-        return []
-    from holdfast.agent.mcp.client import McpClient
-    from holdfast.core.errors import HoldfastError
-
-    found = []
-    for each in given:
-        name, _, where = each.partition("=")
-        try:
-            command = shlex.split(where)
-            if not name or not command:
-                raise InputError(f"--mcp {each}: say how it is called and where it is, as NAME=COMMAND or NAME=URL")
-            is_url = where.startswith(("http://", "https://"))
-            found.append(McpClient.http(name, where) if is_url else McpClient.stdio(name, command))
-        except (ValueError, HoldfastError) as error:
-            raise error if isinstance(error, InputError) else InputError(f"--mcp {each}: {error}") from None
-    return found
-
-
-def _chosen(asked: Asked) -> tuple[Provider, str]:
-    """The model that is to answer: the one that was named, else the session's, else that of the environment."""
+def _choose_model(request: ChatRequest) -> tuple[Provider, str]:
+    """The model that answers: the one that was named, else the session's, else that of the environment."""
     variable = os.environ.get(MODEL_VARIABLE)
-    if asked.model is not None:
-        is_bare = ":" not in asked.model and asked.base_url is None
-        if is_bare and asked.found is not None:
-            return _recorded(asked.found, _url_of(variable), asked.model)
-        return find_model(asked.model, asked.base_url)
-    if asked.found is not None:
-        return _recorded(asked.found, asked.base_url or _url_of(variable), asked.found.policy.model)
+    if request.model is not None:
+        is_bare = ":" not in request.model and request.base_url is None
+        if is_bare and request.recorded is not None:
+            return _recorded_model(request.recorded, _url_of(variable), request.model)
+        return find_model(request.model, request.base_url)
+    if request.recorded is not None:
+        return _recorded_model(request.recorded, request.base_url or _url_of(variable), request.recorded.policy.model)
     if variable:
-        return find_model(variable, asked.base_url)
+        return find_model(variable, request.base_url)
     from holdfast.agent.providers.model_names import POSSIBLE
 
-    raise InputError(f"no model was named: give --model, or set {MODEL_VARIABLE}; there is {POSSIBLE}")
+    raise InputError(f"no model is named: give --model, or set {MODEL_VARIABLE}; there is {POSSIBLE}")
 
 
-def _recorded(found: Found, base_url: str | None, model: str) -> tuple[Provider, str]:
+def _recorded_model(recorded: RecordedSession, base_url: str | None, model: str) -> tuple[Provider, str]:
     """A model of the session's provider. Where that was named by its URL, the URL is not recorded."""
     from holdfast.agent.providers.model_names import URL_ID
 
-    provider = found.policy.provider
+    provider = recorded.policy.provider
     if provider != URL_ID:
         return find_model(f"{provider}:{model}", None)
     if base_url is None:
-        why = f"session '{found.session_id}' was held with '{model}' at a URL, which is not recorded"
+        why = f"session '{recorded.session_id}' used '{model}' at a URL, and URLs are not recorded"
         raise InputError(f"{why}: give --base-url URL, or another model with --model SERVICE:MODEL")
     return find_model(model, base_url)
 
@@ -136,8 +115,8 @@ def _url_of(variable: str | None) -> str | None:
     return variable.partition("#")[0] if variable and variable.startswith("http") else None
 
 
-def runtime_for(asked: Asked) -> Runtime:
-    """The runtime, which goes on with this session alone: whatever else waits in the store is none of our business."""
+def runtime_for(request: ChatRequest) -> Runtime:
+    """The runtime, which resumes this session only and leaves all others in the store alone."""
     from holdfast.agent.machine.policy import Spec
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.runtime_options import RuntimeOptions
@@ -145,75 +124,83 @@ def runtime_for(asked: Asked) -> Runtime:
     from holdfast.core.errors import HoldfastError
     from holdfast.engine.minder import Minder
 
-    provider, model = _chosen(asked)
-    known = asked.found.policy if asked.found is not None else None
-    instructions = asked.instructions if asked.instructions is not None else known.instructions if known else ""
+    provider, model = _choose_model(request)
+    known = request.recorded.policy if request.recorded is not None else None
+    instructions = request.instructions if request.instructions is not None else known.instructions if known else ""
     runtime = Runtime(
         settings().url(create=True),
         provider=provider,
         model=model,
-        tools=[tool for tool in asked.tools if not isinstance(tool, DeclaredTool)],
+        tools=[tool for tool in request.tools if not isinstance(tool, DeclaredTool)],
         instructions=instructions,
         spec=Spec(limits=msgspec.structs.asdict(known.limits), generation=known.generation) if known else None,
         options=RuntimeOptions(name="chat"),
-        minder=Minder(only=asked.session_id),
+        minder=Minder(only=request.session_id),
     )
-    for tool in asked.tools:
+    for tool in request.tools:
         if isinstance(tool, DeclaredTool):
             runtime.tools.declare(tool.name, tool.description, tool.parameters)
-    if asked.found is None or known is None:
+    if request.recorded is None or known is None:
         return runtime
     if known.provider not in runtime.providers:
         before: Provider
         try:
-            before, _ = _recorded(asked.found, asked.base_url, known.model)
+            before, _ = _recorded_model(request.recorded, request.base_url, known.model)
         except HoldfastError:
-            before = _Gone(known.provider)
+            before = _UnavailableProvider(known.provider)
         runtime.add_provider(before)
     return runtime
 
 
-async def start(runtime: Runtime, asked: Asked) -> None:
-    """Start the runtime, as soon as it is known which tools there are."""
+async def start(runtime: Runtime, request: ChatRequest) -> None:
+    """Start the runtime, once it is known which tools there are."""
     await runtime.tools.refresh()
-    for name in _tools_waited_for(asked.found.conversation) if asked.found is not None else ():
-        # A call that waits for a tool which is not here is not to be answered with "there is no such tool".
+    for name in _awaited_tools(request.recorded.conversation) if request.recorded is not None else ():
+        # A call that waits for a tool which is missing here must not be answered with "there is no such tool".
         if name not in runtime.tools:
             runtime.tools.declare(name, "", {"type": "object"})
     await runtime.__aenter__()
 
 
-def _tools_waited_for(conversation: Conversation) -> set[str]:
+def _awaited_tools(conversation: Conversation) -> set[str]:
     """The tools whose calls wait to be run, or to be approved."""
     from holdfast.agent.machine.calls import HARMLESS
-    from holdfast.cli.approval import approved_call
+    from holdfast.cli.display.calls import call_to_approve
     from holdfast.core.queries import ToolQuery, is_own
 
     asked = conversation.asked.values()
     names = {query.name for query in asked if isinstance(query, ToolQuery) and not is_own(query)}
-    return (names | {call.tool for query in asked if (call := approved_call(query)) is not None}) - HARMLESS
+    return (names | {call.tool for query in asked if (call := call_to_approve(query)) is not None}) - HARMLESS
 
 
-async def open_chat(runtime: Runtime, asked: Asked, screen: Screen, *, asks: bool) -> Chat:
-    """Open the session, and show it; `asks`: there is a person to approve what has to be."""
+def approval_rules(allow: Sequence[str], confirm: Sequence[str], deny: Sequence[str]) -> list[Rule]:
+    """Rules from patterns of tool names: denials come first, then the more specific pattern."""
+    from holdfast.agent.machine.approval import Rule
+
+    rules = [*map(Rule.deny, deny), *map(Rule.confirm, confirm), *map(Rule.allow, allow)]
+    return sorted(rules, key=lambda rule: -sum(character not in "*?" for character in rule.tool))
+
+
+async def open_chat(runtime: Runtime, request: ChatRequest, screen: Screen, *, asks: bool) -> ChatSession:
+    """Open the session, and show it; `asks`: there is a person who can approve calls."""
     from holdfast.agent.plugins.approve import Approve
-    from holdfast.cli.chat.conversation import Chat
+    from holdfast.cli.chat.session import ChatSession
     from holdfast.core.errors import SessionExistsError
 
-    builder = runtime.session(asked.session_id)
-    if asked.rules:
-        builder.plugin(Approve(asked.rules))
-    if asked.found is None:
-        if await _exists(runtime.mount.store, asked.session_id):
-            raise SessionExistsError(asked.session_id)
+    builder = runtime.session(request.session_id)
+    if request.rules:
+        builder.plugin(Approve(request.rules))
+    if request.recorded is None:
+        if await _exists(runtime.mount.store, request.session_id):
+            raise SessionExistsError(request.session_id)
         session = await builder.open()
     else:
-        known = asked.found.policy
+        known = request.recorded.policy
         session = await builder.mode(known.mode).open()
-        # The recorded provider is kept by whoever opens; who names another one means it.
+        # Opening keeps the recorded provider; a model that was named replaces it.
         session.configure(provider=runtime.policy.provider, model=runtime.policy.model, tools=known.tools)
-    chat = Chat(runtime, session, screen, asks=asks)
-    await chat.begin(is_new=asked.found is None)
+    chat = ChatSession(runtime, session, screen, asks=asks)
+    await chat.begin(is_new=request.recorded is None)
     return chat
 
 
@@ -228,7 +215,7 @@ async def _exists(store: Store, session_id: str) -> bool:
 
 
 async def close_chat(runtime: Runtime) -> None:
-    """Let go of everything. A turn that is under way stays as it is, to be gone on with."""
+    """Close everything. A running turn stays as it is, and can be resumed."""
     await runtime.__aexit__()
     for provider in runtime.providers.values():
         await close_provider(provider)

@@ -1,4 +1,4 @@
-"""A chat on a terminal: text is drawn as Markdown while it comes, and what is taken back vanishes."""
+"""A chat on a terminal: text is drawn as Markdown while it arrives, and retracted text vanishes."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.approval import approved_call
 from holdfast.cli.chat.screen import (
     RESULT_CHARS,
-    Opened,
+    ChatSummary,
+    answer_commands,
+    compaction_line,
     has_value,
-    how_to_answer,
-    shown_result,
+    result_line,
     stop_line,
-    summed_up_line,
     usage_line,
 )
+from holdfast.cli.display.calls import call_to_approve
+from holdfast.cli.display.live_block import LiveBlock, Renderer
 from holdfast.cli.output import dim, one_line, plain, say
-from holdfast.cli.tail import Pen, Tail
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from holdfast.agent.live_events import LiveEvent
     from holdfast.agent.results import TurnResult
-    from holdfast.cli.markdown import Said
+    from holdfast.cli.chat.markdown import MarkdownStream
     from holdfast.core.queries import Query
 
 DRAW_S = 0.04
-"""Seconds between two drawings: as often as an eye can tell apart."""
+"""Seconds between two drawings: no eye can tell faster ones apart."""
 
 CLOCK_S = 0.25
-"""Seconds between two looks at the clock while something is waited for."""
+"""Seconds between two updates of the time that something has taken."""
 
 PATIENCE_S = 0.5
-"""Seconds after which it is said that something is waited for."""
+"""Seconds of waiting after which the screen says so."""
 
 
 class _Call(msgspec.Struct):
-    """A call of a tool under way, or over."""
+    """A tool call that is running or has ended."""
 
     name: str
     arguments: Any
@@ -53,31 +53,31 @@ class _Call(msgspec.Struct):
 
 
 class TerminalScreen:
-    """A terminal: text is drawn as Markdown while it comes, and what is taken back vanishes."""
+    """Draws a chat on a terminal."""
 
     def __init__(self, *, echoes: bool) -> None:
-        """`echoes`: inputs are shown, as they were not typed here."""
+        """`echoes`: inputs are shown, as nobody types them here."""
         self._echoes = echoes
-        self._pen = Pen()
-        self._tail = Tail()
-        self._said: Said | None = None
+        self._renderer = Renderer()
+        self._block = LiveBlock()
+        self._stream: MarkdownStream | None = None
         self._calls: dict[str, _Call] = {}
         self._left: dict[str, _Call] = {}
-        """Calls under way that stand further up, where they cannot be drawn any more."""
+        """Running calls further up, where they can no longer be redrawn."""
         self._waiting = ""
         self._since = 0.0
         self._drawn_at = 0.0
         self._later: asyncio.TimerHandle | None = None
         self._has_spoken = False
-        self._taken_back = ""
-        """What is to be said of text that was taken back."""
+        self._retraction = ""
+        """What the next retry says about text that was retracted."""
 
-    def opened(self, chat: Opened) -> None:
+    def opened(self, chat: ChatSummary) -> None:
         tools = f" · {len(chat.tools)} tool{'s' if len(chat.tools) > 1 else ''}" if chat.tools else ""
         say(f"{click.style('Session', bold=True)} {chat.session_id}  {dim(f'{chat.extent} · {chat.model}{tools}')}")
         say(dim('/help lists commands · Ctrl-C stops a turn · Ctrl-D leaves · """ for several lines'))
 
-    def given(self, turn: str, text: str) -> None:
+    def input(self, turn: str, text: str) -> None:
         self._has_spoken = False
         self._left.clear()
         if self._echoes:
@@ -97,23 +97,23 @@ class TerminalScreen:
                 self._wait_for(model)
             case live.CompactionStartedEvent():
                 self._settle()
-                self._wait_for("summing up what was said")
+                self._wait_for("summarizing the conversation")
             case live.CompactionFinishedEvent(summary=summary, error=error):
                 self._settle()
-                self._keep(_styled((summed_up_line(summary, error), "yellow" if error else "dim")))
+                self._keep(_styled((compaction_line(summary, error), "yellow" if error else "dim")))
             case live.TextDeltaEvent(text=text):
                 self._say(text, is_thought=False)
             case live.ReasoningDeltaEvent(text=text):
                 self._say(text, is_thought=True)
             case live.RetractedEvent():
-                self._take_back()
+                self._retract()
             case live.RetryEvent(why=why, delay_s=delay):
                 self._settle()
                 soon = f"in {delay:.1f} s" if delay >= 0.05 else "now"
-                told = f"↻ {one_line(why, RESULT_CHARS)}; {self._taken_back}asked again {soon}"
-                self._taken_back = ""
-                self._keep(_styled((told, "yellow")))
-                self._wait_for("asked again")
+                notice = f"↻ {one_line(why, RESULT_CHARS)}; {self._retraction}retrying {soon}"
+                self._retraction = ""
+                self._keep(_styled((notice, "yellow")))
+                self._wait_for("retrying")
             case live.ToolStartedEvent(call=call, name=name, arguments=arguments):
                 self._begin_calls()
                 self._calls[call] = _Call(name, arguments, time.monotonic())
@@ -124,7 +124,7 @@ class TerminalScreen:
                     self._draw_soon()
             case live.ToolFinishedEvent(call=call, result=result, is_error=is_error):
                 if call in self._calls:
-                    self._calls[call].result = shown_result(result, is_error)
+                    self._calls[call].result = result_line(result, is_error)
                     self._calls[call].is_error = is_error
                     self._draw()
                 elif (left := self._left.pop(call, None)) is not None:
@@ -134,22 +134,24 @@ class TerminalScreen:
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
         self._settle()
-        done = _Call(name, arguments, 0, result=shown_result(result, is_error), is_error=is_error)
-        self._tail.show(["", *self._call_lines(done)])
-        self._tail.keep()
+        done = _Call(name, arguments, 0, result=result_line(result, is_error), is_error=is_error)
+        self._block.show(["", *self._call_lines(done)])
+        self._block.keep()
 
     def waits(self, session_id: str, queries: list[Query]) -> None:
-        from holdfast.cli.timeline import query_line
+        from holdfast.cli.display.timeline import query_line
 
         self._settle()
         say()
         for query in queries:
-            what = "approval" if approved_call(query) is not None else "an answer"
-            for line in self._pen.lines(_styled((f"⏸ waits for {what}: ", "yellow"), (query_line(query, 300), ""))):
+            what = "approval" if call_to_approve(query) is not None else "an answer"
+            for line in self._renderer.lines(
+                _styled((f"⏸ waits for {what}: ", "yellow"), (query_line(query, 300), ""))
+            ):
                 say(line)
-            for command in how_to_answer(session_id, query):
+            for command in answer_commands(session_id, query):
                 say(f"    {command}")
-        say(dim("  The turn goes on as soon as that is answered, from any terminal. Ctrl-C stops it."))
+        say(dim("  The turn continues once this is answered, from any terminal. Ctrl-C stops it."))
 
     def pause(self) -> None:
         self._settle()
@@ -157,7 +159,7 @@ class TerminalScreen:
 
     def ended(self, result: TurnResult, hint: str) -> None:
         if not self._has_spoken and result.text:
-            self._said = None
+            self._stream = None
             self._say(result.text, is_thought=False)
         self._settle()
         if why := stop_line(result, hint, has_spoken=self._has_spoken):
@@ -181,22 +183,22 @@ class TerminalScreen:
     # --- drawing -----------------------------------------------------------------------------------
 
     def _say(self, text: str, *, is_thought: bool) -> None:
-        from holdfast.cli.markdown import Said
+        from holdfast.cli.chat.markdown import MarkdownStream
 
-        if self._said is None:
+        if self._stream is None:
             self._settle()
-            self._said = Said(self._pen)
+            self._stream = MarkdownStream(self._renderer)
         self._waiting = ""
         self._has_spoken = self._has_spoken or not is_thought
-        self._said.add(text, is_thought=is_thought)
+        self._stream.add(text, is_thought=is_thought)
         self._draw_soon()
 
-    def _take_back(self) -> None:
-        is_all = self._tail.show([])
-        self._said = None
+    def _retract(self) -> None:
+        is_all = self._block.show([])
+        self._stream = None
         self._settle()
         self._has_spoken = False
-        self._taken_back = f"what it had said{'' if is_all else ', also further up,'} is taken back; "
+        self._retraction = f"its unfinished answer{'' if is_all else ', also further up,'} is retracted; "
 
     def _begin_calls(self) -> None:
         if not self._calls:
@@ -206,20 +208,20 @@ class TerminalScreen:
         self._waiting, self._since = what or "working", time.monotonic()
 
     def _keep(self, text: Text) -> None:
-        """A paragraph that stays."""
-        self._tail.show(["", *self._pen.lines(text)])
-        self._tail.keep()
+        """Print a paragraph that stays."""
+        self._block.show(["", *self._renderer.lines(text)])
+        self._block.keep()
 
     def _settle(self) -> None:
-        """Leave what is shown as it is: something else comes below."""
+        """Leave what is shown as it is; whatever comes next goes below."""
         self._waiting = ""
         self._draw()
-        self._tail.keep()
+        self._block.keep()
         self._left.update((call, each) for call, each in self._calls.items() if each.result is None)
-        self._said, self._calls = None, {}
+        self._stream, self._calls = None, {}
 
     def _draw_soon(self) -> None:
-        """Draw, but not more often than is of use."""
+        """Draw, but not more often than is useful."""
         left = self._drawn_at + DRAW_S - time.monotonic()
         if left <= 0:
             self._draw()
@@ -231,14 +233,14 @@ class TerminalScreen:
             self._later.cancel()
             self._later = None
         self._drawn_at = time.monotonic()
-        lines = self._said.lines() if self._said is not None else []
+        lines = self._stream.lines() if self._stream is not None else []
         if self._calls:
             lines = ["", *(line for call in self._calls.values() for line in self._call_lines(call))]
         waited = time.monotonic() - self._since
         if self._waiting and waited >= PATIENCE_S:
             waiting = _styled((f"⋯ {plain(self._waiting)} · {waited:.0f} s", "dim"))
-            lines = [*lines, "", *self._pen.lines(waiting, is_cut=True)]
-        self._tail.show(lines)
+            lines = [*lines, "", *self._renderer.lines(waiting, is_cut=True)]
+        self._block.show(lines)
 
     def _call_lines(self, call: _Call) -> list[str]:
         arguments = f" {one_line(call.arguments, RESULT_CHARS)}" if call.arguments else ""
@@ -250,7 +252,7 @@ class TerminalScreen:
             took = time.monotonic() - call.since
             output = f" {one_line(call.output, RESULT_CHARS)}" if call.output else ""
             below = _styled((f"⋯{f' {took:.0f} s' if took >= 1 else ''}{output}", "dim"))
-        return [*self._pen.lines(head, is_cut=True), *self._pen.lines(below, indent=2, is_cut=True)]
+        return [*self._renderer.lines(head, is_cut=True), *self._renderer.lines(below, indent=2, is_cut=True)]
 
 
 def _styled(*parts: tuple[str, str]) -> Text:

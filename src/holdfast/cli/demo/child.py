@@ -28,8 +28,8 @@ _SCRIPT = {
 }
 
 
-class Log:
-    """Lines of JSON, each one whole, whatever happens to the process."""
+class _Log:
+    """Lines of JSON, each written whole, whatever happens to the process."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -38,8 +38,8 @@ class Log:
         os.write(self._file, (json.dumps({"pid": os.getpid(), what: which}) + "\n").encode())
 
 
-def host(query: Query) -> str:
-    """What the scripted host says."""
+def scripted_answer(query: Query) -> str:
+    """The answer of the scripted host."""
     match query:
         case LlmQuery(prompt=prompt):
             return next(answer for key, answer in _SCRIPT.items() if key in prompt)
@@ -49,7 +49,7 @@ def host(query: Query) -> str:
             raise ValueError(f"the host has no answer to {query}")
 
 
-async def serve(what: str, url: str, session_id: str, log: Log) -> None:
+async def serve(what: str, url: str, session_id: str, log: _Log) -> None:
     """Start (or resume) the session, and answer until it has ended."""
     async with open_holdfast(url) as hf:
         _drive(hf, log)
@@ -61,7 +61,7 @@ async def serve(what: str, url: str, session_id: str, log: Log) -> None:
             await asyncio.sleep(PACE_S)
             query = event.queries[0]
             log.write("asked", query.id)
-            event = await hf.feed(session_id, Given(Value(value=host(query)), query.id), by="host")
+            event = await hf.feed(session_id, Given(Value(value=scripted_answer(query)), query.id), by="host")
 
 
 async def _begin(hf: Holdfast, what: str, session_id: str) -> Event:
@@ -72,7 +72,7 @@ async def _begin(hf: Holdfast, what: str, session_id: str) -> Event:
     return await hf.start(weekend, ctx={"task": "Plan a weekend by the sea."}, id=session_id)
 
 
-def _drive(hf: Holdfast, log: Log) -> None:
+def _drive(hf: Holdfast, log: _Log) -> None:
     def pay_deposit(coast: str, pounds: int) -> str:
         log.write("effect", "pay_deposit")
         return f"£{pounds} paid"
@@ -86,4 +86,4 @@ def _drive(hf: Holdfast, log: Log) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(sys.argv[1], sys.argv[2], sys.argv[3], Log(sys.argv[4])))
+    asyncio.run(serve(sys.argv[1], sys.argv[2], sys.argv[3], _Log(sys.argv[4])))

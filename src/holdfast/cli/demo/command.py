@@ -1,4 +1,4 @@
-"""`demo`: a session whose process is killed half-way goes on in another, and the counts show that nothing was repeated.
+"""`demo`: a session whose process is killed half-way continues in another, and counts show that nothing was repeated.
 
 Nothing here is canned. A child process runs the session; this one only watches the journal, kills, and starts the next.
 """
@@ -32,19 +32,19 @@ KILL_AFTER = 4
 """Answers after which the process is killed: two of the three questions of the batch are answered by then."""
 
 PATIENCE_S = 60
-"""Seconds the whole demo may take before it is given up: far more than it needs on a slow machine."""
+"""Seconds after which the demo gives up: far more than it needs on a slow machine."""
 
 SESSION_ID = "demo"
 
 
 class DemoError(HoldfastError):
-    """The demo could not be played."""
+    """The demo could not be completed."""
 
     kind = "demo"
 
 
 class DemoReport(msgspec.Struct):
-    """What happened, as counted."""
+    """What happened during the demo."""
 
     session_id: str = SESSION_ID
     first_pid: int = 0
@@ -57,7 +57,7 @@ class DemoReport(msgspec.Struct):
     asked: dict[str, int] = {}
     """How often each question was put to the host."""
     asked_again: list[str] = []
-    """Questions that had an answer when the process died, and were put to the host after that."""
+    """Questions that had an answer when the process died, and were put to the host again."""
     effects: dict[str, int] = {}
     """How often each effect was executed."""
     result: Any = None
@@ -115,7 +115,7 @@ class _Demo:
             _say(f"\n{heading('2  kill -9.')} {dim(f'pid {report.first_pid} is gone, in the middle of a batch.')}")
             async with self._child("resume") as child:
                 report.second_pid = child.pid
-                _say(f"\n{heading('3  Another process goes on.')} {dim(f'pid {child.pid}, the same file.')}\n")
+                _say(f"\n{heading('3  Another process continues.')} {dim(f'pid {child.pid}, the same file.')}\n")
                 await self._until_ended(hf, child, last)
                 report.second_exit = await child.wait()
             await self._count(hf)
@@ -134,7 +134,7 @@ class _Demo:
                 await child.wait()
 
     async def _until_answered(self, hf: Holdfast, child: asyncio.subprocess.Process, count: int) -> int:
-        """Show what happens until so many queries have their answer; the last position shown."""
+        """Show entries until so many queries are answered; return the last position shown."""
         answered = 0
         async with contextlib.aclosing(_entries(hf, child, 0)) as entries:
             async for entry in entries:
@@ -150,7 +150,7 @@ class _Demo:
                 _show(entry)
 
     async def _answered(self, hf: Holdfast) -> tuple[list[str], int]:
-        """The queries that have an answer by now, and the journal's position."""
+        """The queries that have an answer now, and the journal's position."""
         entries = [entry async for entry in hf.store.journal(SESSION_ID)]
         return [e.record.query_id for e in entries if isinstance(e.record, AnsweredRecord)], entries[-1].position
 
@@ -168,7 +168,7 @@ class _Demo:
 
 
 async def _entries(hf: Holdfast, child: asyncio.subprocess.Process, after: int) -> AsyncGenerator[Entry, None]:
-    """The entries of the session as they come; an error if its process ends while it is waited for."""
+    """The entries of the session as they arrive; an error if its process ends too early."""
     dead = asyncio.create_task(child.wait())
     try:
         while True:
@@ -195,7 +195,7 @@ async def _entries(hf: Holdfast, child: asyncio.subprocess.Process, after: int) 
 
 
 def _show(entry: Entry) -> None:
-    from holdfast.cli.timeline import timeline
+    from holdfast.cli.display.timeline import timeline
 
     for line in timeline(entry):
         _say("   " + line)
@@ -207,7 +207,7 @@ def _say(text: str) -> None:
 
 
 def _print_report(report: DemoReport) -> None:
-    from holdfast.cli.event_text import stats_line
+    from holdfast.cli.display.events import stats_line
 
     click.echo(f"\n{heading('4  The result.')} {dim(stats_line(report.stats))}\n")
     click.echo(pretty(report.result))
@@ -223,8 +223,8 @@ def _print_report(report: DemoReport) -> None:
     for query in [query for query, count in report.asked.items() if count > 1 and query not in report.asked_again]:
         click.echo(dim(f"\n{query} was with the host when the process died: it had no answer, so it was asked again."))
     if report.ok:
-        told = "Nothing that had an answer was asked again, and no effect ran twice."
-        click.echo(f"\n{click.style('✓', fg='green')} {told} {dim(f'({report.seconds} s)')}")
+        verdict = "Nothing that had an answer was asked again, and no effect ran twice."
+        click.echo(f"\n{click.style('✓', fg='green')} {verdict} {dim(f'({report.seconds} s)')}")
     else:
         click.echo(f"\n{click.style('✗', fg='red')} The check failed: {msgspec.json.encode(report).decode()}")
 

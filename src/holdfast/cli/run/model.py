@@ -1,4 +1,4 @@
-"""Strategies whose questions to models are answered by one: what drives them, and what is shown meanwhile."""
+"""The model that answers a strategy's llm queries, and how its calls are shown."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.lookup import find_modules_here
+from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw
+from holdfast.cli.engine import find_modules_here
 from holdfast.cli.models import close_provider, find_model, hint_for
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, one_line, plain, say, shortened, width
-from holdfast.cli.tail import Pen, Tail, can_move
 from holdfast.engine.sync import SyncHoldfast
 
 if TYPE_CHECKING:
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from holdfast.engine.holdfast import Holdfast
 
 CLOCK_S = 0.25
-"""Seconds between two drawings of what is under way."""
+"""Seconds between two drawings of the running calls."""
 
-_LEAST = 24
-"""Columns for a prompt: fewer tell nothing."""
+_LEAST_PROMPT = 24
+"""Columns for a prompt: with fewer it says nothing."""
 
 
-class Driven:
-    """A model for one session and its children."""
+class SessionModel:
+    """The model that answers the llm queries of one session and its children."""
 
     def __init__(self, model: str, base_url: str | None, session_id: str) -> None:
         self._provider, self._model = find_model(model, base_url)
         self.url = settings().url(create=True)
         self.session_id = session_id
-        self.calls = Calls(self._model)
+        self.calls = _CallDisplay(self._model)
 
     @contextlib.asynccontextmanager
     async def engine(self) -> AsyncIterator[Holdfast]:
@@ -47,14 +47,14 @@ class Driven:
         clock = asyncio.create_task(self.calls.clock())
         try:
             async with self._runtime() as runtime:
-                yield self._equipped(runtime)
+                yield self._add_driver(runtime)
         finally:
             clock.cancel()
             await asyncio.gather(clock, return_exceptions=True)
-            await close_provider(self._provider)  # after the engine: a call that breaks off would be an answer
+            await close_provider(self._provider)  # after the engine, which would record a broken call
 
     def sync_engine(self) -> SyncHoldfast:
-        """The same without `await`."""
+        """The same for callers without an event loop."""
         return _SyncEngine(self)
 
     def _runtime(self) -> Runtime:
@@ -66,27 +66,27 @@ class Driven:
             self.url,
             provider=self._provider,
             model=self._model,
-            minder=Minder(only=self.session_id),  # what others wait for is not to be answered by this model
+            minder=Minder(only=self.session_id),  # this model must not answer for other sessions
         )
 
-    def _equipped(self, runtime: Runtime) -> Holdfast:
+    def _add_driver(self, runtime: Runtime) -> Holdfast:
         from holdfast.agent.model_driver import ModelDriver
 
         hf = runtime.mount.holdfast
-        hf.drive("llm", self.calls.told(ModelDriver(runtime, runtime.mount)))
+        hf.drive("llm", self.calls.shown(ModelDriver(runtime, runtime.mount)))
         return hf
 
 
 class _SyncEngine(SyncHoldfast):
-    """`Driven.engine` without `await`."""
+    """`SessionModel.engine` for callers without an event loop."""
 
-    def __init__(self, driven: Driven) -> None:
-        super().__init__(driven.url)
-        self._driven = driven
+    def __init__(self, model: SessionModel) -> None:
+        super().__init__(model.url)
+        self._session_model = model
         self._open_parts = contextlib.AsyncExitStack()
 
     async def _open(self) -> Holdfast:
-        return await self._open_parts.enter_async_context(self._driven.engine())
+        return await self._open_parts.enter_async_context(self._session_model.engine())
 
     async def _close(self) -> None:
         await self._open_parts.aclose()
@@ -103,26 +103,26 @@ class _Call:
         self.since = time.monotonic()
 
 
-class Calls:
-    """The calls of a run: counted, and shown as they are answered. On a terminal also those that are under way."""
+class _CallDisplay:
+    """The calls of a run: counted, and printed as they are answered. A terminal also shows those that are running."""
 
     def __init__(self, model: str) -> None:
         self.last_fault: str | None = None
-        """The class of the error of the call that failed last."""
+        """The error class of the last call that failed."""
         self._model = model
         self._count = 0
         self._open: dict[int, _Call] = {}
         self._shows = not settings().json
-        # With a person at the terminal, all is told on standard output; else that is for the result.
-        self._is_live = can_move() and sys.stdin.isatty()
-        self._tail = Tail()
-        self._pen = Pen()
+        # With a person at the terminal, calls go to standard output; otherwise that is for the result.
+        self._is_live = can_redraw() and sys.stdin.isatty()
+        self._block = LiveBlock()
+        self._renderer = Renderer()
         self._held: list[str] | None = None
         self._drawing = threading.Lock()
-        """A person is asked by another thread than that of the calls."""
+        """The person is asked by another thread than that of the calls."""
 
-    def told(self, driver: Any) -> Any:
-        """The driver, told of while it works."""
+    def shown(self, driver: Any) -> Any:
+        """The driver, with its calls shown."""
 
         async def ask(query: LlmQuery, attempt: Attempt) -> Reply | Failure:
             self._count += 1
@@ -135,34 +135,34 @@ class Calls:
             finally:
                 del self._open[call.number]
                 if outcome is not None:
-                    self._tell(call, outcome)
+                    self._print_call(call, outcome)
 
         return ask
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything was asked yet."""
+        """Whether a call has begun."""
         return self._count > 0
 
     def hint(self) -> str:
-        """What to do about the call that failed last."""
+        """What to do about the last call that failed."""
         return hint_for(self.last_fault)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Say nothing for a while: a person types."""
+        """Print nothing while a person types."""
         with self._drawing:
-            self._tail.show([]) if self._is_live else None
-            self._tail.keep()
+            self._block.show([]) if self._is_live else None
+            self._block.keep()
             self._held = []
         yield
         with self._drawing:
             held, self._held = self._held, None
             for line in held:
-                self._print(line)
+                self._print_line(line)
 
     async def clock(self) -> None:
-        """Time passes, until this is cancelled."""
+        """Redraw the running calls with their times, until this is cancelled."""
         try:
             while self._is_live and self._shows:
                 await asyncio.sleep(CLOCK_S)
@@ -173,7 +173,7 @@ class Calls:
 
     # --- showing -----------------------------------------------------------------------------------
 
-    def _tell(self, call: _Call, outcome: Reply | Failure) -> None:
+    def _print_call(self, call: _Call, outcome: Reply | Failure) -> None:
         from holdfast.core.queries import Failure
 
         took = duration(int((time.monotonic() - call.since) * 1000))
@@ -184,24 +184,24 @@ class Calls:
         elif outcome.usage is not None:
             used = outcome.usage
             facts.append(f"{(used.prompt_tokens or 0) + (used.completion_tokens or 0):,} tokens")
-        told = " · ".join(facts)
+        facts_text = " · ".join(facts)
         role = f"{call.role}: " if call.role else ""
-        room = max(_LEAST, width() - len(told) - len(role) - 12)
+        room = max(_LEAST_PROMPT, width() - len(facts_text) - len(role) - 12)
         prompt = shortened(one_line(call.prompt, 10_000), room)
-        line = f"{click.style(mark, fg=colour)} call {call.number}  {role}{prompt}  {dim(told)}"
+        line = f"{click.style(mark, fg=colour)} call {call.number}  {role}{prompt}  {dim(facts_text)}"
         with self._drawing:
             if self._held is not None:
                 self._held.append(line)
             else:
-                self._print(line)
+                self._print_line(line)
         self._draw()
 
-    def _print(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         if not self._shows:
             return
         if self._is_live:
-            self._tail.show([])
-            self._tail.keep()
+            self._block.show([])
+            self._block.keep()
         say(line, err=not self._is_live)
 
     def _draw(self) -> None:
@@ -209,13 +209,13 @@ class Calls:
             return
         with self._drawing:
             if self._held is None:
-                self._tail.show(self._pen.lines(self._status(), is_cut=True) if self._open else [])
+                self._block.show(self._renderer.lines(self._status_text(), is_cut=True) if self._open else [])
 
-    def _status(self) -> Any:
+    def _status_text(self) -> Any:
         from rich.text import Text
 
         calls = list(self._open.values())
         which = f"call {calls[0].number}" if len(calls) == 1 else f"calls {calls[0].number} to {calls[-1].number}"
         took = time.monotonic() - calls[0].since
         done = self._count - len(calls)
-        return Text(f"⋯ {plain(self._model)} · {which} under way · {done} done · {took:.0f} s", style="dim")
+        return Text(f"⋯ {plain(self._model)} · {which} running · {done} done · {took:.0f} s", style="dim")

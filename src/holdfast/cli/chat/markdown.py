@@ -1,4 +1,4 @@
-"""What a model writes, for a terminal: Markdown, drawn block by block while it comes."""
+"""Markdown from a model, drawn on a terminal block by block while it arrives."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Heading, Markdown
 from rich.text import Text
 
+from holdfast.cli.display.live_block import Renderer
 from holdfast.cli.output import plain
-from holdfast.cli.tail import Pen
 
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
 _ITEM = re.compile(r"([-*+]|\d{1,9}[.)])\s")
 _SURE = 4
-"""Characters of a line after which it is plain whether it goes on with a list."""
+"""Characters of a line after which it is clear whether it continues a list."""
 
 
-class Said:
-    """What one attempt of a model has said so far, as lines. Of finished blocks the lines are kept."""
+class MarkdownStream:
+    """What one attempt of a model has said so far, as lines. The lines of finished blocks are not drawn again."""
 
-    def __init__(self, pen: Pen) -> None:
-        self._pen = pen
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
         self._lines: list[str] = []
         self._is_thought = False
         self._open = ""
 
     def add(self, text: str, *, is_thought: bool) -> None:
-        """More of it."""
+        """Append a piece of text."""
         if is_thought != self._is_thought:
             self._finish(len(self._open))
             self._is_thought = is_thought
@@ -39,18 +39,18 @@ class Said:
             self._finish(end)
 
     def lines(self) -> list[str]:
-        """All of it."""
-        return [*self._lines, *self._drawn(self._open)]
+        """Everything so far, as lines."""
+        return [*self._lines, *self._draw(self._open)]
 
     def _finish(self, end: int) -> None:
-        self._lines += self._drawn(self._open[:end])
+        self._lines += self._draw(self._open[:end])
         self._open = self._open[end:]
 
-    def _drawn(self, text: str) -> list[str]:
+    def _draw(self, text: str) -> list[str]:
         if not text.strip():
             return []
-        shown = Text(text.strip(), style="dim italic") if self._is_thought else Drawn(text)
-        lines = self._pen.lines(shown)
+        shown = Text(text.strip(), style="dim italic") if self._is_thought else _ChatMarkdown(text)
+        lines = self._renderer.lines(shown)
         while lines and not unstyle(lines[0]).strip():
             del lines[0]
         while lines and not unstyle(lines[-1]).strip():
@@ -59,9 +59,9 @@ class Said:
 
 
 def block_end(text: str) -> int:
-    """Where the first block of a text ends and another one has begun; 0 if none has.
+    """Where the first block of a text ends, if another one has begun after it; otherwise 0.
 
-    A block ends with an empty line, unless that is within a code block or a list.
+    A block ends with an empty line, unless that line is within a code block or a list.
     """
     fence, is_list, is_begun, is_after_gap, at = "", False, False, False, 0
     for line in text.splitlines(keepends=True):
@@ -83,8 +83,8 @@ def block_end(text: str) -> int:
     return 0
 
 
-def _broken(text: str) -> str:
-    """With every line break a real one: in chats they are meant."""
+def _with_hard_breaks(text: str) -> str:
+    """The text with every line break made a hard one: in chats they are meant."""
     lines, fence = [], ""
     for line in text.split("\n"):
         found = _FENCE.match(line)
@@ -97,20 +97,20 @@ def _broken(text: str) -> str:
 
 
 class _Heading(Heading):
-    """A heading at the left, as all text is."""
+    """A heading on the left, like all other text."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
         yield self.text
 
 
-class Drawn(Markdown):
-    """Markdown in which nothing is lost: tags are text, and links are told."""
+class _ChatMarkdown(Markdown):
+    """Markdown in which nothing is lost: tags are shown as text, and links with their URL."""
 
     elements: ClassVar = {**Markdown.elements, "heading_open": _Heading}
 
     def __init__(self, text: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
-        self.markup = _broken(text)
+        self.markup = _with_hard_breaks(text)
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = parser.parse(self.markup)

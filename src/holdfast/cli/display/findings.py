@@ -1,4 +1,4 @@
-"""How faults of a source are shown: as compilers do it, with the line and a caret under the place."""
+"""Faults in source code, shown as compilers do: with the line and a caret below it."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _MARGIN = 7
 
 
 def show_findings(file: str, code: str, findings: Sequence[SourceFinding]) -> Iterator[str]:
-    """The lines that tell what was found in a source."""
+    """What was found in a source, as lines."""
     lines = code.splitlines()
     for finding in findings:
-        place = heading(plain(f"{file}:{finding.line}:{finding.column}:"))
+        location = heading(plain(f"{file}:{finding.line}:{finding.column}:"))
         level = click.style(f"{finding.level}:", fg=_COLOURS[finding.level], bold=True)
-        yield f"{place} {level} {plain(finding.message)} {dim(f'[{finding.rule}]')}"
+        yield f"{location} {level} {plain(finding.message)} {dim(f'[{finding.rule}]')}"
         if 1 <= finding.line <= len(lines) and lines[finding.line - 1].strip():
-            text, caret = _cut(plain(lines[finding.line - 1].replace("\t", " ")), finding.column - 1)
+            text, caret = _fit(plain(lines[finding.line - 1].replace("\t", " ")), finding.column - 1)
             yield f"{dim(f'{finding.line:>4} |')} {text}"
             yield f"{dim('     |')} {' ' * caret}{click.style('^', fg=_COLOURS[finding.level], bold=True)}"
 
 
-def _cut(line: str, column: int) -> tuple[str, int]:
-    """As much of a line as fits, and where in that the column is."""
+def _fit(line: str, column: int) -> tuple[str, int]:
+    """The part of a line that fits and has the column, and where the column is in it."""
     room = max(20, width() - _MARGIN)
     column = min(column, len(line))
     if len(line) <= room:
@@ -47,15 +47,15 @@ def _cut(line: str, column: int) -> tuple[str, int]:
     return head + shown[len(head) : room - len(tail)] + tail, column - start
 
 
-def tell_refused(error: HoldfastError, program: Program, file: str) -> int:
-    """Tell on stderr why a source was not started; the exit code it leads to."""
+def report_invalid_source(error: HoldfastError, program: Program, file: str) -> int:
+    """Print on standard error why a strategy was not started, and return the exit code."""
     from holdfast.programs.sandbox.check import InvalidSourceError
     from holdfast.programs.sandbox.source import source_of
 
     assert isinstance(error, InvalidSourceError)
     colour = False if os.environ.get("NO_COLOR") else None
     count = "1 fault" if len(error.findings) == 1 else f"{len(error.findings)} faults"
-    head = f"{click.style('holdfast:', fg='red')} strategy '{plain(error.name)}' has {count}, and was not started"
+    head = f"{click.style('holdfast:', fg='red')} strategy '{plain(error.name)}' was not started: it has {count}"
     for line in (head, *show_findings(file, source_of(program).code, error.findings)):
         click.echo(line, err=True, color=colour)
     return ExitCode.BAD_INPUT

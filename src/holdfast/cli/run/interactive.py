@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.agent.machine.errors import InvalidDecisionError
-from holdfast.cli.approval import approved_call, ask, attention
-from holdfast.cli.event_text import is_of_chat, show_query, tell
-from holdfast.cli.lookup import check_runs_here, opened
+from holdfast.cli.approval import ask_decision, attention
+from holdfast.cli.display.calls import call_to_approve
+from holdfast.cli.display.events import is_chat_query, print_event, show_query
+from holdfast.cli.engine import open_store
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, plain
+from holdfast.cli.session_lookup import check_runs_here
 from holdfast.core.errors import AnswerConflictError, ExitCode, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
@@ -24,89 +26,89 @@ from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast, open_sync
 
 if TYPE_CHECKING:
-    from holdfast.cli.run_model import Driven
+    from holdfast.cli.run.model import SessionModel
 
-LOOK_S = 0.2
-"""Seconds between looks at a session that goes on by itself: short, so that Ctrl-C is heard, and nobody waits."""
+POLL_S = 0.2
+"""Seconds between looks at a session that runs by itself: short, so that Ctrl-C works and nobody waits."""
 
 _BLOCK = '"""'
 
 
-def ask_all(begin: Callable[[SyncHoldfast], Event], driven: Driven | None = None) -> int:
-    """Begin, then ask the person whatever the session and its children ask, until it ends or they leave.
+def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | None = None) -> int:
+    """Begin, then ask the person whatever the session and its children ask, until it ends or the person leaves.
 
-    What they ask a model is not asked, where there is one to drive them.
+    If there is a model, it answers the llm queries.
     """
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
     session_id = ""
     try:
-        opened = driven.sync_engine() if driven else open_sync(settings().url(create=True), minder=Minder())
-        with opened as hf:
+        engine = model.sync_engine() if model else open_sync(settings().url(create=True), minder=Minder())
+        with engine as hf:
             event = begin(hf)
             session_id = event.session_id
-            with _held(driven):
+            with _display_held(model):
                 click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
-            event = _converse(hf, session_id, event, driven)
-        return tell_driven(event, driven)
+            event = _converse(hf, session_id, event, model)
+        return print_event_with_hint(event, model)
     except (EOFError, KeyboardInterrupt) as left:
-        if driven is not None and driven.calls.has_begun:
-            session_id = driven.session_id  # it has asked already, so it is in the store
+        if model is not None and model.calls.has_begun:
+            session_id = model.session_id  # it has asked something, so it is in the store
         if not session_id:
             raise
-        by_model = " --model …" if driven else ""
+        by_model = " --model …" if model else ""
         click.echo(
-            f"\n\nLeft; session {session_id} waits, and nothing is lost. Go on with\n"
+            f"\n\nSession {session_id} waits; nothing is lost. Continue with\n"
             f"  holdfast run --resume {session_id}{by_model}\n"
             f"  holdfast answer {session_id} TEXT"
         )
         return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
 
 
-def tell_driven(event: Event, driven: Driven | None) -> int:
-    """Print an event, and what to do if the model failed; the exit code."""
-    code = tell(event)
-    if driven is None or settings().json:
+def print_event_with_hint(event: Event, model: SessionModel | None) -> int:
+    """Print an event, and what to do if the model failed; return the exit code."""
+    code = print_event(event)
+    if model is None or settings().json:
         return code
     if isinstance(event, PausedEvent):
-        click.echo(dim(f"The model goes on with: holdfast run --resume {event.session_id} --model …"))
-    elif code != ExitCode.OK and (hint := driven.calls.hint()):
+        click.echo(dim(f"Let the model continue with: holdfast run --resume {event.session_id} --model …"))
+    elif code != ExitCode.OK and (hint := model.calls.hint()):
         click.echo(f"What to do: {hint}.", err=True)
     return code
 
 
-def _held(driven: Driven | None) -> contextlib.AbstractContextManager[None]:
-    return driven.calls.held() if driven is not None else contextlib.nullcontext()
+def _display_held(model: SessionModel | None) -> contextlib.AbstractContextManager[None]:
+    return model.calls.held() if model is not None else contextlib.nullcontext()
 
 
-def _converse(hf: SyncHoldfast, session_id: str, event: Event, driven: Driven | None) -> Event:
-    told = ""
+def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionModel | None) -> Event:
+    shown = ""
     while True:
         match event:
-            case PausedEvent(queries=[query, *others]) if not is_of_chat(query):
-                told = ""
+            case PausedEvent(queries=[query, *others]) if not is_chat_query(query):
+                shown = ""
                 more = dim(f"  ({len(others)} more after this)") if others else ""
-                with _held(driven):
+                with _display_held(model):
                     click.echo(show_query(query) + more)
                     _answer(hf, session_id, query)
             case AcceptedEvent():
                 pass
             case RunningEvent(waits_for=kinds):
                 waits = f"Waiting for {', '.join(kinds) or 'the program'} …"
-                if driven is not None and "llm" in kinds:
-                    pass  # what is asked is shown
-                elif waits != told:
+                if model is not None and "llm" in kinds:
+                    pass  # the calls are shown
+                elif waits != shown:
                     click.echo(dim(waits))
-                    told = waits
-                    asyncio.run(_check(session_id))
-                time.sleep(LOOK_S)
+                    shown = waits
+                    asyncio.run(_check_runs_here(session_id))
+                time.sleep(POLL_S)
             case _:
                 return event
         event = hf.resume(session_id, wait=0)
 
 
-async def _check(session_id: str) -> None:
-    async with opened() as store:
+async def _check_runs_here(session_id: str) -> None:
+    async with open_store() as store:
         await check_runs_here(store, session_id)
 
 
@@ -114,29 +116,29 @@ def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:
     from holdfast.core.decide import Given
     from holdfast.core.queries import Value
 
-    value = _read(query)
+    value = _read_answer(query)
     try:
         hf.feed(session_id, Given(Value(value=value), query.id), by="person", wait=0)
     except (AnswerConflictError, InvalidDecisionError, StaleQueryError) as error:
-        click.echo(f"{plain(str(error))}\n", err=True)  # if it still waits, it is asked again
+        click.echo(f"{plain(str(error))}\n", err=True)  # if the query still waits, it is asked again
     else:
         click.echo()
 
 
-def _read(query: Query) -> Any:
+def _read_answer(query: Query) -> Any:
     """An answer that fits the query."""
-    if (call := approved_call(query)) is not None:
+    if (call := call_to_approve(query)) is not None:
         with attention():
-            return ask(call, input)
+            return ask_decision(call, input)
     while True:
         text = _read_text()
         if not text.strip():
-            click.echo(dim(f"An answer, please; {_BLOCK} begins and ends one of several lines, Ctrl-D leaves."))
+            click.echo(dim(f"Please type an answer; {_BLOCK} begins and ends one of several lines, Ctrl-D leaves."))
             continue
         if isinstance(query, HumanQuery) and query.choices:
-            chosen = _choice(text.strip(), query.choices)
+            chosen = _find_choice(text.strip(), query.choices)
             if chosen is None:
-                click.echo(dim(f"One of 1 to {len(query.choices)}, please, or the words of one."))
+                click.echo(dim(f"Please type a number from 1 to {len(query.choices)}, or the words of a choice."))
                 continue
             return chosen
         if isinstance(query, ToolQuery):
@@ -157,7 +159,7 @@ def _read_text() -> str:
     return "\n".join(lines)
 
 
-def _choice(text: str, choices: list[str]) -> str | None:
+def _find_choice(text: str, choices: list[str]) -> str | None:
     if text in choices:
         return text
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(choices):

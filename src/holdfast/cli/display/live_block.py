@@ -1,4 +1,4 @@
-"""The last lines on a terminal, which can be written anew; and how to keep what is typed meanwhile out of them."""
+"""Lines at the end of a terminal that are redrawn in place, and how to keep typed characters out of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ MOST_COLUMNS = 110
 """Columns of running text: longer lines are hard to read."""
 
 
-class Tail:
-    """Lines at the end of what was printed. They are taken back and written anew, until they are kept.
+class LiveBlock:
+    """The last lines that were printed. They are erased and redrawn until they are kept.
 
-    No line is as long as the terminal is wide: a row that the terminal breaks by itself would be counted as one.
+    No line is as long as the terminal is wide: a line that the terminal wraps would be counted as one row.
     """
 
     def __init__(self) -> None:
@@ -29,13 +29,13 @@ class Tail:
         self._size = shutil.get_terminal_size()
 
     def show(self, lines: Sequence[str]) -> bool:
-        """Show these lines in place of those before. False if some of those cannot be reached any more.
+        """Replace the lines shown so far.
 
-        What has scrolled out of the terminal stays as it is.
+        Lines that have scrolled out of the terminal stay as they are; False if one of them should have changed.
         """
         size = shutil.get_terminal_size()
         if size.columns != self._size.columns:
-            self._lines = []  # the terminal has broken them anew: nobody knows how many rows they are
+            self._lines = []  # the terminal has wrapped them again: nobody knows how many rows they take
         self._size = size
         gone = max(0, len(self._lines) - (size.lines - 1))
         same = next(
@@ -52,19 +52,19 @@ class Tail:
         return gone <= same
 
     def keep(self) -> None:
-        """Leave the lines as they are: what is shown next stands below."""
+        """Leave the lines as they are; whatever comes next goes below them."""
         self._lines = []
 
 
-class Pen:
+class Renderer:
     """Turns what rich can draw into lines for a terminal."""
 
     def __init__(self) -> None:
         self._console: Console | None = None
 
     def lines(self, shown: RenderableType, *, indent: int = 0, is_cut: bool = False) -> list[str]:
-        """Lines as wide as the terminal and no wider; `is_cut` leaves out what does not fit, instead of wrapping it."""
-        console = self._at(shutil.get_terminal_size().columns)
+        """Lines that fit the terminal; `is_cut` drops what does not fit instead of wrapping it."""
+        console = self._console_for(shutil.get_terminal_size().columns)
         options: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if is_cut else {}
         with console.capture() as drawn:
             console.print(shown, width=max(10, console.width - indent), **options)
@@ -73,29 +73,29 @@ class Pen:
 
     @property
     def width(self) -> int:
-        """Columns of a line."""
-        return self._at(shutil.get_terminal_size().columns).width
+        """The columns of a line."""
+        return self._console_for(shutil.get_terminal_size().columns).width
 
-    def _at(self, columns: int) -> Console:
+    def _console_for(self, columns: int) -> Console:
         width = max(20, min(columns, MOST_COLUMNS) - 1)
         if self._console is None or self._console.width != width:
             from rich.console import Console
             from rich.theme import Theme
 
             colours: Any = "auto" if coloured() else None
-            theme = Theme({"markdown.code": "cyan"})  # without a background, which is dark on every terminal
+            theme = Theme({"markdown.code": "cyan"})  # without rich's background, which is dark on every terminal
             self._console = Console(file=sys.stdout, width=width, color_system=colours, highlight=False, theme=theme)
         return self._console
 
 
-def can_move() -> bool:
-    """Whether standard output is a terminal on which lines can be written anew."""
+def can_redraw() -> bool:
+    """Whether standard output is a terminal on which lines can be redrawn."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 @contextlib.contextmanager
-def unechoed() -> Iterator[None]:
-    """Do not show what is typed: it would move the lines. It is read afterwards. Ctrl-C is heard as ever."""
+def no_echo() -> Iterator[None]:
+    """Do not echo what is typed, as that would move the lines. It is read later; Ctrl-C still works."""
     import termios
 
     try:

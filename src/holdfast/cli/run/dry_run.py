@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from holdfast.cli.event_text import show_error
+from holdfast.cli.display.events import show_error
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, heading, one_line, plain, pretty, print_json, shortened, state
 from holdfast.core.errors import ExitCode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.strategies.dry_run import Asked, DryRun, Pause
 
 _PROMPT = 480
-"""Characters of a prompt that are shown, where it is not to be in full."""
+"""Characters of a prompt that are shown without --full."""
 
 _ANSWER = 160
 
@@ -31,23 +31,23 @@ _LANGUAGES = {"python": "sandboxed Python", "lua": "Lua", "native": "native Pyth
 
 
 def show_dry_run(program: Program, ctx: Any, budget: dict[str, Any] | None, *, is_full: bool) -> int:
-    """Rehearse a program, and print what it asked; the exit code."""
+    """Rehearse a program, print what it asked, and return the exit code."""
     from holdfast.strategies.dry_run import dry_run
 
     run = asyncio.run(dry_run(program, ctx, budget=budget))
     if settings().json:
         print_json(run.to_json())
     else:
-        for line in _told(run, is_full):
+        for line in _report_lines(run, is_full):
             click.echo(line)
     return ExitCode.OK if run.error is None else ExitCode.ENDED_BADLY
 
 
-def _told(run: DryRun, is_full: bool) -> Iterator[str]:
+def _report_lines(run: DryRun, is_full: bool) -> Iterator[str]:
     kind = _LANGUAGES.get(run.program.kind, run.program.kind)
     yield f"{heading('Dry run of ' + plain(run.program.name))}  {dim(f'{kind}; nothing is stored, nobody is asked')}"
     for name, value in run.assumed.items():
-        yield dim(f"{name} was not given: {one_line(value, 60)} stands for it")
+        yield dim(f"{name} was not given; {one_line(value, 60)} is used instead")
     for pause in run.pauses:
         yield ""
         at_once = f"  {dim(f'{len(pause.asked)} questions at once')}" if len(pause.asked) > 1 else ""
@@ -57,7 +57,7 @@ def _told(run: DryRun, is_full: bool) -> Iterator[str]:
     if run.error is not None:
         yield f"{state('failed')}\n{show_error(run.error)}"
         if run.program.kind == "python" and any(each.by == "default" for pause in run.pauses for each in pause.asked):
-            yield dim('Was an answer to blame? META["script"] can have ones that fit its prompts.')
+            yield dim('If an answer was to blame: META["script"] can hold answers that fit the prompts.')
     else:
         yield state("completed")
         yield pretty(run.result) if is_full else shortened(pretty(run.result), _RESULT)
@@ -66,7 +66,7 @@ def _told(run: DryRun, is_full: bool) -> Iterator[str]:
 
 
 def _questions(pause: Pause, is_full: bool) -> Iterator[str]:
-    """Each question; those that are the same, and were answered the same, once."""
+    """Each question, but only once if it was repeated and got the same answer."""
 
     def likeness(asked: Asked) -> tuple[Query, str]:
         return (msgspec.structs.replace(asked.query, id=""), repr(asked.answer))
@@ -96,10 +96,12 @@ def _indented(text: str) -> str:
 
 
 def _totals(run: DryRun) -> str:
-    calls = _count(run.llm_calls, "call") + " of models"
+    calls = _count(run.llm_calls, "model call")
     others = f" and {_count(run.other_calls, 'other question')}" if run.other_calls else ""
-    told = f"{calls}{others} in {_count(len(run.pauses), 'pause')}, about {_count(run.prompt_tokens, 'prompt token')}."
-    return told + (dim(f" At most {_count(run.most_calls, 'call')}, it says.") if run.most_calls is not None else "")
+    totals = (
+        f"{calls}{others} in {_count(len(run.pauses), 'pause')}, about {_count(run.prompt_tokens, 'prompt token')}."
+    )
+    return totals + (dim(f" META says at most {_count(run.most_calls, 'call')}.") if run.most_calls is not None else "")
 
 
 def _count(number: int, what: str) -> str:

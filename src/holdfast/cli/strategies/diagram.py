@@ -19,21 +19,21 @@ _MOST_COLUMNS = 100
 """Columns of the diagram: wider boxes are hard to read."""
 
 _NARROWEST = 30
-"""Columns that a box has at least, beside others."""
+"""The least columns of a box that stands beside others."""
 
 _PROMPT_LINES = 3
 
 _MOST_BOXES = 6
-"""Boxes of one pause that are shown; the others are counted."""
+"""Boxes shown of one pause; the others are counted."""
 
 _PLAIN_PROMPT = 200
 
 
 def print_diagram(parts: Sequence[Part], ending: str, *, is_result: bool) -> None:
-    """The parts in order, and how it ends."""
+    """Print the parts in order, and the ending."""
     if sys.stdout.isatty():
         columns = min(width(), _MOST_COLUMNS)
-        print_rich(_drawn(parts, ending, is_result, columns), columns)
+        print_rich(_boxes(parts, ending, is_result, columns), columns)
         return
     for line in _lines(parts, ""):
         click.echo(line)
@@ -50,9 +50,9 @@ def _lines(parts: Sequence[Part], indent: str) -> Iterator[str]:
             yield from _lines(part.steps, f"{indent}  ")
             continue
         for number, box in enumerate(part.boxes):
-            place = f"{part.pause}." if number == 0 else " " * len(f"{part.pause}.")
-            yield f"{indent}{place} {_title(box)}: {_prompt(box, _PLAIN_PROMPT)}"
-            yield f"{indent}{' ' * len(place)} -> {one_line(box.answer, _PLAIN_PROMPT)}"
+            label = f"{part.pause}." if number == 0 else " " * len(f"{part.pause}.")
+            yield f"{indent}{label} {_title(box)}: {_prompt(box, _PLAIN_PROMPT)}"
+            yield f"{indent}{' ' * len(label)} -> {one_line(box.answer, _PLAIN_PROMPT)}"
 
 
 def _title(box: Box) -> str:
@@ -68,19 +68,19 @@ def _prompt(box: Box, most: int) -> str:
 # --- boxes ---------------------------------------------------------------------------------------------
 
 
-def _drawn(parts: Sequence[Part], ending: str, is_result: bool, columns: int) -> RenderableType:
+def _boxes(parts: Sequence[Part], ending: str, is_result: bool, columns: int) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
     colour = "green" if is_result else "red"
     word = "result" if is_result else "failed"
-    said = Text.assemble((f"■ {word} ", f"bold {colour}"), one_line(ending, columns - len(word) - 5))
-    return Padding(Group(*_flow(parts, columns - 2), said), (0, 0, 0, 1))
+    last_line = Text.assemble((f"■ {word} ", f"bold {colour}"), one_line(ending, columns - len(word) - 5))
+    return Padding(Group(*_flow(parts, columns - 2), last_line), (0, 0, 0, 1))
 
 
 def _flow(parts: Sequence[Part], columns: int) -> Iterator[RenderableType]:
-    """Each part, and the arrow to what comes next."""
+    """Each part, followed by the arrow to the next."""
     from rich.text import Text
 
     for part in parts:

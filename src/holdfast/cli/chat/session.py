@@ -1,4 +1,4 @@
-"""A chat under way: turns and their stopping, going on with a turn that was left, and the commands."""
+"""An open chat: its turns, approvals and commands, and resuming a turn that was left."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import click
 
 from holdfast.agent.machine.messages import ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.queries import ApprovalQuery
-from holdfast.cli.approval import approved_call
-from holdfast.cli.chat.screen import Opened, Screen, shown_result
+from holdfast.cli.chat.screen import ChatSummary, Screen, result_line
+from holdfast.cli.display.calls import call_to_approve
 from holdfast.cli.models import find_model, hint_for
 from holdfast.cli.output import dim, heading, one_line, plain, width
 from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryError
@@ -29,62 +29,62 @@ if TYPE_CHECKING:
     from holdfast.core.queries import Query
     from holdfast.core.values import Json
 
-LOOK_S = 0.05
-"""Seconds between two looks at a turn that is to be stopped, or waits."""
+POLL_S = 0.05
+"""Seconds between two looks at a turn that is being stopped, or waits."""
 
 SHOWN_TURNS = 2
-"""Turns shown of a conversation that is gone on with: enough to know where it stood."""
+"""Turns shown of a conversation that is continued: enough to know where it was."""
 
 SHOWN_CHARS = 600
-"""Characters shown of each text in them."""
+"""Characters shown of each text in those turns."""
 
 _COMMANDS = {
     "/help": "this list",
-    "/usage": "what all turns have used, by model",
-    "/history": "all that was said",
-    "/compact [WISHES]": "sum up what was said, to make room; WISHES say what to heed",
+    "/usage": "the usage of all turns, by model",
+    "/history": "the whole conversation",
+    "/compact [WISHES]": "summarize the conversation to make room; WISHES say what to keep",
     "/tools": "the tools that the model can call",
-    "/model [NAME]": "which model answers; with NAME, another one",
-    "/quit": "leave; the session stays",
+    "/model [NAME]": "show the model; with NAME, use another one",
+    "/quit": "leave; the session is kept",
 }
 
 
-class Chat:
-    """An open session, and where it is shown. All of it happens in one event loop."""
+class ChatSession:
+    """An open session, and the screen that shows it. Everything happens in one event loop."""
 
     def __init__(self, runtime: Runtime, session: AgentSession, screen: Screen, *, asks: bool = False) -> None:
-        """`asks`: there is a person who takes what has to be approved from `asked`."""
+        """`asks`: there is a person who takes approvals from `approvals`."""
         self.session = session
-        self.asked: SimpleQueue[ApprovalQuery | None] = SimpleQueue()
-        """Approvals that the person is to be asked for, and None when the turn is over."""
+        self.approvals: SimpleQueue[ApprovalQuery | None] = SimpleQueue()
+        """Queries to ask the person about, then None when the turn is over."""
         self.waiting: list[Query] = []
-        """What the running turn waits for from outside."""
+        """The queries of the running turn that somebody outside has to answer."""
         self.is_cut_off = False
-        """Whether nobody reads what is printed any more."""
+        """Whether nobody reads the output any more."""
         self._runtime = runtime
         self._screen = screen
-        self._told: set[str] = set()
-        """Calls of tools of the running turn that were shown."""
+        self._shown_calls: set[str] = set()
+        """The tool calls of the running turn that were shown."""
         self._asks = asks
         self._held: list[LiveEvent] | None = None
-        """What happens while the person is asked, to be shown afterwards."""
+        """Events that arrive while the person is asked, to be shown afterwards."""
         self._free = asyncio.Event()
         self._free.set()
 
     # --- the session -------------------------------------------------------------------------------
 
     async def begin(self, *, is_new: bool) -> None:
-        """Show what was opened."""
+        """Show the session that was opened."""
         view = await self.session.read_view()
         tools = [spec.name for spec in self._runtime.tools.specs(self.session.policy.tools)]
-        opened = Opened(
+        summary = ChatSummary(
             session_id=self.session.session_id,
             model=self.model,
             tools=tools,
             is_new=is_new,
             messages=len(view.messages),
         )
-        self._screen.opened(opened)
+        self._screen.opened(summary)
 
     @property
     def model(self) -> str:
@@ -92,50 +92,52 @@ class Chat:
         return f"{self.session.policy.provider}:{self.session.policy.model}"
 
     async def earlier(self) -> list[str]:
-        """The last turns, as lines; and what is not as it was."""
+        """The last turns as lines, and the tools that are missing now."""
         messages = (await self.session.read_view()).messages
         inputs = [number for number, each in enumerate(messages) if each.role == "user"]
         first = inputs[-SHOWN_TURNS] if len(inputs) > SHOWN_TURNS else 0
         lines = _transcript(messages[first:], SHOWN_CHARS)
         before = [dim(f"… {first} earlier messages; /history shows all"), ""] if first else []
         missing = sorted(_tools_called(messages) - {spec.name for spec in self._runtime.tools.specs()})
-        after = ["", dim(f"Tools that were called and are not given now: {', '.join(missing)}")] if missing else []
+        after = (
+            ["", dim(f"Tools that were called earlier and are missing now: {', '.join(missing)}")] if missing else []
+        )
         return [*before, *lines, *after]
 
     async def inputs(self) -> list[str]:
-        """What was said to the model, the oldest first."""
+        """The inputs so far, oldest first."""
         return [each.text for each in (await self.session.read_view()).messages if each.role == "user"]
 
     # --- turns -------------------------------------------------------------------------------------
 
     async def turn(self, text: str, *, leaves_waiting: bool) -> TurnResult | None:
-        """Work one turn, and show it; None if it waits for somebody outside, and that is not waited for."""
+        """Take one turn, and show it; with `leaves_waiting`, None if it waits for somebody outside."""
         from holdfast.core.ids import new_turn_id
 
         turn_id = new_turn_id()
-        self._show(self._screen.given, turn_id, text)
-        return await self._worked(self.session.turn(text).id(turn_id), leaves_waiting)
+        self._show(self._screen.input, turn_id, text)
+        return await self._take_turn(self.session.turn(text).id(turn_id), leaves_waiting)
 
     async def compact(self, wishes: str) -> TurnResult | None:
-        """Sum up what was said."""
-        return await self._worked(self.session.command("compact", instructions=wishes or None), leaves_waiting=False)
+        """Summarize the conversation so far."""
+        return await self._take_turn(self.session.command("compact", instructions=wishes or None), leaves_waiting=False)
 
     async def left_turn(self, *, leaves_waiting: bool) -> TurnResult | None:
-        """Go on with the turn that was under way when the session was left, if there is one."""
+        """Resume the turn that was running when the session was left, if there is one."""
         running = (await self.session.conversation(fresh=True)).running
         if running is None:
             return None
-        self._show(self._screen.note, dim("\nThe last turn was under way, and goes on."))
+        self._show(self._screen.note, dim("\nThe last turn had not ended; it is resumed."))
         row = await self.session.mount.store.session(self.session.session_id)
         if row.owner is not None:
-            why = f"It is held by {row.owner}, and is joined. It is taken over as soon as that process is gone."
+            why = f"{row.owner} is working on it, as shown here. If that process ends, the turn is taken over."
             self._show(self._screen.note, dim(why))
-        said = "".join(block.text for block in running.content if isinstance(block, TextBlock))
-        self._show(self._screen.given, running.id, said)
-        return await self._worked(self._again(running), leaves_waiting)
+        text = "".join(block.text for block in running.content if isinstance(block, TextBlock))
+        self._show(self._screen.input, running.id, text)
+        return await self._take_turn(self._rejoin(running), leaves_waiting)
 
-    def _again(self, running: TurnState) -> TurnBuilder:
-        """The same turn once more, which joins it."""
+    def _rejoin(self, running: TurnState) -> TurnBuilder:
+        """The same turn again, which joins the one that is running."""
         if running.command is not None:
             return self.session.command(running.command.name, **running.command.arguments).id(running.id)
         turn = self.session.turn(running.content).id(running.id)
@@ -146,19 +148,19 @@ class Chat:
         return turn
 
     async def stop(self, turn: Future[Any]) -> None:
-        """Stop the running turn, as soon as there is something to stop."""
+        """Stop the running turn, as soon as it can be stopped."""
         await self.show_held()
         while not turn.done():
-            with contextlib.suppress(HoldfastError):  # what it waited for was answered just now
+            with contextlib.suppress(HoldfastError):  # what it waited for was just answered
                 if await self.session.stop():
                     return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
-    async def _worked(self, turn: TurnBuilder, leaves_waiting: bool) -> TurnResult | None:
-        self.waiting, self._told = [], set()
+    async def _take_turn(self, turn: TurnBuilder, leaves_waiting: bool) -> TurnResult | None:
+        self.waiting, self._shown_calls = [], set()
         clock = asyncio.create_task(self._screen.clock())
-        working = asyncio.create_task(turn.stream_to(self._take))
-        leaving = asyncio.create_task(self._until_nothing_else()) if leaves_waiting else None
+        working = asyncio.create_task(turn.stream_to(self._show_event))
+        leaving = asyncio.create_task(self._wait_for_outside()) if leaves_waiting else None
         try:
             await asyncio.wait([task for task in (working, leaving) if task], return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
@@ -170,19 +172,19 @@ class Chat:
                 if task is not None:
                     task.cancel()
             await asyncio.gather(*(task for task in (clock, working, leaving) if task), return_exceptions=True)
-        await self._tell_answered(result.turn)
+        await self._show_answered_calls(result.turn)
         self._show(self._screen.ended, result, await self._hint(result))
         return result
 
-    async def _until_nothing_else(self) -> None:
-        """Wait until all that the turn waits for is to come from outside."""
+    async def _wait_for_outside(self) -> None:
+        """Wait until only somebody outside can continue the turn."""
         while True:
             asked = (await self.session.conversation()).asked
             if self.waiting and asked and set(asked) <= {query.id for query in self.waiting}:
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
-    async def _take(self, event: LiveEvent) -> None:
+    async def _show_event(self, event: LiveEvent) -> None:
         from holdfast.agent import live_events as live
 
         if self._held is not None:
@@ -190,40 +192,40 @@ class Chat:
             return
         match event:
             case live.ModelStartedEvent() | live.TurnFinishedEvent():
-                await self._tell_answered(event.turn)
+                await self._show_answered_calls(event.turn)
             case live.ToolStartedEvent(call=call):
-                self._told.add(call)
+                self._shown_calls.add(call)
             case live.WaitingEvent(queries=queries):
                 self.waiting += queries
         if not self.is_cut_off:
             try:
                 await self._screen.event(event)
             except BrokenPipeError:
-                self.is_cut_off = True  # the turn must not fail because nobody looks on
+                self.is_cut_off = True  # the turn must not fail because nobody watches
         if isinstance(event, live.WaitingEvent):
-            approvals = [query for query in event.queries if self._asks and approved_call(query) is not None]
+            approvals = [query for query in event.queries if self._asks and call_to_approve(query) is not None]
             if others := [query for query in event.queries if query not in approvals]:
                 self._show(self._screen.waits, self.session.session_id, others)
             if approvals:
-                self._ask_for(approvals)
+                self._request_approvals(approvals)
 
     # --- approvals ---------------------------------------------------------------------------------
 
-    def _ask_for(self, approvals: Iterable[Query]) -> None:
-        """Have the person asked; what happens until they have answered is shown then."""
+    def _request_approvals(self, approvals: Iterable[Query]) -> None:
+        """Have the person asked, and hold back events until they have answered."""
         self._show(self._screen.pause)
         self._held = []
         self._free.clear()
         for query in approvals:
             assert isinstance(query, ApprovalQuery)
-            self.asked.put(query)
+            self.approvals.put(query)
 
     async def still_asks(self, query: Query) -> bool:
-        """Whether an answer is waited for: the person may have given it with another, or somebody elsewhere has."""
+        """Whether the query still waits: an earlier decision, or somebody elsewhere, may have settled it."""
         return query.id in (await self.session.conversation(fresh=True)).asked
 
     async def decide(self, query: Query, decision: Json) -> bool:
-        """Answer. False if somebody has before. Raises `InvalidDecisionError`."""
+        """Answer, and return False if somebody else did so before. Raises `InvalidDecisionError`."""
         try:
             await self.session.answer(query.id, decision)
         except (AnswerConflictError, StaleQueryError):
@@ -231,18 +233,18 @@ class Chat:
         return True
 
     async def show_held(self) -> None:
-        """Show what has happened while the person was asked."""
+        """Show the events that were held back while the person was asked."""
         held, self._held = self._held or [], None
         self._free.set()
         for event in held:
-            await self._take(event)
+            await self._show_event(event)
 
-    async def _tell_answered(self, turn_id: str) -> None:
-        """Show calls of tools that were answered without an event: from outside, or because there is no such tool."""
+    async def _show_answered_calls(self, turn_id: str) -> None:
+        """Show tool calls that were answered without an event: from outside, or because there is no such tool."""
         for each in (await self.session.conversation()).turns[turn_id].calls:
             call, done = each.call, each.done
-            if done is not None and call.id not in self._told:
-                self._told.add(call.id)
+            if done is not None and call.id not in self._shown_calls:
+                self._shown_calls.add(call.id)
                 self._show(self._screen.called, call.name, call.input, done.content, done.is_error)
 
     def _show(self, show: Any, *what: Any) -> None:
@@ -253,7 +255,7 @@ class Chat:
                 self.is_cut_off = True
 
     async def _hint(self, result: TurnResult) -> str:
-        """What to do about a model that failed: by the class of the error, which the journal has."""
+        """What to do about a model that failed, by the error class in the journal."""
         from holdfast.core.queries import Failure
         from holdfast.core.records import AnsweredRecord
 
@@ -271,14 +273,14 @@ class Chat:
     # --- commands ----------------------------------------------------------------------------------
 
     async def command(self, name: str, rest: str) -> list[str]:
-        """Do what a command asks; what it says."""
+        """Run a command, and return the lines it prints."""
         match name:
             case "/help":
                 return [f"  {name:<17} {dim(what)}" for name, what in _COMMANDS.items()]
             case "/usage":
                 return await self._usage()
             case "/history":
-                return self._history(await self.session.read_view()) or ["Nothing was said yet."]
+                return self._history(await self.session.read_view()) or ["Nothing has been said yet."]
             case "/tools":
                 return self._tools()
             case "/model":
@@ -287,12 +289,12 @@ class Chat:
                 return [f"There is no {plain(name)}; /help lists the commands. A space before the slash makes it text."]
 
     def _history(self, view: ReadView) -> list[str]:
-        """All that was said, and where it was summed up."""
+        """The whole conversation, and where it was summarized."""
         lines: list[str] = []
         shown = 0
         for frame in view.frames:
             if frame.summary:
-                lines += [*_transcript(view.messages[shown : frame.begins]), "", dim("── summed up here, as:")]
+                lines += [*_transcript(view.messages[shown : frame.begins]), "", dim("── summarized here, as:")]
                 lines += [*(dim(f"   {line}") for line in plain(frame.summary).strip().split("\n")), ""]
                 shown = frame.begins
         return [*lines, *_transcript(view.messages[shown:])]
@@ -300,10 +302,10 @@ class Chat:
     async def _usage(self) -> list[str]:
         report = await self.session.usage_report()
         if not report.calls:
-            return ["No call has reported its usage yet."]
+            return ["No usage has been reported yet."]
         rows = [(plain(model), used) for model, used in report.by_model.items()]
         rows += [("all", report.total)] if len(rows) > 1 else []
-        return [f"  {name}  {dim(_buckets(used))}" for name, used in rows]
+        return [f"  {name}  {dim(_usage_line(used))}" for name, used in rows]
 
     def _tools(self) -> list[str]:
         from holdfast.agent.tools.catalog import DeclaredTool
@@ -315,11 +317,11 @@ class Chat:
             outside = " (waits for an answer from outside)" if is_declared else ""
             about = spec.description.strip().partition("\n")[0]
             lines.append(f"  {heading(spec.name)}  {dim(plain(about) + outside)}")
-        return lines or ["There are none; give some with --tool MODULE:FUNCTION, or --mcp NAME=COMMAND."]
+        return lines or ["There are no tools; add some with --tool MODULE:FUNCTION or --mcp NAME=COMMAND."]
 
     def _model(self, name: str) -> str:
         if not name:
-            return f"{self.model} answers. Another one: /model MODEL of the same service, or /model SERVICE:MODEL"
+            return f"The model is {self.model}. Change it with /model MODEL (same service) or /model SERVICE:MODEL."
         before = self.model
         try:
             if ":" in name:
@@ -329,20 +331,20 @@ class Chat:
             else:
                 self.session.configure(model=name)
         except HoldfastError as error:
-            return f"{click.style(plain(str(error)), fg='red')}\n{before} stays."
+            return f"{click.style(plain(str(error)), fg='red')}\nThe model stays {before}."
         return f"{self.model} answers from the next turn on."
 
 
-def _buckets(used: TokenUsage) -> str:
-    told = [f"{used.calls} calls", f"{used.total - used.output:,} tokens in", f"{used.output:,} out"]
-    told += [f"{used.cache_read:,} read from cache"] if used.cache_read else []
-    told += [f"{used.reasoning:,} reasoning"] if used.reasoning else []
-    told += [f"cost {used.cost:.4g}"] if used.cost else []
-    return " · ".join(told)
+def _usage_line(used: TokenUsage) -> str:
+    facts = [f"{used.calls} calls", f"{used.total - used.output:,} tokens in", f"{used.output:,} out"]
+    facts += [f"{used.cache_read:,} read from cache"] if used.cache_read else []
+    facts += [f"{used.reasoning:,} reasoning"] if used.reasoning else []
+    facts += [f"cost {used.cost:.4g}"] if used.cost else []
+    return " · ".join(facts)
 
 
 def _tools_called(messages: Iterable[ViewMessage]) -> set[str]:
-    """The tools that were called and were there."""
+    """The tools that were called and existed."""
     blocks = [block for each in messages for block in each.blocks]
     unknown = {
         block.tool_use_id
@@ -354,16 +356,16 @@ def _tools_called(messages: Iterable[ViewMessage]) -> set[str]:
 
 
 def _transcript(messages: Iterable[ViewMessage], most: int | None = None) -> list[str]:
-    """Messages for a person; of each text at most so many characters."""
+    """Messages as lines, with at most so many characters of each text."""
     lines: list[str] = []
     for message in messages:
-        told = _message(message, most)
-        gap = [""] if lines and told and message.role != "tool" else []
-        lines += [*gap, *told]
+        shown = _message_lines(message, most)
+        gap = [""] if lines and shown and message.role != "tool" else []
+        lines += [*gap, *shown]
     return lines
 
 
-def _message(message: ViewMessage, most: int | None) -> list[str]:
+def _message_lines(message: ViewMessage, most: int | None) -> list[str]:
     lines: list[str] = []
     for block in message.blocks:
         match block:
@@ -376,8 +378,8 @@ def _message(message: ViewMessage, most: int | None) -> list[str]:
                 room = width() - len(name) - 4
                 lines.append(f"{click.style(f'⚙ {plain(name)}', fg='cyan')} {dim(one_line(arguments, room))}")
             case ToolResultBlock(content=content, is_error=is_error):
-                told = one_line(shown_result(content, is_error), width() - 6)
-                lines.append(f"  {click.style(f'✗ {told}', fg='red')}" if is_error else f"  → {told}")
+                result = one_line(result_line(content, is_error), width() - 6)
+                lines.append(f"  {click.style(f'✗ {result}', fg='red')}" if is_error else f"  → {result}")
             case ReasoningBlock(text=text) if most is None:
                 lines += [dim(line) for line in plain(text).strip().split("\n")]
             case ImageBlock(image=image):

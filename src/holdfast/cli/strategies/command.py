@@ -1,4 +1,4 @@
-"""`strategies`: the strategies in Python that can be run by name, and what each of them does."""
+"""`strategies`: list the strategies in Python, and show what each does and asks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.lookup import StrategyType
 from holdfast.cli.options import json_option, project_option, settings
 from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_rich, width
+from holdfast.cli.parameter_types import StrategyType
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from holdfast.strategies.dry_run import DryRun
 
 _UNCUT = 10_000
-"""Columns where nobody looks: each strategy stays on its line."""
+"""Columns if the output is piped: each strategy stays on its line."""
 
 _FORMULA_COLUMNS = 22
-"""Columns of a cost on a terminal; `show` has it in full."""
+"""Columns of a cost formula on a terminal; `show` prints it in full."""
 
 _NARROW = 90
-"""Columns below which formulas and origins are left out, so that there is room for what a strategy does."""
+"""Columns below which formulas and origins are left out, to make room for the descriptions."""
 
 _LONG_DEFAULT = 16
-"""Characters of a default from which it is told behind the description."""
+"""Characters from which a default is printed after the description."""
 
 _DOC_COLUMNS = 100
 """Columns of a docstring: longer lines are hard to read."""
 
-_project = project_option("Where the project is.  [default: the nearest around this directory]")
+_project = project_option("The project whose strategies are listed.  [default: the nearest around this directory]")
 
 
 @click.group("strategies", invoke_without_command=True)
-@click.option("--category", metavar="NAME", help="Only those of a category, such as reasoning.")
+@click.option("--category", metavar="NAME", help="Only strategies of this category, such as reasoning.")
 @_project
 @json_option
 @click.pass_context
 def strategies_command(ctx: click.Context, category: str | None, project: Path | None) -> int:
     """List the strategies in Python that can be run by name: bundled, the user's, and the project's.
 
-    CALLS says how many questions a strategy asks models at most, by default and as a formula of its parameters.
+    CALLS is the largest number of model calls that a strategy makes, by default and as a formula of its parameters.
     """
     if ctx.invoked_subcommand is not None:
         return ExitCode.OK
@@ -61,48 +61,54 @@ def strategies_command(ctx: click.Context, category: str | None, project: Path |
     if listed:
         _print_table(listed)
     else:
-        click.echo(f"No strategies of the category '{plain(category)}'." if category else "No strategies.")
-    click.echo(dim("\nMore about one: holdfast strategies show NAME. Lua packages: holdfast pkg list"))
+        click.echo(f"No strategies in the category '{plain(category)}'." if category else "No strategies.")
+    click.echo(dim("\nDetails: holdfast strategies show NAME. Lua packages: holdfast pkg list"))
     return ExitCode.OK
 
 
 def _print_table(listed: list[StrategyEntry]) -> None:
-    """On a terminal under headings, with formulas cut to fit; elsewhere a strategy a line, in full."""
+    """On a terminal, grouped by category with formulas cut to fit; elsewhere, one full line for each strategy."""
     from rich.table import Table
     from rich.text import Text
 
-    is_watched = sys.stdout.isatty()
-    is_narrow = is_watched and width() < _NARROW
+    is_terminal = sys.stdout.isatty()
+    is_narrow = is_terminal and width() < _NARROW
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    columns = ["NAME", *([] if is_watched else ["CATEGORY"]), "CALLS", *([] if is_narrow else ["FROM"]), "WHAT IT DOES"]
+    columns = [
+        "NAME",
+        *([] if is_terminal else ["CATEGORY"]),
+        "CALLS",
+        *([] if is_narrow else ["FROM"]),
+        "WHAT IT DOES",
+    ]
     for column in columns:
-        cut = (len("CALLS") if is_narrow else _FORMULA_COLUMNS) if is_watched and column == "CALLS" else None
-        table.add_column(column, no_wrap=not is_watched or column != columns[-1], overflow="ellipsis", max_width=cut)
+        cut = (len("CALLS") if is_narrow else _FORMULA_COLUMNS) if is_terminal and column == "CALLS" else None
+        table.add_column(column, no_wrap=not is_terminal or column != columns[-1], overflow="ellipsis", max_width=cut)
     category = None
     for each in listed:
-        if is_watched and each.category != category:
+        if is_terminal and each.category != category:
             category = each.category
             table.add_row(*([""] if table.rows else []))
             table.add_row(Text(plain(category), style="bold cyan"))
-        name = Text(("  " if is_watched else "") + plain(each.name))
-        place = [] if is_watched else [plain(each.category)]
-        calls = _calls(each.cost).partition(" = ")[0] if is_narrow else _calls(each.cost)
-        table.add_row(name, *place, Text(calls), *([] if is_narrow else [each.origin]), _about(each))
-    print_rich(table, None if is_watched else _UNCUT)
+        name = Text(("  " if is_terminal else "") + plain(each.name))
+        category_cell = [] if is_terminal else [plain(each.category)]
+        calls = _cost_text(each.cost).partition(" = ")[0] if is_narrow else _cost_text(each.cost)
+        table.add_row(name, *category_cell, Text(calls), *([] if is_narrow else [each.origin]), _description(each))
+    print_rich(table, None if is_terminal else _UNCUT)
 
 
-def _about(listed: StrategyEntry) -> Text:
+def _description(listed: StrategyEntry) -> Text:
     from rich.text import Text
 
-    about = Text(plain(listed.meta.description)) if listed.meta is not None else Text("no META", style="dim")
+    text = Text(plain(listed.meta.description)) if listed.meta is not None else Text("no META", style="dim")
     if listed.error is not None:
-        about = Text(plain(f"fault: {listed.error}"), style="red")
+        text = Text(plain(f"fault: {listed.error}"), style="red")
     if listed.hidden_by is not None:
-        about.append(" (hidden: the Lua package of that name is run)", style="yellow")
-    return about
+        text.append(" (hidden by the Lua package of the same name)", style="yellow")
+    return text
 
 
-def _calls(cost: Cost | None) -> str:
+def _cost_text(cost: Cost | None) -> str:
     if cost is None:
         return "-"
     if cost.by_default is None or str(cost.by_default) == cost.formula:
@@ -120,7 +126,7 @@ def _calls(cost: Cost | None) -> str:
 def show_command(name: str, project: Path | None) -> int:
     """Show what a strategy does, its parameters, its cost, and a diagram of its pauses.
 
-    The diagram is drawn from a rehearsal with the answers that its author wrote: nothing is stored, nobody is asked.
+    The diagram comes from a rehearsal with answers that the author wrote: nothing is stored, nobody is asked.
     """
     from holdfast.strategies.catalog import find_entry
     from holdfast.strategies.diagram import diagram, diagram_json
@@ -128,39 +134,39 @@ def show_command(name: str, project: Path | None) -> int:
     from holdfast.strategies.python_language import PythonLanguage
 
     listed = find_entry(name, project)
-    run = (
-        asyncio.run(dry_run(PythonLanguage().read_program(Path(listed.path), project=project)))
-        if listed.error is None
-        else None
-    )
+    run = None
+    if listed.error is None:
+        run = asyncio.run(dry_run(PythonLanguage().read_program(Path(listed.path), project=project)))
     if settings().json:
-        print_json({**listed.to_json(), "rehearsal": _rehearsal(run, diagram_json(diagram(run))) if run else None})
+        print_json(
+            {**listed.to_json(), "rehearsal": _rehearsal_to_json(run, diagram_json(diagram(run))) if run else None}
+        )
         return ExitCode.OK
-    _print_about(listed)
+    _print_details(listed)
     if run is None:
         return ExitCode.OK
-    from holdfast.cli.diagrams import print_diagram
+    from holdfast.cli.strategies.diagram import print_diagram
 
-    click.echo(f"\n{heading('Pauses')}  {dim(_rehearsed_with(listed, run))}")
+    click.echo(f"\n{heading('Pauses')}  {dim(_rehearsal_line(listed, run))}")
     result = run.result.get("result") if isinstance(run.result, dict) and "result" in run.result else run.result
     ending = run.error if run.error is not None else result if isinstance(result, str) else one_line(result, 300)
     print_diagram(diagram(run), ending, is_result=run.error is None)
     return ExitCode.OK
 
 
-def _rehearsal(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, Any]:
-    told = run.to_json()
-    return {"diagram": parts, **{key: told[key] for key in ("totals", "result", "error") if key in told}}
+def _rehearsal_to_json(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    fields = run.to_json()
+    return {"diagram": parts, **{key: fields[key] for key in ("totals", "result", "error") if key in fields}}
 
 
-def _rehearsed_with(listed: StrategyEntry, run: DryRun) -> str:
-    script = "the script of its META" if listed.meta is not None and listed.meta.script else "the same answer to all"
+def _rehearsal_line(listed: StrategyEntry, run: DryRun) -> str:
+    script = "the script in its META" if listed.meta is not None and listed.meta.script else "the same answer to all"
     calls = "1 call" if run.llm_calls == 1 else f"{run.llm_calls} calls"
     pauses = "1 pause" if len(run.pauses) == 1 else f"{len(run.pauses)} pauses"
     return f"a rehearsal with {script}: {calls} in {pauses}"
 
 
-def _print_about(listed: StrategyEntry) -> None:
+def _print_details(listed: StrategyEntry) -> None:
     meta = listed.meta
     click.echo(f"{heading(plain(listed.name))}  {dim(f'{listed.category} · {listed.origin} · {listed.path}')}")
     if listed.error is not None:
@@ -169,17 +175,17 @@ def _print_about(listed: StrategyEntry) -> None:
         click.echo(click.style(f"hidden: the Lua package {plain(listed.hidden_by)} is run instead", fg="yellow"))
     if meta is None:
         if listed.error is None:
-            click.echo("It says nothing about itself: it has no META.")
+            click.echo("It has no META, so there is no description.")
         return
     click.echo(plain(meta.description))
     if listed.doc:
         click.echo(f"\n{_reflowed(plain(listed.doc))}")
     if meta.parameters:
         click.echo(f"\n{heading('Parameters')}")
-        _print_facts([(name, _type(each), _meaning(each)) for name, each in meta.parameters.items()])
+        _print_facts([(name, _type_text(each), _parameter_text(each)) for name, each in meta.parameters.items()])
     facts: list[tuple[str, ...]] = []
     if listed.cost is not None:
-        facts.append(("calls", f"at most {_calls(listed.cost)}"))
+        facts.append(("calls", f"at most {_cost_text(listed.cost)}"))
     if meta.result:
         facts.append(("result", meta.result))
     if meta.paper is not None:
@@ -191,7 +197,7 @@ def _print_about(listed: StrategyEntry) -> None:
 
 
 def _reflowed(doc: str) -> str:
-    """A docstring as wide as the terminal. Lists, and what is indented, stay as they are."""
+    """A docstring as wide as the terminal. Lists and indented text stay as they are."""
     if not sys.stdout.isatty():
         return doc
     paragraphs = []
@@ -214,31 +220,31 @@ def _print_facts(rows: list[tuple[str, ...]]) -> None:
     print_rich(Padding(table, (0, 0, 0, 2)), width() if sys.stdout.isatty() else _UNCUT)
 
 
-def _type(parameter: Parameter) -> str:
+def _type_text(parameter: Parameter) -> str:
     if parameter.required:
         return f"{parameter.type}, required"
-    default = _default(parameter)
+    default = _default_text(parameter)
     return f"{parameter.type} = {default}" if default and len(default) <= _LONG_DEFAULT else parameter.type
 
 
-def _meaning(parameter: Parameter) -> str:
-    told = [parameter.description]
+def _parameter_text(parameter: Parameter) -> str:
+    sentences = [parameter.description]
     low, high = parameter.min, parameter.max
     if parameter.choices:
-        told.append(f"One of {', '.join(str(choice) for choice in parameter.choices)}.")
+        sentences.append(f"One of {', '.join(str(choice) for choice in parameter.choices)}.")
     elif low is not None and high is not None:
-        told.append(f"{_number(low)} to {_number(high)}.")
+        sentences.append(f"{_number_text(low)} to {_number_text(high)}.")
     elif low is not None or high is not None:
-        told.append(f"At least {_number(low)}." if low is not None else f"At most {_number(high or 0)}.")
-    default = _default(parameter)
+        sentences.append(f"At least {_number_text(low)}." if low is not None else f"At most {_number_text(high or 0)}.")
+    default = _default_text(parameter)
     if len(default) > _LONG_DEFAULT:
-        told.append(f"Default: {default}")
-    return " ".join(told)
+        sentences.append(f"Default: {default}")
+    return " ".join(sentences)
 
 
-def _default(parameter: Parameter) -> str:
+def _default_text(parameter: Parameter) -> str:
     return "" if parameter.default is None else one_line(parameter.default, 300)
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)

@@ -1,4 +1,4 @@
-"""What an event says, for a person; and the exit code it leads to."""
+"""Events and queries as text for a person, and the exit code of an event."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import click
 
 from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery
-from holdfast.cli.approval import approved_call, call_lines, commands_for
+from holdfast.cli.display.calls import approval_commands, call_lines, call_to_approve
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
 from holdfast.core.errors import ExitCode
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from holdfast.core.events import Event
 
 
-def tell(event: Event) -> int:
-    """Print an event, and give back the exit code."""
+def print_event(event: Event) -> int:
+    """Print an event, and return the exit code."""
     if settings().json:
         print_json(event.to_json())
     else:
-        _tell(event)
+        _print_text(event)
     return exit_code(event)
 
 
@@ -40,24 +40,17 @@ def exit_code(event: Event) -> int:
     return ExitCode.ENDED_BADLY if isinstance(event, (FailedEvent, CancelledEvent, ExpiredEvent)) else ExitCode.OK
 
 
-def _tell(event: Event) -> None:
+def _print_text(event: Event) -> None:
     sid = event.session_id
     match event:
         case PausedEvent(queries=queries):
             click.echo(f"{sid}  {state('paused')}\n")
             for query in queries:
                 click.echo(show_query(query) + "\n")
-            click.echo(
-                dim(
-                    how_to_go_on(
-                        sid,
-                        queries[0].id,
-                        len(queries),
-                        of_chat=is_of_chat(queries[0]),
-                        approval=approved_call(queries[0]) is not None,
-                    )
-                )
-            )
+            first = queries[0]
+            is_approval = call_to_approve(first) is not None
+            hint = how_to_answer(sid, first.id, len(queries), is_chat=is_chat_query(first), is_approval=is_approval)
+            click.echo(dim(hint))
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
@@ -73,30 +66,30 @@ def _tell(event: Event) -> None:
             click.echo(show_error(error))
         case CancelledEvent(reason=reason, stats=stats) | ExpiredEvent(reason=reason, stats=stats):
             click.echo(f"{sid}  {state(event.status)}  {dim(stats_line(stats))}")
-            click.echo(plain(reason or "no reason was given"))
+            click.echo(plain(reason or "no reason given"))
         case _:
             assert_never(event)
 
 
-def how_to_go_on(sid: str, query_id: str, pending: int, *, of_chat: bool, approval: bool) -> str:
+def how_to_answer(sid: str, query_id: str, pending: int, *, is_chat: bool, is_approval: bool) -> str:
     """The command that answers a query of a session."""
-    if of_chat:
-        return f"Go on with: holdfast chat {sid}"
-    if approval:
-        return "Answer with: " + "\n         or: ".join(commands_for(sid, query_id))
+    if is_chat:
+        return f"Continue with: holdfast chat {sid}"
+    if is_approval:
+        return "Answer with: " + "\n         or: ".join(approval_commands(sid, query_id))
     return f"Answer with: holdfast answer {sid}{f' --query {query_id}' if pending > 1 else ''} TEXT"
 
 
-def is_of_chat(query: Query) -> bool:
-    """Whether a query is that of an agent for its next input, or for its model's reply: `chat` knows how to answer."""
+def is_chat_query(query: Query) -> bool:
+    """Whether an agent asks for its next input or for its model's reply, which `chat` answers."""
     return isinstance(query, InputQuery | ReplyQuery)
 
 
 def show_error(error: str) -> str:
-    """Why a strategy failed: what was wrong on the first line, and below it where, if that is told."""
+    """Why a strategy failed: the message on the first line, and below it the traceback, if there is one."""
     first, _, trace = plain(error).partition("\n")
-    told = click.style(first, fg="red", bold=True)
-    return f"{told}\n{dim(trace)}" if trace else told
+    message = click.style(first, fg="red", bold=True)
+    return f"{message}\n{dim(trace)}" if trace else message
 
 
 def show_query(query: Query) -> str:
@@ -130,10 +123,10 @@ def stats_line(stats: dict[str, Any]) -> str:
     auto = stats.get("auto", {})
     tokens = auto.get("total_tokens", {})
     about = "about " if tokens.get("source") != "provided" else ""
-    told = [
+    facts = [
         f"{auto.get('llm_calls', 0)} llm calls",
         f"{auto.get('pauses', 0)} pauses",
         f"{about}{tokens.get('tokens', 0)} tokens",
         duration(auto.get("elapsed_ms", 0)),
     ]
-    return " · ".join(told)
+    return " · ".join(facts)

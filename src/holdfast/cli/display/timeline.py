@@ -1,4 +1,4 @@
-"""The timeline: what each entry of a journal says, as lines for a person."""
+"""The timeline: the entries of a journal as lines for a person."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.agent.machine.records import (
     TurnRecord,
 )
 from holdfast.agent.machine.turn import Stopped
-from holdfast.cli.approval import call_line
+from holdfast.cli.display.calls import call_line
 from holdfast.cli.output import clock, dim, one_line, width
 from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import (
@@ -48,7 +48,7 @@ _MARGIN = 5 + 14 + _WORD + 2
 def timeline(entry: Entry) -> list[str]:
     """The lines of one entry: its position, its time, and what happened."""
     lines = []
-    for number, (word, colour, text) in enumerate(_told(entry)):
+    for number, (word, colour, text) in enumerate(_facts(entry)):
         place = f"{entry.position:>4}  {clock(entry.at)}" if number == 0 else " " * 18
         lines.append(f"{dim(place)}  {click.style(word.ljust(_WORD), fg=colour)} {text}".rstrip())
     return lines
@@ -60,7 +60,7 @@ def query_line(query: Query, columns: int) -> str:
         case ReplyQuery(iteration=iteration):
             text = f"the conversation, call {iteration} of the turn"
         case SummaryQuery(prompt=prompt):
-            text = one_line("to sum up the conversation" + (f": {prompt}" if prompt else ""), columns)
+            text = one_line("to summarize the conversation" + (f": {prompt}" if prompt else ""), columns)
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
         case ApprovalQuery(approves=call):
@@ -80,17 +80,17 @@ def query_line(query: Query, columns: int) -> str:
     return f"{query.id:<5} {query.kind:<6} {text}"
 
 
-Line: TypeAlias = tuple[str, str | None, str]
-"""What happened in a word, its colour, and the rest."""
+_Fact: TypeAlias = tuple[str, str | None, str]
+"""What happened: a word, its colour, and the rest of the line."""
 
 
-def _told(entry: Entry) -> list[Line]:
+def _facts(entry: Entry) -> list[_Fact]:
     record = entry.record
     room = max(20, width() - _MARGIN)
     match record:
         case StartedRecord(program=program, ctx=ctx, forked_from=fork):
-            told = program.name + ("" if ctx is None else f"  {one_line(ctx, room - len(program.name) - 2)}")
-            lines: list[Line] = [("started", None, told)]
+            text = program.name + ("" if ctx is None else f"  {one_line(ctx, room - len(program.name) - 2)}")
+            lines: list[_Fact] = [("started", None, text)]
             if fork is not None:
                 lines.append(("", None, f"forked from {fork.session_id} at {fork.position}"))
             return lines
@@ -114,17 +114,17 @@ def _told(entry: Entry) -> list[Line]:
         case StatRecord(key=key, value=value):
             return [("stat", None, one_line(f"{key} = {one_line(value, room)}", room))]
         case TurnRecord(outcome=outcome):
-            told = one_line(encode(outcome).decode(), room)
-            return [("turn", "red" if isinstance(outcome, Stopped) else "green", told)]
+            text = one_line(encode(outcome).decode(), room)
+            return [("turn", "red" if isinstance(outcome, Stopped) else "green", text)]
         case CallRecord(call_id=call_id, done=done):
             return [("call", "red", one_line(f"{call_id}: {one_line(done.content, room)}", room))]
         case FrameRecord(reason=reason, summary=summary):
-            return [("frame", None, one_line(f"summed up ({reason}): {summary}", room))]
+            return [("frame", None, one_line(f"summarized ({reason}): {summary}", room))]
         case EnqueuedRecord(item=item, by=by):
             said = item.command.name if item.command is not None else "".join(_text(block) for block in item.content)
             return [("enqueued", None, one_line(f"{item.id}: {said}{_by(by)}", room))]
         case JoinedRecord(turn=turn, items=items):
-            return [("joined", None, one_line(f"{', '.join(items)} entered {turn}", room))]
+            return [("joined", None, one_line(f"{', '.join(items)} joined {turn}", room))]
         case DequeuedRecord(item_id=item_id, reason=reason, by=by):
             return [("dequeued", "magenta", one_line(f"{item_id}: {reason or 'no reason given'}{_by(by)}", room))]
         case StopRecord(turn=turn, reason=reason, by=by):
@@ -142,7 +142,7 @@ def _told(entry: Entry) -> list[Line]:
 
 
 def _readable(value: Json) -> Json:
-    """What was said, of the input of a turn or of a model's reply in one; anything else as it is."""
+    """The text of a turn's input or of a model's reply; any other value as it is."""
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, list) or not all(isinstance(block, dict) and "type" in block for block in content):
         return value

@@ -1,0 +1,1 @@
+"""How sessions, events, queries and faults look on a terminal."""

@@ -1,0 +1,45 @@
+"""The store and the engine that a command works on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.cli.options import settings
+
+if TYPE_CHECKING:
+    from holdfast.engine.holdfast import Holdfast
+    from holdfast.store import Store
+
+BY = "cli"
+"""Who answered, sent or cancelled something, as the journal records it."""
+
+
+@asynccontextmanager
+async def open_store(*, create: bool = False) -> AsyncIterator[Store]:
+    """The store named by the options."""
+    from holdfast import store
+
+    async with store.open_store(settings().url(create=create)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def open_engine(*, minding: bool = False, create: bool = False) -> AsyncIterator[Holdfast]:
+    """The engine on the store. Unless it is `minding`, it resumes nothing by itself."""
+    from holdfast.engine.holdfast import open_holdfast
+    from holdfast.engine.minder import Minder
+
+    find_modules_here()
+    async with open_holdfast(settings().url(create=create), minder=Minder(on=minding)) as hf:
+        yield hf
+
+
+def find_modules_here() -> None:
+    """Let `module:name` be found in the working directory, as with `python -m`."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)

@@ -1,0 +1,64 @@
+"""`gc`: expire idle sessions, delete old ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from holdfast.cli.options import common, settings
+from holdfast.cli.output import print_json
+from holdfast.core.errors import ExitCode
+
+_DAY_MS = 24 * 3600 * 1000
+
+_MOST_SHOWN = 20
+"""Ids printed in one list; `--json` prints all."""
+
+
+@click.command("gc")
+@click.option(
+    "--idle-days",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    show_default=True,
+    help="Expire paused sessions that nobody has answered for this long.",
+)
+@click.option(
+    "--keep-days",
+    type=click.FloatRange(min=0),
+    help="Delete sessions that ended longer ago than this.  [default: keep all]",
+)
+@common()
+def gc_command(idle_days: float, keep_days: float | None) -> int:
+    """Expire idle sessions, and delete those that ended long ago.
+
+    An expired session has ended, and can still be shown, exported and forked. A deleted one is gone.
+    """
+    expired, deleted = asyncio.run(_gc(idle_days, keep_days))
+    if settings().json:
+        print_json({"expired": expired, "deleted": deleted})
+        return ExitCode.OK
+    if not expired and not deleted:
+        click.echo("Nothing to do.")
+    for done, ids in (("expired", expired), ("deleted", deleted)):
+        for session_id in ids[:_MOST_SHOWN]:
+            click.echo(f"{session_id}  {done}")
+        if len(ids) > _MOST_SHOWN:
+            click.echo(f"… and {len(ids) - _MOST_SHOWN} more {done}")
+    return ExitCode.OK
+
+
+async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], list[str]]:
+    from holdfast.engine.holdfast import open_holdfast
+    from holdfast.engine.minder import Minder
+
+    keep_ms = None if keep_days is None else round(keep_days * _DAY_MS)
+    minder = Minder(on=False, idle_ttl_ms=round(idle_days * _DAY_MS), keep_ended_ms=keep_ms)
+    async with open_holdfast(settings().url(), minder=minder) as hf:
+        expired, deleted = await minder.clean(hf._engine)
+        more = deleted
+        while more:  # each pass deletes a bounded number
+            _, more = await minder.clean(hf._engine)
+            deleted = deleted + more
+    return expired, deleted

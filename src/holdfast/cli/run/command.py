@@ -1,0 +1,157 @@
+"""`run`: the command and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holdfast.cli.errors import usage_error
+from holdfast.cli.models import model_options
+from holdfast.cli.options import common, options_as, project_option, settings, wait_option
+from holdfast.cli.parameter_types import ProgramType, SessionType
+from holdfast.cli.run.program import Language
+from holdfast.core.errors import HoldfastError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What was given to `run` on the command line."""
+
+    program: str | None
+    task: str | None
+    ctx_json: str | None
+    fields: tuple[str, ...]
+    budget: tuple[str, ...]
+    session_id: str | None
+    trusted: bool
+    project: Path | None
+    deadline: float | None
+    memory: int | None
+    variables: tuple[str, ...]
+    language: Language | None
+    dry_run: bool
+    full: bool
+    model: str | None
+    base_url: str | None
+    resume: str | None
+    wait: float | None
+
+    @property
+    def is_new_session_described(self) -> bool:
+        """Whether any option is given that only makes sense for a new session."""
+        values = (self.task, self.ctx_json, self.session_id, self.project, self.deadline, self.memory, self.language)
+        flags = (self.budget, self.trusted, self.variables, self.fields, self.dry_run, self.full)
+        return any(value is not None for value in values) or any(flags)
+
+    def check(self) -> None:
+        """Raise a usage error if the options do not go together."""
+        if self.base_url is not None and self.model is None:
+            raise usage_error("--base-url needs --model")
+        if (self.program is None) == (self.resume is None):
+            raise usage_error("Give a program to start, or --resume SESSION.")
+        if self.resume is not None and self.is_new_session_described:
+            raise usage_error("--resume takes only --model, --base-url and --wait; all other options are for new ones")
+        if self.dry_run and self.model is not None:
+            raise usage_error("a dry run asks nobody: leave out --model")
+        if self.dry_run and (self.session_id is not None or self.wait is not None):
+            raise usage_error("a dry run makes no session: leave out --id and --wait")
+        if self.full and not self.dry_run:
+            raise usage_error("--full needs --dry-run")
+
+
+@click.command("run")
+@click.argument("program", type=ProgramType(), required=False)
+@click.option("--task", metavar="TEXT", help="The task: ctx.task in the strategy.")
+@click.option("--ctx", "ctx_json", metavar="JSON|@FILE", help="The input of the strategy.")
+@click.option(
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="One parameter of the strategy: a field of ctx. VALUE is JSON, or else text. Repeatable.",
+)
+@click.option(
+    "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
+)
+@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@click.option(
+    "--trusted",
+    is_flag=True,
+    help="Lua: allow files, processes and the environment. FILE.py: run it natively, with all of Python.",
+)
+@project_option("The project whose packages and strategies are used.  [default: the nearest around this directory]")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Sandbox: computing time between two questions.  [default: 10]",
+)
+@click.option(
+    "--memory", type=click.IntRange(min=1), metavar="MIB", help="Sandbox: memory of the strategy.  [default: 64]"
+)
+@click.option(
+    "--env", "variables", multiple=True, metavar="KEY=VALUE", help="Sandbox: a value of env (Lua: alc.env). Repeatable."
+)
+@click.option(
+    "--language",
+    type=click.Choice(["lua", "python"]),
+    help="The language of the file or of -.  [default: by the file's extension; lua for -]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what it would ask, with scripted answers. Nothing is stored.")
+@click.option("--full", is_flag=True, help="With --dry-run: show prompts and answers in full.")
+@model_options("The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL.")
+@click.option("--resume", type=SessionType(), metavar="SESSION", help="Resume a session instead of starting one.")
+@wait_option
+@common()
+@options_as(RunOptions)
+def run_command(options: RunOptions) -> int:
+    """Start a strategy, or resume a session.
+
+    PROGRAM is the name of a strategy (`holdfast strategies`) or of a Lua package (`holdfast pkg list`); FILE.py or
+    FILE.lua, run in a sandbox; FILE.py:name or module:name, which are native Python; the name of a strategy that this
+    store has run before; or - for standard input.
+
+    On a terminal, you are asked what the strategy asks. Leave with Ctrl-C or Ctrl-D and resume later: nothing is lost.
+    Elsewhere the first event is printed, and the session waits.
+    """
+    from holdfast.cli.run.session import resume_session
+
+    options.check()
+    if options.resume is not None:
+        return resume_session(options.resume, options.wait, options.model, options.base_url)
+    return _start(options)
+
+
+def _start(options: RunOptions) -> int:
+    from holdfast.cli.run.inputs import parse_budget, parse_ctx, parse_env
+    from holdfast.cli.run.program import find_program, source_file
+    from holdfast.cli.run.session import NewSession, start_session
+
+    assert options.program is not None
+    ctx = parse_ctx(options.task, options.ctx_json, options.fields)
+    budget = parse_budget(options.budget)
+    program = find_program(
+        options.program,
+        options.language,
+        is_dry=options.dry_run,
+        trust="trusted" if options.trusted else "sandbox",
+        project=options.project,
+        env=parse_env(options.variables),
+        deadline_s=options.deadline,
+        memory_mib=options.memory,
+    )
+    try:
+        if options.dry_run:
+            from holdfast.cli.run.dry_run import show_dry_run
+
+            return show_dry_run(program, ctx, budget, is_full=options.full)
+        session = NewSession(program, ctx, budget, options.session_id)
+        return start_session(session, options.wait, options.model, options.base_url)
+    except HoldfastError as error:
+        if error.kind != "invalid_source" or settings().json:
+            raise
+        from holdfast.cli.display.findings import report_invalid_source
+
+        return report_invalid_source(error, program, source_file(options.program, options.project))

@@ -1,0 +1,94 @@
+"""Starting and resuming a session: with a person at the terminal, or until its first event."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.engine import find_modules_here, open_engine, open_store
+from holdfast.cli.options import is_person_here
+from holdfast.cli.output import plain
+from holdfast.cli.session_lookup import check_runs_here, find_session
+from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.cli.run.model import SessionModel
+    from holdfast.core.events import Event
+    from holdfast.core.records import Program
+    from holdfast.engine.holdfast import Holdfast
+
+
+@dataclass(frozen=True)
+class NewSession:
+    """A session to start."""
+
+    program: Program
+    ctx: Any
+    budget: dict[str, Any] | None
+    session_id: str | None
+    """None: a new id is made up."""
+
+
+def start_session(new: NewSession, wait: float | None, model: str | None, base_url: str | None) -> int:
+    """Start a session, and print its event; if a model is named, it answers."""
+    session_id, answering = new.session_id, None
+    if model is not None:
+        from holdfast.cli.run.model import SessionModel
+        from holdfast.core.ids import check_id, new_session_id
+
+        session_id = check_id(session_id, "session id") if session_id is not None else new_session_id()
+        answering = SessionModel(model, base_url, session_id)
+    options: dict[str, Any] = {"ctx": new.ctx, "budget": new.budget, "id": session_id}
+    from holdfast.cli.run.interactive import ask_person, print_event_with_hint
+
+    if is_person_here():
+        find_modules_here()
+        return ask_person(lambda hf: hf.start(new.program, **options, wait=0), answering)
+
+    async def start() -> Event:
+        async with answering.engine() if answering else open_engine(minding=True, create=True) as hf:
+            return await hf.start(new.program, **options, wait=wait)
+
+    return print_event_with_hint(asyncio.run(start()), answering)
+
+
+def resume_session(
+    id_or_prefix: str, wait: float | None = None, model: str | None = None, base_url: str | None = None
+) -> int:
+    """Resume a session, and print its event; if a model is named, it answers."""
+
+    async def find() -> str:
+        async with open_store() as store:
+            return await find_session(store, id_or_prefix)
+
+    session_id = asyncio.run(find())
+    answering: SessionModel | None = None
+    if model is not None:
+        from holdfast.cli.run.model import SessionModel
+
+        answering = SessionModel(model, base_url, session_id)
+    from holdfast.cli.run.interactive import ask_person, print_event_with_hint
+
+    if is_person_here():
+        find_modules_here()
+        return ask_person(lambda hf: hf.resume(session_id, wait=0), answering)
+
+    async def resume() -> Event:
+        async with answering.engine() if answering else open_engine(minding=True) as hf:
+            event = await hf.resume(session_id, wait=wait)
+            await warn_if_stuck(hf, event)
+            return event
+
+    return print_event_with_hint(asyncio.run(resume()), answering)
+
+
+async def warn_if_stuck(hf: Holdfast, event: Event) -> None:
+    """Say on standard error if a session is running, but its program cannot be run here."""
+    if event.status == "running":
+        try:
+            await check_runs_here(hf.store, event.session_id)
+        except HoldfastError as error:
+            click.echo(f"holdfast: {plain(str(error))}", err=True)

@@ -1,0 +1,157 @@
+"""`show`: one session, its state, its pending queries and its journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.agent.machine.queries import ApprovalCall
+from holdfast.cli.display.calls import call_lines
+from holdfast.cli.display.events import how_to_answer
+from holdfast.cli.engine import open_engine
+from holdfast.cli.options import common, settings
+from holdfast.cli.output import ago, date, dim, duration, heading, one_line, plain, pretty, print_json
+from holdfast.cli.output import state as coloured_state
+from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.session_lookup import find_session
+from holdfast.core.errors import ExitCode
+
+if TYPE_CHECKING:
+    from holdfast.core.records import Entry
+    from holdfast.engine.holdfast import Holdfast
+
+
+@click.command("show")
+@click.argument("session", type=SessionType())
+@click.option("--journal", is_flag=True, help="Also print everything that happened, in order.")
+@click.option("--history", is_flag=True, help="Also print the last exchanges with the model, in full.")
+@common()
+def show_command(session: str, journal: bool, history: bool) -> int:
+    """Show one session: its state, what it waits for, what it spent, how it ended."""
+    return asyncio.run(_show(session, journal, history))
+
+
+async def _show(id_or_prefix: str, journal: bool, history: bool) -> int:
+    from holdfast.core.errors import JournalError, TransitionError
+    from holdfast.store.errors import CorruptSessionError
+
+    async with open_engine() as hf:
+        session_id = await find_session(hf.store, id_or_prefix)
+        try:
+            status = await hf.status(session_id, history=history)
+        except (CorruptSessionError, JournalError, TransitionError):
+            await _show_readable(hf, session_id)
+            raise
+        if settings().json:
+            if journal:
+                status["journal"] = [entry async for entry in hf.store.journal(session_id)]
+            print_json(status)
+            return ExitCode.OK
+        _print_status(status)
+        if journal:
+            click.echo("\n" + heading("Journal"))
+            async for entry in hf.store.journal(session_id):
+                _print_entry(entry)
+    return ExitCode.OK
+
+
+async def _show_readable(hf: Holdfast, session_id: str) -> None:
+    """Print as much of a damaged session as can be read."""
+    if settings().json:
+        return
+    click.echo(f"{session_id}  {click.style('damaged', fg='red', bold=True)}; what can be read of its journal:")
+    after = 0
+    try:
+        while entries := await hf.store.read(session_id, after, 1):
+            _print_entry(entries[0])
+            after = entries[0].position
+    except Exception:
+        return  # the error that led here describes the damage
+
+
+def _print_status(status: dict[str, Any]) -> None:
+    sid, metrics = status["session_id"], status["metrics"]
+    click.echo(f"{heading(sid)}  {coloured_state(status['phase'])}")
+    tokens = metrics["tokens"]
+    facts = {
+        "program": status.get("strategy", ""),
+        "started": f"{date(status['started_at'])} ({ago(status['started_at'])})",
+        "last entry": f"{status['position']}, {ago(status['last_activity_at'])}",
+        "spent": f"{metrics['llm_calls']} llm calls · {metrics['pauses']} pauses · {tokens['total']} tokens",
+        "time": f"{duration(metrics['own_ms'])} running, {duration(metrics['waiting_ms'])} waiting",
+        "budget": _budget_line(metrics.get("budget_remaining")),
+        "progress": _progress_line(metrics.get("progress")),
+        "owner": status.get("owner") or "",
+    }
+    for name, fact in facts.items():
+        if fact:
+            click.echo(f"  {dim(name.ljust(10))}  {plain(fact)}")
+    for logged in metrics["recent_logs"][-3:]:
+        click.echo(f"  {dim('log'.ljust(10))}  {one_line(logged['message'], 100)}")
+    if (outcome := status.get("outcome")) is not None:
+        click.echo("\n" + heading("Outcome"))
+        click.echo(pretty(outcome["result"]) if "result" in outcome else plain(_reason(outcome)))
+        if custom := outcome.get("stats", {}).get("custom"):
+            click.echo("\n" + heading("Stats"))
+            click.echo(pretty(custom))
+    if pending := status.get("pending"):
+        click.echo("\n" + heading(f"Waits for {len(pending)} answer{'s' if len(pending) > 1 else ''}"))
+        for query in pending:
+            click.echo(_pending_text(query))
+        offered = [query for query in pending if query.get("kind") not in ("timer", "child")]
+        if offered:
+            first = offered[0]
+            hint = how_to_answer(
+                sid,
+                first["query_id"],
+                len(pending),
+                is_chat=first.get("kind") == "input",
+                is_approval="approves" in first,
+            )
+            click.echo(dim(f"\n{hint}"))
+    for exchange in metrics.get("conversation_history", []):
+        click.echo(f"\n{heading(exchange['query_id'])} {dim('asked')}\n{plain(exchange['prompt'])}")
+        answer = exchange.get("error") or exchange["response"]
+        if answer is not None:
+            click.echo(f"{dim('answered')}\n{pretty(answer)}")
+
+
+def _pending_text(query: dict[str, Any]) -> str:
+    shown = {key: value for key, value in query.items() if key not in ("query_id", "kind", "prompt", "max_tokens")}
+    text = plain(query["prompt"]) if "prompt" in query else ""
+    choices = shown.pop("choices", [])
+    if (approves := shown.pop("approves", None)) is not None:
+        text, choices = "\n".join(call_lines(msgspec.convert(approves, ApprovalCall))), []
+    due = shown.pop("due_at", None)
+    extra = {key: value for key, value in shown.items() if value not in (None, False, {}, [])}
+    parts = [part for part in (text, one_line(extra, 200) if extra else "") if part]
+    parts += [f"{number}. {plain(choice)}" for number, choice in enumerate(choices, 1)]
+    parts += [f"due {ago(due)}"] if due is not None else []
+    body = "\n".join(parts).replace("\n", "\n    ")
+    return f"  {heading(query['query_id'])} {dim(query.get('kind', 'llm'))}\n    {body}"
+
+
+def _budget_line(left: dict[str, Any] | None) -> str:
+    if left is None:
+        return ""
+    return " · ".join(f"{amount} {name} left" for name, amount in left.items() if amount is not None)
+
+
+def _progress_line(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return ""
+    return f"{progress['step']} of {progress['total']}" + (f": {progress['message']}" if progress["message"] else "")
+
+
+def _reason(outcome: dict[str, Any]) -> str:
+    return str(outcome.get("error") or outcome.get("reason") or "no reason given")
+
+
+def _print_entry(entry: Entry) -> None:
+    from holdfast.cli.display.timeline import timeline
+
+    for line in timeline(entry):
+        click.echo(line)

@@ -221,7 +221,7 @@ ASKING = (
         waits="host",
         python="parallel(items: Sequence[T], prompt: Callable[[T], str | dict[str, Any]], *,"
         " post: Callable[[str, T], Any] | None = None, **options: Any) -> list[Any]",
-        notes={"python": "The functions are not told the item's position."},
+        notes={"python": "The functions do not get the item's position."},
     ),
     FunctionSpec(
         "cache",

@@ -183,8 +183,8 @@ class NativeInstance:
         if self.loop.unhandled is not None:
             context, self.loop.unhandled = self.loop.unhandled, None
             error = context.get("exception")
-            told = f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
-            self.notes.append(LoggedRecord(message=told, level="warning", source="asyncio"))
+            message = f"{context.get('message')}: {error!r}" if error else str(context.get("message"))
+            self.notes.append(LoggedRecord(message=message, level="warning", source="asyncio"))
         notes, self.notes = self.notes, []
         main = self._main
         if main is not None and main.done():

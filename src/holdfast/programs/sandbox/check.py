@@ -1,4 +1,4 @@
-"""Looking at a strategy before it is run: its syntax, what the interpreter lacks, its calls of the API, its types."""
+"""The check of a strategy before it runs: its syntax, what the interpreter lacks, its calls of the API, its types."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from holdfast.programs.sandbox.source import PythonSource
 from holdfast.programs.sandbox.workers import Workers
 
 _STOP = "holdfast_stops_here"
-"""Called before the strategy's first line, and never answered: so everything is looked at, and nothing is run."""
+"""Called before the strategy's first line, and never answered: so everything is checked, and nothing is run."""
 
 _DOUBT = "unchecked"
-"""The rule that a source breaks which could not be looked at."""
+"""The rule of a source that could not be checked."""
 
 _FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[ \t]+[\w, \t()]+", re.MULTILINE)
 
@@ -43,7 +43,7 @@ class PermissionError(OSError): ...
 class FileNotFoundError(OSError): ...
 class UnicodeDecodeError(ValueError): ...
 """
-"""What the interpreter has and its type checker does not know."""
+"""What the interpreter has, but its type checker does not know."""
 
 _CONCISE = re.compile(r"^[^\s:]+:(\d+):(\d+): (error|warning)\[([\w-]+)\] (.*)$")
 
@@ -93,9 +93,9 @@ class Checker:
 
     def _look(self, code: str) -> list[SourceFinding]:
         own = look_through(code)
-        told = {finding.line for finding in own if finding.level == "error"}
-        # Where our own words are, the interpreter's and the type checker's about the same line are left out.
-        others = [finding for finding in self._of_interpreter(code) if finding.line not in told]
+        faulty_lines = {finding.line for finding in own if finding.level == "error"}
+        # Where we explain a fault ourselves, what the interpreter and the type checker say of that line is left out.
+        others = [finding for finding in self._of_interpreter(code) if finding.line not in faulty_lines]
         return sorted([*own, *others], key=lambda finding: (finding.line, finding.column))
 
     def _of_interpreter(self, code: str) -> list[SourceFinding]:
@@ -104,9 +104,9 @@ class Checker:
                 return self._asked_once(code)
             except MontyCrashedError as error:
                 if error.timed_out:
-                    told = f"checking it takes more than {DEADLINE_S:g} s; make it shorter"
-                    return [SourceFinding(1, 1, "error", _DOUBT, told)]
-        return [SourceFinding(1, 1, "error", _DOUBT, "the interpreter dies of this source")]
+                    message = f"checking it takes more than {DEADLINE_S:g} s; make it shorter"
+                    return [SourceFinding(1, 1, "error", _DOUBT, message)]
+        return [SourceFinding(1, 1, "error", _DOUBT, "this source crashes the interpreter")]
 
     def _asked_once(self, code: str) -> list[SourceFinding]:
         cells = cell_source(code)

@@ -1,4 +1,4 @@
-"""What an author is told when a strategy fails: the error, where it is in the strategy, and what to do about it."""
+"""What an author reads when a strategy fails: the error, where it is in the strategy, and what to do about it."""
 
 from __future__ import annotations
 

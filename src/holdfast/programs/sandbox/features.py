@@ -1,5 +1,5 @@
-"""What sandboxed Python lacks, and how its calls are made wrongly, found by reading the source: all of it at once, in
-words that an author can act on."""
+"""What a source uses that sandboxed Python lacks, and which calls are wrong: found by reading it, all at once, in words
+that an author can act on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.programs.sandbox.cell import prelude_names
 
 
 def look_through(code: str) -> list[SourceFinding]:
-    """The findings of a source that this Python can parse; none for one that it cannot: the interpreter tells why."""
+    """The findings of a source that this Python can parse; none for one that it cannot: the interpreter says why."""
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -134,8 +134,10 @@ def _imports(tree: ast.Module) -> Iterator[SourceFinding]:
                 pass
         for module in modules:
             if module.split(".")[0] == "holdfast":
-                told = "this is a native strategy, for it imports holdfast: run it with --trusted, or as FILE.py:name"
-                yield _at(node, "native", told)
+                message = (
+                    "this is a native strategy, because it imports holdfast: run it with --trusted, or as FILE.py:name"
+                )
+                yield _at(node, "native", message)
             elif module.split(".")[0] not in MODULES:
                 known = ", ".join(sorted(MODULES))
                 yield _at(node, "no-module", f"sandboxed Python has no module '{module}'; it has {known}")

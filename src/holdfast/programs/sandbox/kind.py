@@ -1,6 +1,6 @@
-"""The kind `python`: strategies in sandboxed Python, gone on with from a snapshot, and rebuilt by replay without.
+"""The kind `python`: strategies in sandboxed Python, resumed from a snapshot, or rebuilt by replay where there is none.
 
-What runs them is imported when the first of them is: the interpreter's client takes a while to load.
+What runs them is imported with the first of them: the interpreter's client takes a while to load.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Threads:
         self._most = most
         self._name = name
         self._after = after
-        """Called in the thread when a result was told, and nobody waits for it."""
+        """Called in the thread after a result was handed over, if no work waits."""
         self._at_end = at_end
         """Called in each thread before it ends."""
         self._queue: SimpleQueue[_Work | None] = SimpleQueue()

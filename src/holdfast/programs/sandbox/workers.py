@@ -57,8 +57,8 @@ class Workers:
     def for_snapshot(self, *, deadline_s: float, memory_mib: int) -> Iterator[MontySession]:
         """As `checkout`, for a program that brings its state along. For one with the usual limits it is ready already.
 
-        Handing a worker back, and making the next one ready, happen after the step's result was told: they are a third
-        of the time that the step takes.
+        Handing a worker back and preparing the next one happen after the step's result was handed over: they take a
+        third of the step's time.
         """
         ready: MontySession | None = getattr(self._own, "ready", None)
         is_usual = (deadline_s, memory_mib) == (DEADLINE_S, MEMORY_MIB)
@@ -75,7 +75,7 @@ class Workers:
             self._own.spent = ready
 
     def _after_step(self) -> None:
-        """In a thread that has told its result: make the next worker ready."""
+        """In a thread that has handed over its result: prepare the next worker."""
         self._let_go()
         if self._pool is not None and not self._is_closed:
             with contextlib.suppress(MontyError, RuntimeError, OSError):

@@ -1,4 +1,4 @@
-"""Where a call works: the directories it names are looked at first, and trouble with files is told in plain words."""
+"""The directories that a call names, checked before use, and errors of files in plain words."""
 
 from __future__ import annotations
 

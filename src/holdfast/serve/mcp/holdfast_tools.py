@@ -1,4 +1,4 @@
-"""Holdfast's own tools: seven short names, which a host shows by default. Their results are in `shapes`."""
+"""Holdfast's own tools: seven short names, which a host shows by default. Their results are in `views`."""
 
 from __future__ import annotations
 
@@ -156,12 +156,12 @@ class SessionsParams(Params):
 async def list_sessions(call: McpCall, params: SessionsParams) -> Object:
     where = SessionFilter(states=params.states or (), program=params.strategy)
     page = await call.holdfast.sessions(where, after=params.cursor, limit=params.limit)
-    told = SessionsView(
+    view = SessionsView(
         sessions=[_row(row) for row in page.rows],
         next_cursor=page.next if page.next is not None else UNSET,
         damaged=list(page.damaged) or UNSET,
     )
-    return _told(told)
+    return _to_json(view)
 
 
 def _row(row: SessionRow) -> SessionView:
@@ -217,11 +217,13 @@ class ForkParams(Params):
     session_id: SessionId
     at: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        about("The last journal position to keep, as `show` gives them; all if nothing is said."),
+        about("The last journal position to keep, as `show` lists them; the whole journal if left out."),
     ] = None
-    before: Annotated[str | None, about("Or the query before which it is: `q-7`. The program asks it again.")] = None
-    node: Annotated[str | None, about("Or a message of an agent: `n-12`; before it, if the user said it.")] = None
-    turn: Annotated[str | None, about("Or the turn of an agent before whose input it is.")] = None
+    before: Annotated[str | None, about("Or fork before a query, such as `q-7`; the program asks it again.")] = None
+    node: Annotated[
+        str | None, about("Or fork at an agent's message, such as `n-12`; before it, if it is the user's.")
+    ] = None
+    turn: Annotated[str | None, about("Or fork before the input of an agent's turn.")] = None
 
 
 async def fork(call: McpCall, params: ForkParams) -> Object:
@@ -244,12 +246,12 @@ async def strategies(call: McpCall, params: StrategiesParams) -> Object:
     rest = [each for each in found if each.name > after]
     page = rest[: params.limit]
     more: str | UnsetType = page[-1].name if len(rest) > len(page) else UNSET
-    return _told(StrategiesView(strategies=page, total=len(found), next_cursor=more))
+    return _to_json(StrategiesView(strategies=page, total=len(found), next_cursor=more))
 
 
-def _told(shape: msgspec.Struct) -> Object:
-    told: Object = msgspec.to_builtins(shape)
-    return told
+def _to_json(view: msgspec.Struct) -> Object:
+    shown: Object = msgspec.to_builtins(view)
+    return shown
 
 
 _EVENT = schema_of(EventView)
@@ -293,7 +295,7 @@ TOOLS: list[McpTool[Any]] = [
     McpTool(
         "show",
         "Show a session",
-        "One session: its state, figures, the queries it waits for in full, and how it ended; on request its journal.",
+        "One session: its state, its figures, the full queries it waits for, and how it ended; on request its journal.",
         ShowParams,
         show,
         read_only=True,
@@ -303,7 +305,7 @@ TOOLS: list[McpTool[Any]] = [
     McpTool(
         "cancel",
         "Cancel a session",
-        "End a session that runs or waits, and the children it waits for. It stays readable, and can be forked.",
+        "End a session that runs or waits, and the child sessions it waits for. It stays readable, and can be forked.",
         CancelParams,
         cancel,
         destructive=True,
@@ -313,9 +315,9 @@ TOOLS: list[McpTool[Any]] = [
     McpTool(
         "fork",
         "Fork a session",
-        "A new session with the beginning of another one, which goes on by itself from there: to answer a question"
-        " differently, fork at the position before that answer. The old session is not changed. The result is what the"
-        " new one says, with its session_id.",
+        "Start a new session from the beginning of another. It continues on its own from there: to answer a question"
+        " differently, fork at the position before that answer. The old session is not changed. The result is the new"
+        " session's first reply, with its session_id.",
         ForkParams,
         fork,
         open_world=True,

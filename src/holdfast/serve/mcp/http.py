@@ -77,7 +77,7 @@ class HttpSettings:
 
 
 async def serve_http(server: McpServer, http: HttpSettings, ready: Callable[[str], None]) -> None:
-    """Serve until a signal asks to end. `ready` is told the URL once requests are taken."""
+    """Serve until a signal asks to end. `ready` is called with the URL once requests are accepted."""
     app = server.server.streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=MAX_MESSAGE_BYTES,

@@ -67,14 +67,14 @@ async def _advice(names: ToolNames, given: Arguments) -> Content:
 The strategy will ask you questions, one or several at a time (status needs_response). For each of them:
 - Answer the prompt itself, as if it were the only thing you had been asked; keep to its `system` text and the form that
   it wants, since a program reads the answer. Do not answer the task as a whole instead.
-- Several queries at once are to be answered independently of one another: do not let one answer steer the next.
+- Answer several queries independently of one another: do not let one answer steer the next.
 - `grounded` means: look it up first, with your tools, and answer from what you found.
 - `underspecified` means: the intent is open; ask me if you cannot find it out.
 - If you cannot answer, send an error with the reason rather than something made up.
 
-Send the answers with {names.answer} and the session_id, and go on until the status is completed or error. If something
-breaks in between, the session is still there: {names.show} tells what it waits for. In the end tell me the result, and
-how sure it is; do not retell the questions.
+Send the answers with {names.answer} and the session_id, and continue until the status is completed or error. If
+something breaks in between, the session is still there: {names.show} shows what it waits for. At the end, tell me the
+result and how certain it is; do not repeat the questions.
 
 The task:
 
@@ -89,9 +89,9 @@ _QUOTES = '"""'
 
 GOOD_STRATEGY = """\
 What makes a good one
-- Say to yourself first which steps it has, and why each question improves the answer over asking once.
+- Decide first which steps it has, and why each question improves the answer over asking once.
 - Every prompt stands alone: whoever answers sees nothing but that prompt and its system text.
-- Ask in one batch what does not depend on one another. Bound every loop, and let options in `ctx` change the bounds."""
+- Ask independent questions in one batch. Bound every loop, and let options in `ctx` change the bounds."""
 
 
 async def _new_strategy(names: ToolNames, given: Arguments) -> Content:
@@ -152,8 +152,8 @@ def run(ctx):
 
 Then
 1. Try it: call {names.run_code} = the whole file, language = python and ctx = a small task, and answer its questions
-   with {names.answer}. If the source has faults, each is told with its line: correct them. Try an answer of the wrong
-   form, and an empty one.
+   with {names.answer}. If the source has faults, each is reported with its line: correct them. Try an answer of the
+   wrong form, and an empty one.
 2. When it does what it should, write it to `strategies/{name}.py` in the project, with a test beside it
    (`holdfast new {name}` makes both to begin with, `holdfast check {name}` looks at it without running it,
    `holdfast run {name} --dry-run` shows what it would ask). From then on it is run by its name."""

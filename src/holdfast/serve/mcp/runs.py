@@ -89,9 +89,9 @@ class RunView:
         return repaired(text) if len(whole) <= HINT_BYTES else whole[:HINT_BYTES].decode("utf-8", "ignore") + "..."
 
     def outcome(self) -> Object:
-        """How it stands or how it ended, and when."""
+        """Its state, or how it ended, and when."""
         session, metrics = self.session, self.session.metrics
-        told: Object = {
+        outcome: Object = {
             "status": str(session.state),
             "started_at": metrics.started_at,
             "last_activity_at": metrics.last_activity_at,
@@ -99,12 +99,12 @@ class RunView:
         }
         match session.ended:
             case FailedRecord(error=error, kind=kind):
-                told |= {"error": error, "error_kind": kind}
+                outcome |= {"error": error, "error_kind": kind}
             case None | CompletedRecord():
                 pass
             case ended:
-                told["reason"] = ended.reason
-        return told
+                outcome["reason"] = ended.reason
+        return outcome
 
 
 async def rows_of(store: Store, where: SessionFilter) -> AsyncIterator[SessionRow | str]:

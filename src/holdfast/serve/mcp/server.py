@@ -129,7 +129,7 @@ class McpServer:
 def _is_cancelled(context: Context) -> bool:
     """Whether the host has cancelled this request by a message, which a broken connection does not send.
 
-    The SDK keeps that with the request's own channel. By the request's id alone it could not be told: several hosts
+    The SDK keeps that with the request's own channel. The request's id alone would not identify it: several hosts
     use the same ids.
     """
     is_set: bool = context.session._request_outbound.cancel_requested.is_set()

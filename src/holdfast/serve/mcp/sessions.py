@@ -1,4 +1,4 @@
-"""Sessions, as both families of tools need them: started, answered, cancelled, with progress told to the host."""
+"""Sessions, as both families of tools need them: started, answered, cancelled, with progress reported to the host."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def _not_started(error: HoldfastError) -> HoldfastError:
 
 
 async def _next_round(call: McpCall, session_id: str) -> Event:
-    """What the session says to the host's answers. Those to nothing that waits are passed over, as the protocol wants:
-    they were left over, or were taken when the host sent them before."""
+    """Feed the host's answers to the session. Answers to queries that do not wait are ignored, as the protocol demands:
+    they are left over, or were taken when the host sent them before."""
     answers = answers_in(call.responses or {})
     async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
         event = await call.holdfast.resume(session_id)
@@ -129,8 +129,7 @@ async def answer(call: McpCall, session_id: str, answers: Mapping[str, Given] | 
 
 @contextlib.asynccontextmanager
 async def _under_way(call: McpCall, session_id: str, position: int) -> AsyncIterator[None]:
-    """While a session runs: tell its progress from a position on; and if the host cancels the call, cancel the
-    session."""
+    """Report a session's progress from a position on; if the host cancels the call meanwhile, cancel the session."""
     progress = _Progress(call, session_id, position)
     telling = asyncio.create_task(progress.tell())
     try:
@@ -173,7 +172,7 @@ class _Progress:
                     await asyncio.sleep(_SOON_S)
 
     async def tell_the_rest(self) -> None:
-        """Tell what was not told yet: a result must not overtake the steps that led to it."""
+        """Report the remaining steps: a result must not overtake the steps that led to it."""
         with contextlib.suppress(HoldfastError):
             for entry in await self._call.holdfast.store.read(self._session_id, self._position):
                 await self._tell(entry)

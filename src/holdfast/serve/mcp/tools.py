@@ -97,7 +97,7 @@ class McpTool(Generic[P]):
     output: Object = field(default_factory=lambda: {"type": "object"})
 
     def declared(self) -> types.Tool:
-        """The tool as hosts are told of it."""
+        """The tool as it is declared to hosts."""
         return types.Tool(
             name=self.name,
             title=self.title,

@@ -1,4 +1,4 @@
-"""The results of Holdfast's own tools, as hosts are told of them. What is absent in a result is `UNSET` here."""
+"""The results of Holdfast's own tools, as they are declared to hosts. What is absent in a result is `UNSET` here."""
 
 from __future__ import annotations
 
@@ -66,24 +66,24 @@ class EventView(QueryView, kw_only=True):
     status: Annotated[
         Literal["needs_response", "accepted", "running", "completed", "error", "cancelled", "expired"],
         about(
-            "needs_response: it asks; answer it. accepted: taken, others are still open. running: it goes on by itself;"
-            " look again with `show`. The others are how it ended."
+            "needs_response: it asks; answer it. accepted: the answer was taken, other queries are still open. running:"
+            " it works without you; look again with `show`. All others say how it ended."
         ),
     ]
-    session_id: Annotated[str, about("By which it is answered, shown, cancelled and forked, at any time.")]
+    session_id: Annotated[str, about("Use it to answer, show, cancel or fork the session, at any time.")]
     query_id: Annotated[str | UnsetType, about("Of the one query asked, whose fields are beside this.")] = UNSET
     queries: Annotated[list[BatchQueryView] | UnsetType, about("The queries, where several are asked at once.")] = UNSET
-    remaining: Annotated[int | UnsetType, about("Accepted: how many answers are still waited for.")] = UNSET
+    remaining: Annotated[int | UnsetType, about("Accepted: how many answers are still missing.")] = UNSET
     remaining_ids: Annotated[list[str] | UnsetType, about("Accepted: to which queries.")] = UNSET
     waits_for: Annotated[list[Kind] | UnsetType, about("Running: what it waits for meanwhile.")] = UNSET
-    why: Annotated[str | UnsetType, about("Running: why it stands still, if it does.")] = UNSET
+    why: Annotated[str | UnsetType, about("Running: why it makes no progress, if it makes none.")] = UNSET
     result: Annotated[Any, about("Completed: what the strategy returned.")] = UNSET
     error: Annotated[str | UnsetType, about("Error: what went wrong.")] = UNSET
     error_kind: Annotated[str | UnsetType, about("Error: of what kind.")] = UNSET
     reason: Annotated[str | UnsetType, about("Cancelled, expired: why.")] = UNSET
     by: Annotated[str | UnsetType, about("Cancelled: by whom.")] = UNSET
     stats: Annotated[StatsView | UnsetType, about("What it spent, once it has ended.")] = UNSET
-    replayed: Annotated[bool | UnsetType, about("This answer was known already; this is what it led to then.")] = UNSET
+    replayed: Annotated[bool | UnsetType, about("The answer had been taken before; this is the reply it got.")] = UNSET
 
 
 # --- sessions ----------------------------------------------------------------------------------------

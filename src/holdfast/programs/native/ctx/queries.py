@@ -100,7 +100,7 @@ class ContextQueries:
         """
         return self._run.ask(_child(program, ctx))
 
-    # --- one question, and what becomes of it ------------------------------------------------------
+    # --- one question, and a use of its answer -----------------------------------------------------
 
     async def llm_safe(self, prompt: str, *, default: Any = "", **options: Any) -> Any:
         """Ask; `default` if there is no answer, because the host failed or the budget is spent. The log says why."""
@@ -111,9 +111,9 @@ class ContextQueries:
             return default
 
     async def llm_json(self, prompt: str, **options: Any) -> Any:
-        """Ask for JSON: a dict or list; None if there was none in the second answer either.
+        """Ask for JSON: a dict or list, or None if the second answer has none either.
 
-        An answer without one is asked for once more, with the answer and the request in the new question.
+        If the answer has none, the model is asked once more, with its answer and the request in the new question.
         """
         raw = _as_said(await self.llm(prompt, **options))
         value = model_text.json_extract(raw)
@@ -131,8 +131,8 @@ class ContextQueries:
     ) -> Any:
         """Ask; the same question with the same options gets the first answer again, without asking.
 
-        `cache_key` names the question instead; `cache_skip` asks anew, and keeps nothing. The newest answers are kept,
-        for this run. A question that is repeated before it has its answer is asked again.
+        `cache_key` names the question instead; `cache_skip` asks anew, and keeps nothing. The newest answers are kept
+        for this run. A question repeated before its answer has arrived is asked again.
         """
         if cache_skip:
             return await self.llm(prompt, **options)
@@ -146,7 +146,7 @@ class ContextQueries:
         return own_copy(answers.kept[key])
 
     def cache_info(self) -> dict[str, int]:
-        """How the cache did: `entries`, `hits`, `misses`, and `max_entries` that it keeps."""
+        """The state of the cache: `entries`, `hits`, `misses`, and the `max_entries` that it keeps."""
         answers = self._answers
         counts = {"entries": len(answers.kept), "hits": answers.hits, "misses": answers.misses}
         return {**counts, "max_entries": MAX_CACHED}
@@ -160,7 +160,7 @@ class ContextQueries:
     def llm_batch(self, items: Sequence[Item], **options: Json) -> asyncio.Future[list[Any]]:
         """Ask several prompts in one pause, for a list of answers. Items are prompts, or `llm`'s arguments.
 
-        `options` are for all of them; what an item says itself goes before.
+        `options` apply to all of them; an item's own arguments take precedence.
         """
         queries = _questions(items, options, "llm_batch")
         if not queries:
@@ -170,7 +170,7 @@ class ContextQueries:
         return asyncio.gather(*(self._run.ask(query) for query in queries))
 
     async def llm_each(self, items: Sequence[Item], **options: Json) -> list[Any]:
-        """As `llm_batch`, but a question that failed has the answer None, and the log says why; the others go on.
+        """As `llm_batch`, but the answer to a question that failed is None, and the log says why; the others go on.
 
         If all of them failed, or could not be asked, the first failure is raised.
         """
@@ -193,7 +193,7 @@ class ContextQueries:
     ) -> list[Any]:
         """One question for every item, all in one pause: the answers, or what `post(answer, item)` makes of them.
 
-        `options` are for all questions; a dict that `prompt` gives may have its own.
+        `options` apply to all questions; a dict that `prompt` returns may have its own.
         """
         items = list(items)
         answers = await self.llm_batch([prompt(item) for item in items], **options)
@@ -208,8 +208,8 @@ class ContextQueries:
     ) -> list[dict[str, Any]]:
         """Run strategies side by side, each as a child session with a copy of `ctx`.
 
-        Gives what became of each: `{"strategy": …, "ok": True, "result": …}`, or `"ok": False` and its `"error"`. With
-        `abort` the first failure is raised, after all have ended.
+        Returns the outcome of each: `{"strategy": …, "ok": True, "result": …}`, or `"ok": False` and its `"error"`.
+        With `abort` the first failure is raised, after all have ended.
         """
         _check_strategies(strategies, "fork")
         if on_error not in ("skip", "abort"):
@@ -221,10 +221,10 @@ class ContextQueries:
             if not isinstance(outcome, BaseException):
                 entries.append({"strategy": child.program, "ok": True, "result": outcome})
             elif on_error == "skip":
-                entries.append({"strategy": child.program, "ok": False, "error": _told(outcome)})
+                entries.append({"strategy": child.program, "ok": False, "error": _error_text(outcome)})
             else:
                 code = getattr(outcome, "code", "failed")
-                raise QueryFailedError(f"fork: strategy '{child.program}' failed: {_told(outcome)}", code)
+                raise QueryFailedError(f"fork: strategy '{child.program}' failed: {_error_text(outcome)}", code)
         return entries
 
     # --- one after the other -----------------------------------------------------------------------
@@ -236,12 +236,12 @@ class ContextQueries:
         *,
         on_error: Literal["abort", "skip", "continue"] = "abort",
     ) -> dict[str, Any]:
-        """Run strategies one after the other on a copy of `ctx`, and give the last ctx.
+        """Run strategies one after the other on a copy of `ctx`, and return the last ctx.
 
         A name or a `Strategy` is run as a child session. A function is called with the ctx, a dict, and may be `async`.
-        Each gives back a ctx. What it leaves in `ctx["result"]` is the next one's `ctx["task"]`, a dict or list as
-        JSON. `ctx["pipe_history"]` has `{strategy, result}` or `{strategy, error}` of each. With `skip` or `continue` a
-        stage that fails is passed over, with ctx as it was.
+        Each returns a ctx. What it leaves in `ctx["result"]` becomes the next one's `ctx["task"]`, a dict or list as
+        JSON. `ctx["pipe_history"]` has `{strategy, result}` or `{strategy, error}` for each. With `skip` or `continue`
+        a stage that fails is skipped, and ctx stays as it was.
         """
         _check_strategies(strategies, "pipe")
         if not isinstance(ctx, dict):
@@ -259,9 +259,9 @@ class ContextQueries:
             except Exception as error:
                 if on_error == "abort":
                     raise
-                self._warn(f"pipe: stage '{name}' failed: {_told(error)}")
+                self._warn(f"pipe: stage '{name}' failed: {_error_text(error)}")
                 current = before
-                entry: dict[str, Json] = {"strategy": name, "error": _told(error)}
+                entry: dict[str, Json] = {"strategy": name, "error": _error_text(error)}
             else:
                 if not isinstance(left, dict):
                     raise TypeError(f"pipe: strategy '{name}' must return a dict (ctx), got {type(left).__name__}")
@@ -326,8 +326,8 @@ def _check_strategies(given: object, what: str) -> None:
         raise TypeError(f"{what}: strategies must be a list, and not empty")
     for number, each in enumerate(given, 1):
         if not isinstance(each, str | Strategy) and not callable(each):
-            told = type(each).__name__
-            raise TypeError(f"{what}: strategy {number} must be a name, a strategy or a function, got {told}")
+            kind = type(each).__name__
+            raise TypeError(f"{what}: strategy {number} must be a name, a strategy or a function, got {kind}")
 
 
 def _repair(request: str, answer: str) -> str:
@@ -346,5 +346,5 @@ def _as_said(answer: Json) -> str:
     return answer if isinstance(answer, str) else encode(answer).decode()
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) if isinstance(error, QueryFailedError) else f"{type(error).__name__}: {error}"

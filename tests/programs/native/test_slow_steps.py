@@ -1,0 +1,79 @@
+"""Native strategies that compute for long: their answers are committed first, and they hold up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from holdfast.core.events import RunningEvent
+from holdfast.core.records import (
+    AnsweredRecord,
+    CompletedRecord,
+)
+from holdfast.programs.native.ctx import Context
+from tests.programs.native.helpers import of_type, ponder, prompts, quiet, result, soon
+
+
+async def test_a_slow_step_has_its_answer_committed_first_and_holds_up_nobody(tmp_path: Path) -> None:
+    async def ponders(ctx: Context) -> str:
+        await ctx.llm("first")
+        ponder(0.05)
+        await ctx.llm("second")
+        ponder(0.5)
+        return "thought"
+
+    async def is_quick(ctx: Context) -> str:
+        return str(await ctx.llm("?"))
+
+    async with quiet(tmp_path) as hf:
+        event = await hf.start(ponders)
+        event = await soon(hf.feed(event.session_id, "1"))
+        assert prompts(event) == ["second"]
+        began = time.monotonic()
+        feeding = asyncio.create_task(hf.feed(event.session_id, "2"))
+        await asyncio.sleep(0.1)
+        answered = await of_type(hf, event.session_id, AnsweredRecord)
+        assert len(answered) == 2
+        assert not await of_type(hf, event.session_id, CompletedRecord)
+        status = await hf.status(event.session_id)
+        assert status["phase"] == "running"
+        assert status["owner"] is not None
+        other = await hf.start(is_quick)
+        assert result(await hf.feed(other.session_id, "!")) == "!"
+        assert time.monotonic() - began < 0.4
+        assert result(await soon(feeding)) == "thought"
+
+
+async def test_a_wait_for_a_slow_step_may_run_out_and_the_result_comes_later(tmp_path: Path) -> None:
+    async def ponders_twice(ctx: Context) -> str:
+        for n in range(2):
+            await ctx.llm(f"{n}")
+            ponder(0.3)
+        return "thought"
+
+    async with quiet(tmp_path) as hf:
+        event = await hf.start(ponders_twice)
+        await soon(hf.feed(event.session_id, "0"))
+        event = await hf.feed(event.session_id, "1", wait=0.05)
+        assert isinstance(event, RunningEvent)
+        assert await soon(hf.result(event.session_id)) == "thought"
+
+
+async def test_an_answer_that_arrives_while_the_program_runs_may_be_withdrawn_by_it(tmp_path: Path) -> None:
+    async def slow_race(ctx: Context) -> list[str]:
+        ponder(0.05)
+        tasks = [ctx.llm("a"), ctx.llm("b")]
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        ponder(0.4)
+        for each in rest:
+            each.cancel()
+        return [each.result() for each in done] + [await ctx.llm("next")]
+
+    async with quiet(tmp_path) as hf:
+        event = await hf.start(slow_race)
+        assert isinstance(await hf.feed(event.session_id, {"q-0": "1"}, wait=0.1), RunningEvent)
+        await hf.feed(event.session_id, {"q-1": "2"}, wait=0)
+        event = await soon(hf.resume(event.session_id))
+        assert prompts(event) == ["next"]
+        assert result(await soon(hf.feed(event.session_id, {"q-2": "end"}))) == ["1", "end"]

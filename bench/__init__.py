@@ -109,8 +109,8 @@ async def interleave(plan: Plan, name: str, floor: Rate, measured: Rate) -> tupl
         rate, cost = (Round(*three) for three in zip(found, before, after, strict=True))
         rates.append(rate)
         costs.append(cost)
-        told = f"{found[0]:,.0f}/s, floor {before[0]:,.0f} and {after[0]:,.0f}/s"
-        plan.say(f"{name}: round {number}/{plan.repeat}: {told}")
+        figures = f"{found[0]:,.0f}/s, floor {before[0]:,.0f} and {after[0]:,.0f}/s"
+        plan.say(f"{name}: round {number}/{plan.repeat}: {figures}")
         before = after
     return rates, costs
 

@@ -56,7 +56,7 @@ PEER_ROUNDS = 3
 
 @strategy(name="bench-asks")
 async def asks(ctx: Context) -> str:
-    """Asks as often as it was told to, one question at a time."""
+    """Asks as often as its data says, one question at a time."""
     prompts = texts(TEXT_BYTES)
     for number in range(ctx["pauses"]):
         await ctx.llm(prompts[number % len(prompts)])

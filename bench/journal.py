@@ -237,8 +237,8 @@ async def fold(plan: Plan) -> list[Figure]:
             decodes.append(Round(await _milliseconds(decoded_and_folded)))
             before = await _milliseconds(select_only)
             loads.append(Round(await _milliseconds(loaded), before, await _milliseconds(select_only)))
-            told = f"{folds[-1].value:.0f}, {decodes[-1].value:.0f}, {loads[-1].value:.0f} ms"
-            plan.say(f"fold: round {number}/{plan.repeat}: {told}")
+            figures = f"{folds[-1].value:.0f}, {decodes[-1].value:.0f}, {loads[-1].value:.0f} ms"
+            plan.say(f"fold: round {number}/{plan.repeat}: {figures}")
         raw.close()
     return [
         Figure("fold: decoded entries", "ms", folds, targets=[Target("value", "<=", 60)]),

@@ -37,7 +37,7 @@ ANSWERS = 1_000
 
 
 def asks() -> Program:
-    """The Lua twin of the native program that is measured: it asks as often as it was told to."""
+    """The Lua twin of the native program that is measured: it asks as often as its data says."""
     code = f"""
     local words = ("a question of about the same length as the others "):rep({TEXT_BYTES // 50})
     for number = 1, ctx.pauses do

@@ -60,8 +60,8 @@ async def _compared(plan: Plan, era: str, title: str) -> list[Figure]:
             after = await _timed(start_inside, inside.feed, CALLS)
             starts.append(Round(found[0], before[0], after[0]))
             answers.append(Round(found[1], before[1], after[1]))
-            told = f"{found[0]:.2f} and {found[1]:.2f} ms, inside {after[0]:.2f} and {after[1]:.2f} ms"
-            plan.say(f"mcp-stdio {title}: round {number}/{plan.repeat}: {told}")
+            figures = f"{found[0]:.2f} and {found[1]:.2f} ms, inside {after[0]:.2f} and {after[1]:.2f} ms"
+            plan.say(f"mcp-stdio {title}: round {number}/{plan.repeat}: {figures}")
             before = after
     return [*_figures(f"mcp run, {title}", starts), *_figures(f"mcp answer, {title}", answers)]
 
@@ -110,10 +110,10 @@ async def _host(
     ) as client:
 
         async def call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-            told: dict[str, Any] | None = (await client.call_tool(tool, arguments)).structured_content
-            if told is None or told["status"] != "needs_response":
-                raise AssertionError(f"expected a question, got {told}")
-            return told
+            reply: dict[str, Any] | None = (await client.call_tool(tool, arguments)).structured_content
+            if reply is None or reply["status"] != "needs_response":
+                raise AssertionError(f"expected a question, got {reply}")
+            return reply
 
         async def start() -> str:
             return str((await call("alc_run", {"code": CODE, "ctx": {"pauses": FOREVER}}))["session_id"])

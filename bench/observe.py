@@ -93,8 +93,8 @@ async def _watched_elsewhere(runtime: Runtime, last: str) -> AsyncIterator[Any]:
 
     async def seen() -> dict[int, float]:
         assert child.stdout is not None
-        told = json.loads(await child.stdout.read())
-        return {int(position): at for position, at in told.items()}
+        seen = json.loads(await child.stdout.read())
+        return {int(position): at for position, at in seen.items()}
 
     yield seen()
     await child.wait()

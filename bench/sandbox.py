@@ -41,7 +41,7 @@ def run(ctx):
 
 
 def asks() -> Program:
-    """The sandboxed twin of the native program that is measured: it asks as often as it was told to."""
+    """The sandboxed twin of the native program that is measured: it asks as often as its data says."""
     return python_code(CODE, name="bench-asks-python")
 
 
@@ -121,8 +121,8 @@ async def _many(plan: Plan, name: str, program: Program) -> tuple[list[Round], l
             began, spent = time.perf_counter(), _cpu_seconds()
             rates.append(Round(await rate(plan.seconds)))
             cores.append(Round((_cpu_seconds() - spent) / (time.perf_counter() - began)))
-            told = f"{rates[-1].value:,.0f}/s on {cores[-1].value:.2f} cores"
-            plan.say(f"{name}: round {number}/{plan.repeat}: {told}")
+            figures = f"{rates[-1].value:,.0f}/s on {cores[-1].value:.2f} cores"
+            plan.say(f"{name}: round {number}/{plan.repeat}: {figures}")
     return rates, cores
 
 

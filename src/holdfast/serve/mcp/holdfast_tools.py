@@ -28,7 +28,7 @@ from holdfast.serve.mcp.tools import (
     schema_of,
     unquoted,
 )
-from holdfast.serve.mcp.views import EventView, SessionsView, SessionView, ShowView, StrategiesView
+from holdfast.serve.mcp.views import EventView, SessionRowView, SessionsView, ShowView, StrategiesView
 from holdfast.store.contract import SessionFilter, SessionRow
 
 MAX_LISTED = 200
@@ -164,9 +164,9 @@ async def list_sessions(call: McpCall, params: SessionsParams) -> Object:
     return _to_json(view)
 
 
-def _row(row: SessionRow) -> SessionView:
+def _row(row: SessionRow) -> SessionRowView:
     summary = row.summary
-    return SessionView(
+    return SessionRowView(
         session_id=row.session_id,
         state=summary.state,
         strategy=summary.program,

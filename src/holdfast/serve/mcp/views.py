@@ -89,7 +89,7 @@ class EventView(QueryView, kw_only=True):
 # --- sessions ----------------------------------------------------------------------------------------
 
 
-class SessionView(ResultView, kw_only=True):
+class SessionRowView(ResultView, kw_only=True):
     """A session in a list."""
 
     session_id: str
@@ -105,7 +105,7 @@ class SessionView(ResultView, kw_only=True):
 class SessionsView(ResultView, kw_only=True):
     """A page of sessions."""
 
-    sessions: list[SessionView]
+    sessions: list[SessionRowView]
     next_cursor: Annotated[str | UnsetType, about("Pass it as `cursor` for the next page; absent on the last.")] = UNSET
     damaged: Annotated[list[str] | UnsetType, about("Ids of sessions that cannot be read.")] = UNSET
 

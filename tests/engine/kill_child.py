@@ -24,7 +24,7 @@ from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.registry import Strategy
 from holdfast.store import Store, open_store
 from holdfast.store.contract import SessionRow
-from holdfast.testing.seams import Seam, SeamObserver
+from holdfast.testing.crash.seams import Seam, SeamObserver
 
 LEASE_MS = 500
 """Milliseconds an owner holds a session: long enough for a machine under load, short enough to wait for."""

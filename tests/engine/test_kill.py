@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import multiprocessing
-import multiprocessing.connection
 import os
 import random
 import shutil
@@ -25,9 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import pytest
@@ -40,8 +36,9 @@ from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.minder import Minder
 from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
+from holdfast.testing.crash.processes import CrashProcess, run_process
+from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database
-from holdfast.testing.seams import Seam, read_trace
 from tests.engine import kill_child
 from tests.engine.kill_child import LEASE_MS, PATIENCE, STEPS, Host, Ledger, World, did, read_ledger, until
 
@@ -65,27 +62,7 @@ EAGER_SHARE = 8
 
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.engine.holdfast", "holdfast.testing"])
-_one_at_a_time = Lock()
-"""Whoever starts a process also looks which others have ended, and the exit code of one can be read only once."""
-
-
-# --- processes -------------------------------------------------------------------------------------
-
-
-def run_process(job: Callable[..., None], *arguments: Any) -> int:
-    """Run a job in a process of its own; gives its exit code."""
-    with _one_at_a_time:
-        process = _forks.Process(target=job, args=arguments)
-        process.start()
-    ended = multiprocessing.connection.wait([process.sentinel], PATIENCE + 10)
-    with _one_at_a_time:
-        if not ended:
-            process.kill()
-        process.join()
-        assert process.exitcode is not None
-        return process.exitcode
+# --- places ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -443,20 +420,17 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @contextlib.asynccontextmanager
-async def paused_owner(place: Place, session: str) -> AsyncIterator[BaseProcess]:
+async def paused_owner(place: Place, session: str) -> AsyncIterator[CrashProcess]:
     """A process that owns a session, and does not know that time passes."""
-    owner = _forks.Process(target=kill_child.own_job, args=(place.url, place.directory, session))
-    owner.start()
+    owner = CrashProcess(kill_child.own_job, place.url, place.directory, session)
     try:
         async with asyncio.timeout(PATIENCE):
-            await until(lambda: owner.exitcode is not None or bool(seen(place, "owning")))
-            assert owner.pid is not None
-            assert owner.exitcode is None, place.errors()
-            os.kill(owner.pid, signal.SIGSTOP)
+            await until(lambda: owner.exit_code is not None or bool(seen(place, "owning")))
+            assert owner.exit_code is None, place.errors()
+            owner.pause()
             yield owner
     finally:
         owner.kill()
-        owner.join()
 
 
 @pytest.mark.parametrize("session", ["busy", "slow"])
@@ -465,9 +439,9 @@ async def test_a_paused_owner_that_wakes_after_its_lease_ran_out_is_refused(plac
         result = await finish_for(place, session)
         before = await journal_of(place, session)
         (place.directory / "go").touch()
-        os.kill(owner.pid or 0, signal.SIGCONT)
-        await until(lambda: owner.exitcode is not None)
-        assert owner.exitcode == 0, place.errors()
+        owner.resume()
+        await until(lambda: owner.exit_code is not None)
+        assert owner.exit_code == 0, place.errors()
     assert "lease_lost" in [line["error"] for line in seen(place, "refused")]
     assert [line["content"] for line in seen(place, "result")] == [result]
     assert await journal_of(place, session) == before

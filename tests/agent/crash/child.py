@@ -16,7 +16,7 @@ from holdfast import AgentSession, Minder, Runtime
 from holdfast.agent.live_events import LiveEvent, WaitingEvent
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
-from holdfast.testing.seams import Seam
+from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.world import Points, World, read_ledger, session_of
 
 PATIENCE = 20.0

@@ -6,8 +6,6 @@ Many runs are under way at a time: most of each is waiting for a lease to run ou
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import multiprocessing.connection
 import signal
 import time
 from collections import Counter
@@ -15,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -30,9 +27,10 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
+from holdfast.testing.crash.processes import CrashProcess, run_process
+from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database
-from holdfast.testing.seams import Seam, read_trace
-from tests.agent.crash.child import PATIENCE, TURN, Job, client_job
+from tests.agent.crash.child import TURN, Job, client_job
 from tests.agent.crash.world import USAGE, read_ledger
 
 AT_ONCE = 8
@@ -40,26 +38,6 @@ AT_ONCE = 8
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_forks = multiprocessing.get_context("forkserver")
-# The server does not have the path of pytest, so it cannot know our own modules beforehand; these take the time.
-_forks.set_forkserver_preload(["__main__", "asyncpg", "holdfast.agent.runtime", "holdfast.testing"])
-_one_at_a_time = Lock()
-"""Whoever starts a process also looks which others have ended, and the exit code of one can be read only once."""
-
-
-def run_process(work: Callable[..., None], job: Job, *arguments: Any) -> int:
-    """Run a job in a process of its own; gives its exit code."""
-    with _one_at_a_time:
-        process = _forks.Process(target=work, args=(job, *arguments))
-        process.start()
-    ended = multiprocessing.connection.wait([process.sentinel], PATIENCE + 10)
-    with _one_at_a_time:
-        if not ended:
-            process.kill()
-        process.join()
-        assert process.exitcode is not None
-        return process.exitcode
 
 
 def killed(job: Job) -> None:
@@ -70,16 +48,11 @@ def killed(job: Job) -> None:
 
 def killed_soon(job: Job, after_s: float) -> None:
     """Run a job, and kill it so many seconds after it has begun; it may have ended by then."""
-    with _one_at_a_time:
-        process = _forks.Process(target=client_job, args=(job,))
-        process.start()
-    while process.exitcode is None and not job.trace.exists():
+    process = CrashProcess(client_job, job)
+    while process.exit_code is None and not job.trace.exists():
         time.sleep(0.001)
     time.sleep(after_s)
-    with _one_at_a_time:
-        process.kill()
-        process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), _errors(job)
+    assert process.kill() in (0, -signal.SIGKILL), _errors(job)
 
 
 def finished(job: Job) -> None:

@@ -21,10 +21,11 @@ from holdfast.agent.machine.records import FrameRecord
 from holdfast.agent.machine.tree import FrameOpen
 from holdfast.agent.machine.turn import FinishedMessage, FinishedValue
 from holdfast.agent.results import TurnResult
-from holdfast.testing.seams import Seam
+from holdfast.testing.crash.processes import run_process
+from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.child import Job
 from tests.agent.crash.compaction_child import NOTES, summing_job
-from tests.agent.crash.harness import Found, MakeJob, at_once, find, run_process, successor, traced
+from tests.agent.crash.harness import Found, MakeJob, at_once, find, successor, traced
 from tests.agent.crash.world import USAGE
 
 SLICE = 6

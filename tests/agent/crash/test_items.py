@@ -11,9 +11,10 @@ import pytest
 
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.turn import FinishedMessage
-from holdfast.testing.seams import Seam, read_trace
+from holdfast.testing.crash.processes import run_process
+from holdfast.testing.crash.seams import Seam, read_trace
 from tests.agent.crash.child import Job
-from tests.agent.crash.harness import Found, MakeJob, at_once, find, run_process, successor
+from tests.agent.crash.harness import Found, MakeJob, at_once, find, successor
 from tests.agent.crash.items_child import ITEMS, SESSION, UNWANTED, items_job
 
 SHARE = {"sqlite": 5, "postgresql": 16}

@@ -13,7 +13,8 @@ import pytest
 
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.core.queries import LlmQuery, ToolQuery
-from holdfast.testing.seams import Seam
+from holdfast.testing.crash.processes import run_process
+from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.child import TURN, Job, race_job
 from tests.agent.crash.harness import (
     AT_ONCE,
@@ -25,7 +26,6 @@ from tests.agent.crash.harness import (
     finished,
     killed,
     killed_soon,
-    run_process,
     successor,
     traced,
 )

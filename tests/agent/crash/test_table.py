@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.seams import Seam
+from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.harness import MakeJob, at_once, broken_laws, find, finished, killed, successor, traced
 from tests.agent.crash.world import RECOVERIES
 

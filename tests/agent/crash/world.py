@@ -20,8 +20,8 @@ from holdfast.agent.tools import Tool
 from holdfast.engine.drivers import Attempt
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
+from holdfast.testing.crash.seams import Seam, SeamObserver
 from holdfast.testing.provider import ScriptedReply
-from holdfast.testing.seams import Seam, SeamObserver
 
 LEASE_MS = 1_000
 """Milliseconds an owner holds a session: longer than a machine under load stalls, short enough to wait for."""

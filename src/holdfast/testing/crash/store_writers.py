@@ -1,12 +1,12 @@
-"""The crash harness: processes that write to one store are killed at random moments, and the store is judged after.
+"""Writers to one store, killed at random moments; the store is judged after.
 
     report = await crash_writers(CrashSpec(url="sqlite:////tmp/store.db", seed=7))
     assert not await broken_laws(report)
 
-Every writer is a process of its own (`python -m holdfast.testing.crash`). It claims sessions from a small common set,
-appends records that carry its name and a serial number, sends messages and takes them, and reports each thing on its
-standard output once the store has acknowledged it. So whatever the store says afterwards can be held against what it
-had acknowledged before: nothing of that may be missing, twice, torn, or written by somebody who had lost the session.
+Every writer is a process of its own. It claims sessions from a small common set, appends records that carry its name
+and a serial number, sends messages and takes them, and writes each thing down in a file of its own once the store has
+acknowledged it. So whatever the store says afterwards can be held against what it had acknowledged before: nothing of
+that may be missing, twice, torn, or written by somebody who had lost the session.
 
 The kills and what each writer does follow from the seed. The interleaving of the processes does not, so the same seed
 gives the same pressure, not the same run.
@@ -20,11 +20,13 @@ import itertools
 import os
 import random
 import signal
-import sys
+import tempfile
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -39,6 +41,7 @@ from holdfast.store import Store, open_store
 from holdfast.store.commits import Commit
 from holdfast.store.contract import MailboxItem
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, MessageTakenError, PositionConflictError
+from holdfast.testing.crash.processes import CrashProcess
 
 LEASE_MS = 100
 """Milliseconds a writer holds a session: short, so that those of the dead are taken over many times in a run."""
@@ -56,7 +59,7 @@ class CrashSpec:
 
     url: str
     seed: int = 0
-    seconds: float = 6.0
+    kills: int = 12
     writers: int = 2
     sessions: int = 3
 
@@ -80,7 +83,7 @@ class AppendReceipt:
 class CrashReport:
     """What the writers of a run have reported, and what was seen meanwhile."""
 
-    plan: CrashSpec
+    spec: CrashSpec
     kills: int = 0
     acks: list[AppendReceipt] = field(default_factory=list)
     holders: list[tuple[str, int, str]] = field(default_factory=list)
@@ -98,7 +101,7 @@ class CrashReport:
         """One line for a person."""
         refused = ", ".join(f"{count} {kind}" for kind, count in sorted(self.refusals.items()))
         return (
-            f"{self.plan.url.partition(':')[0]}: seed {self.plan.seed}, {self.plan.seconds:g} s, {self.kills} kills,"
+            f"{self.spec.url.partition(':')[0]}: seed {self.spec.seed}, {self.kills} kills,"
             f" {self.appends} appends, {len(self.acks)} acks, {len(self.sent)} messages; refused: {refused or 'none'}"
         )
 
@@ -106,90 +109,60 @@ class CrashReport:
 # --- the supervisor --------------------------------------------------------------------------------
 
 
-async def crash_writers(plan: CrashSpec) -> CrashReport:
-    """Run writers for the planned time, killing one and starting another at random moments; then end them all."""
-    report = CrashReport(plan)
-    chance = random.Random(plan.seed)
+async def crash_writers(spec: CrashSpec) -> CrashReport:
+    """Run writers, killing some and starting others at random moments until enough were killed; then end them all."""
+    report = CrashReport(spec)
+    chance = random.Random(spec.seed)
     names = (f"w{number}" for number in itertools.count())
     running: list[_Writer] = []
-    async with open_store(plan.url) as store:
-        reading = asyncio.create_task(_read_on(store, report))
-        spare = await _Writer.start(plan, next(names), report)  # Python takes its time to start
-        deadline = time.monotonic() + plan.seconds
-        try:
-            while time.monotonic() < deadline:
-                while len(running) < plan.writers:
-                    spare.begin()
-                    running.append(spare)
-                    spare = await _Writer.start(plan, next(names), report)
-                await running[-1].first_report()
-                await asyncio.sleep(chance.uniform(0, 0.3))
-                for victim in chance.sample(running, chance.choice([1, 1, 1, len(running)])):
-                    running.remove(victim)
-                    report.kills += await victim.kill()
-        finally:
-            for writer in (*running, spare):
-                await writer.kill()
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
+    with tempfile.TemporaryDirectory(prefix="holdfast-crash-") as folder:
+        async with open_store(spec.url) as store:
+            reading = asyncio.create_task(_read_on(store, report))
+            try:
+                while report.kills < spec.kills:
+                    while len(running) < spec.writers:
+                        running.append(_Writer(spec, next(names), Path(folder), report))
+                    await running[-1].first_note()
+                    await asyncio.sleep(chance.uniform(0, 0.3))
+                    for victim in chance.sample(running, chance.choice([1, 1, 1, len(running)])):
+                        running.remove(victim)
+                        report.kills += await victim.kill()
+            finally:
+                for writer in running:
+                    await writer.kill()
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reading
     return report
 
 
 class _Writer:
-    """A writer process, and the task that notes what it reports."""
+    """A writer process, and the file with its notes."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, report: CrashReport) -> None:
+    def __init__(self, spec: CrashSpec, name: str, folder: Path, report: CrashReport) -> None:
         self.name = name
-        self._process = process
         self._report = report
-        self._reported = asyncio.Event()
-        self._listening = asyncio.create_task(self._listen())
+        self._notes = folder / name
+        self._notes.touch()
+        self._error = folder / f"{name}-error"
+        self._process = CrashProcess(_write, spec, name, self._notes, self._error)
 
-    @classmethod
-    async def start(cls, plan: CrashSpec, name: str, report: CrashReport) -> _Writer:
-        arguments = [plan.url, name, f"{plan.seed}-{name}", *plan.session_ids]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast.testing.crash",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        return cls(name, process, report)
-
-    def begin(self) -> None:
-        """Let the process, which has waited for this, do its work."""
-        assert self._process.stdin
-        self._process.stdin.write(b"begin\n")
-
-    async def first_report(self) -> None:
+    async def first_note(self) -> None:
         """Wait until the writer works, or is dead."""
-        await self._reported.wait()
+        while not self._notes.stat().st_size and self._process.exit_code is None:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.005)
 
     async def kill(self) -> bool:
-        """Kill the process and note what it had reported until then; False if it had ended by itself."""
-        alive = self._process.returncode is None
-        if alive:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
-        code = await self._process.wait()
-        await self._listening
-        if code != -signal.SIGKILL:
-            assert self._process.stderr
-            why = (await self._process.stderr.read()).decode()
-            self._report.faults.append(f"writer {self.name} ended by itself with {code}: {why[-2_000:]}")
-        return alive
-
-    async def _listen(self) -> None:
-        assert self._process.stdout
-        async for line in self._process.stdout:
+        """Kill the process and read its notes; False if it had ended by itself."""
+        code = await asyncio.to_thread(self._process.kill)
+        for line in self._notes.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):  # otherwise the writer died before it had said all
                 self._note(line.decode().split())
-            self._reported.set()
-        self._reported.set()
+        if code == -signal.SIGKILL:
+            return True
+        why = self._error.read_text() if self._error.exists() else ""
+        self._report.faults.append(f"writer {self.name} ended by itself with {code}: {why[-2_000:]}")
+        return False
 
     def _note(self, words: list[str]) -> None:
         match words:
@@ -213,7 +186,7 @@ async def _read_on(store: Store, report: CrashReport) -> None:
     """A reader beside the writers: what it has seen of a journal once must stay there for ever."""
     seen: defaultdict[str, list[Entry]] = defaultdict(list)
     while True:
-        for session_id in report.plan.session_ids:
+        for session_id in report.spec.session_ids:
             try:
                 row = await store.session(session_id)
                 entries = [entry async for entry in store.journal(session_id)]
@@ -238,14 +211,15 @@ async def broken_laws(report: CrashReport) -> list[str]:
     """Sentences that say what the store has got wrong; none if it kept all it acknowledged."""
     broken = list(report.faults)
     report.appends = 0
-    async with open_store(report.plan.url) as store:
-        for session_id in report.plan.session_ids:
+    async with open_store(report.spec.url) as store:
+        for session_id in report.spec.session_ids:
             try:
                 entries = [entry async for entry in store.journal(session_id)]
                 broken += await _broken_in_session(store, session_id, entries)
                 mailbox = await store.mailbox(session_id)
             except HoldfastError as error:
-                broken.append(f"{session_id} cannot be read: {error}")
+                if not isinstance(error, SessionNotFoundError) or _is_mentioned(report, session_id):
+                    broken.append(f"{session_id} cannot be read: {error}")
                 continue
             appends = list(_appends(entries))
             report.appends += len(appends)
@@ -253,6 +227,12 @@ async def broken_laws(report: CrashReport) -> list[str]:
             broken += _broken_epochs(report, session_id, appends)
             broken += _broken_mail(report, session_id, entries, mailbox)
     return broken
+
+
+def _is_mentioned(report: CrashReport, session_id: str) -> bool:
+    """Whether any writer has got an acknowledgement for a session."""
+    acknowledged = {ack.session_id for ack in report.acks} | {sent_to for sent_to, _ in report.sent}
+    return session_id in acknowledged
 
 
 @dataclass(frozen=True)
@@ -363,11 +343,12 @@ def _broken_mail(report: CrashReport, session_id: str, entries: list[Entry], mai
 class _Work:
     """What one writer process does until it is killed."""
 
-    def __init__(self, store: Store, name: str, seed: str, session_ids: list[str]) -> None:
+    def __init__(self, store: Store, name: str, seed: str, session_ids: list[str], notes: int) -> None:
         self.store = store
         self.name = name
         self.chance = random.Random(seed)
         self.session_ids = session_ids
+        self.notes = notes
         self.serial = 0
         self.messages = 0
 
@@ -377,10 +358,14 @@ class _Work:
             try:
                 await self._visit(session_id)
             except (LeaseHeldError, LeaseLostError, PositionConflictError, MessageTakenError) as refusal:
-                report("refused", refusal.kind)
+                self._note("refused", refusal.kind)
                 await asyncio.sleep(self.chance.uniform(0, 0.01))
             except SessionNotFoundError:
                 await self._create(session_id)
+
+    def _note(self, *words: object) -> None:
+        """Write something down in one write, so that the supervisor gets the whole line or nothing."""
+        os.write(self.notes, (" ".join(map(str, words)) + "\n").encode())
 
     async def _create(self, session_id: str) -> None:
         with contextlib.suppress(SessionExistsError):
@@ -395,7 +380,7 @@ class _Work:
         session = await self.store.load(session_id)
         if self.chance.random() < 0.7:
             epoch = (await self.store.append(self._commit(session, None, []))).epoch
-            report("held", session_id, epoch)
+            self._note("held", session_id, epoch)
         for _ in range(self.chance.randint(1, 40)):
             if self.chance.random() < 0.03:
                 await asyncio.sleep(STALL_MS / 1000)
@@ -408,7 +393,7 @@ class _Work:
         key = f"{self.name}-{self.messages}"
         for _ in range(self.chance.choice([1, 1, 2])):  # the second time it is a replay
             await self.store.send(session_id, key, FeedMessage([Given(Value(value=key))], self.name), _now())
-            report("sent", session_id, key)
+            self._note("sent", session_id, key)
 
     async def _append(self, session: Session, epoch: int | None, *first: Record) -> int:
         """Append marked records, and take what is in the mailbox. Gives the epoch in which that was done."""
@@ -423,9 +408,9 @@ class _Work:
             receipt = await self.store.append(commit)
         except PositionConflictError:
             if epoch is not None:  # then we were the only one who could write, or should have got a LeaseLostError
-                report("intruder", session.id, epoch)
+                self._note("intruder", session.id, epoch)
             raise
-        report("ack", session.id, receipt.position, self.serial, receipt.epoch)
+        self._note("ack", session.id, receipt.position, self.serial, receipt.epoch)
         return receipt.epoch
 
     def _mark(self, epoch: int | None, part: str) -> str:
@@ -450,20 +435,19 @@ class _Work:
         return msgspec.structs.replace(commit, **changes)
 
 
-def report(*words: object) -> None:
-    """Say something in one write, so that the supervisor gets the whole line or nothing."""
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
 def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def _main(url: str, name: str, seed: str, *session_ids: str) -> None:
-    sys.stdin.readline()
-    async with open_store(url) as store:
-        await _Work(store, name, seed, list(session_ids)).run()
+def _write(spec: CrashSpec, name: str, notes: Path, error: Path) -> None:
+    """The work of a writer process."""
+    try:
+        asyncio.run(_write_on(spec, name, os.open(notes, os.O_WRONLY | os.O_APPEND)))
+    except BaseException:
+        error.write_text(traceback.format_exc())
+        raise
 
 
-if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))
+async def _write_on(spec: CrashSpec, name: str, notes: int) -> None:
+    async with open_store(spec.url) as store:
+        await _Work(store, name, f"{spec.seed}-{name}", spec.session_ids, notes).run()

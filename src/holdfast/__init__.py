@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast.engine.drivers import Reply as Reply
     from holdfast.engine.holdfast import Holdfast as Holdfast
     from holdfast.engine.holdfast import open_holdfast
-    from holdfast.engine.minder import Minder as Minder
     from holdfast.engine.sync import SyncHoldfast as SyncHoldfast
     from holdfast.engine.sync import open_sync as open_sync
+    from holdfast.engine.upkeep import Upkeep as Upkeep
     from holdfast.programs.errors import QueryFailedError as QueryFailedError
     from holdfast.programs.native.ctx import Context as Context
     from holdfast.programs.registry import strategy as strategy
@@ -74,7 +74,7 @@ _HOMES = {
     "Limits": "holdfast.agent.machine.turn",
     "LuaKind": "holdfast.alc.lua.kind",
     "McpClient": "holdfast.agent.mcp.client",
-    "Minder": "holdfast.engine.minder",
+    "Upkeep": "holdfast.engine.upkeep",
     "ModelOptions": "holdfast.agent.runtime_options",
     "NotDone": "holdfast.engine.drivers",
     "OutputBudget": "holdfast.agent.plugins.output_budget",

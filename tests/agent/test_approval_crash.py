@@ -16,7 +16,7 @@ from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.core.errors import AnswerConflictError
 from holdfast.core.events import PausedEvent
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from tests.agent.helpers import Home, soon
 from tests.paths import REPO
 
@@ -81,7 +81,7 @@ async def last_line(process: asyncio.subprocess.Process) -> str:
 @asynccontextmanager
 async def bystander(home: Home) -> AsyncIterator[Holdfast]:
     """A process that has neither the tool, nor the model, nor the rules: it sees and answers."""
-    async with open_holdfast(home.url, minder=Minder(on=False)) as hf:
+    async with open_holdfast(home.url, upkeep=Upkeep(on=False)) as hf:
         yield hf
 
 

@@ -14,7 +14,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AttemptedRecord
 from holdfast.engine.engine import RENEWALS
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store.commits import Commit
 from holdfast.store.contract import SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
@@ -43,8 +43,8 @@ async def at_work(runtime: Runtime, session_id: str = "s") -> asyncio.Task[Any]:
 
 async def test_a_lease_that_was_not_renewed_expires_and_another_process_goes_on(any_home: Home) -> None:
     """The owner is not dead: it stands still, and nobody can tell but by its lease."""
-    idle = Minder(on=False)
-    async with any_home.runtime(hangs, lease_ms=300) as runtime, any_home.runtime("Hello", minder=idle) as other:
+    idle = Upkeep(on=False)
+    async with any_home.runtime(hangs, lease_ms=300) as runtime, any_home.runtime("Hello", upkeep=idle) as other:
         work = await at_work(runtime)
         keeper = runtime.mount.holdfast._engine.actor("s")._keeper
         assert keeper is not None

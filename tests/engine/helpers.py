@@ -15,7 +15,7 @@ from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store import Store
 from holdfast.store.commits import Commit
 
@@ -41,7 +41,7 @@ def sqlite(folder: Path) -> str:
 
 def quiet(url: str | Store, **options: Any) -> Holdfast:
     """An engine that only does what it is told: no timers, no adoption, no cleaning."""
-    return open_holdfast(url, minder=Minder(on=False), **options)
+    return open_holdfast(url, upkeep=Upkeep(on=False), **options)
 
 
 def asked(event: Event) -> list[Query]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast import Attempt, Context, Holdfast, Minder, NotDone, QueryFailedError
+from holdfast import Attempt, Context, Holdfast, NotDone, QueryFailedError, Upkeep
 from holdfast.core.decide import CancelMessage
 from holdfast.core.errors import SessionNotFoundError
 from holdfast.core.events import Event, PausedEvent
@@ -438,7 +438,7 @@ class Scenario:
         assert isinstance(event, PausedEvent)
         thinking.close()
         feeding = asyncio.create_task(host.feed(session, event.queries))
-        async with self._open(minder=Minder(on=False)) as other:
+        async with self._open(upkeep=Upkeep(on=False)) as other:
             await until(lambda: is_owned(other.store, session))
             await Host(other, self._ledger).cancel(session)
         await feeding
@@ -448,7 +448,7 @@ class Scenario:
         """An owner lets go of a session whose effect is under way."""
         world = World(self._directory, self._ledger)
         world.held.close()
-        async with self._open(minder=Minder(on=False)) as gone:
+        async with self._open(upkeep=Upkeep(on=False)) as gone:
             world.drive(gone)
             begun = Gate()
             begun.close()
@@ -463,14 +463,14 @@ class Scenario:
         self._world.held.close()
         event = await host.start(session)
         assert isinstance(event, PausedEvent)
-        async with self._open(minder=Minder(on=False)) as other:
+        async with self._open(upkeep=Upkeep(on=False)) as other:
             await Host(other, self._ledger).feed(session, event.queries)
         self._seams.at("after renew", self._world.held.open)
 
     async def _idle(self, host: Host, session: str) -> None:
         await host.start(session)
         await asyncio.sleep(0.01)
-        async with self._open(minder=Minder(idle_ttl_ms=1)) as janitor:
+        async with self._open(upkeep=Upkeep(idle_ttl_ms=1)) as janitor:
             await until(lambda: has_ended(janitor.store, session))
 
     async def _fork(self, host: Host, session: str) -> None:
@@ -498,7 +498,7 @@ async def finish(url: str, directory: Path, steps: Sequence[str], *, patient: bo
         async with open_holdfast(url, lease_ms=LEASE_MS) as hf:  # what was begun while the other one closed
             await until(lambda: _nothing_is_left(hf))
         if "idle" in steps:
-            async with open_holdfast(url, minder=Minder(idle_ttl_ms=1)) as janitor:
+            async with open_holdfast(url, upkeep=Upkeep(idle_ttl_ms=1)) as janitor:
                 await until(lambda: has_ended(janitor.store, "idle"))
 
 
@@ -555,7 +555,7 @@ async def _exists(store: Store, session: str) -> bool:
 
 
 async def _until_mail_is_taken(hf: Holdfast) -> None:
-    """Mail should not wait for ever. A few looks of the minder are long enough to tell."""
+    """Mail should not wait for ever. A few looks of the upkeep are long enough to tell."""
     deadline = time.monotonic() + 4.0
     while time.monotonic() < deadline:
         if not any([await hf.store.mailbox(row.session_id) for row in (await hf.sessions()).rows]):

@@ -19,7 +19,7 @@ import holdfast
 from holdfast import Attempt, Context, Holdfast, QueryFailedError
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import type_of
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 # --- the programs ---------------------------------------------------------------------------------------
 
@@ -108,8 +108,8 @@ class Child:
 async def serve(url: str, ledger: Path, options: dict[str, Any]) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
-    minder = Minder(on=options.pop("minding", True))
-    async with holdfast.open(url, minder=minder, **options) as hf, asyncio.TaskGroup() as calls:
+    upkeep = Upkeep(on=options.pop("upkeep", True))
+    async with holdfast.open(url, upkeep=upkeep, **options) as hf, asyncio.TaskGroup() as calls:
         child = Child(hf, ledger)
         _tell(0, "ready")
         while line := await lines.readline():

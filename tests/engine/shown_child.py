@@ -12,7 +12,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Context, QueryFailedError
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 
 @holdfast.strategy(name="shown-asker")
@@ -62,7 +62,7 @@ async def main(url: str, session: str, program: str, ctx: str, *drives: str) -> 
         await asyncio.sleep(60)
         return "never"
 
-    async with holdfast.open(url, minder=Minder(on=False)) as hf:
+    async with holdfast.open(url, upkeep=Upkeep(on=False)) as hf:
         for tool in drives:
             hf.drive(tool, work)
         event = await hf.start(program, ctx=json.loads(ctx), id=session)

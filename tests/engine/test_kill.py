@@ -33,7 +33,7 @@ from holdfast.core.records import AnsweredRecord, CancelledRecord, CompletedReco
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
 from holdfast.testing.crash.processes import CrashProcess, run_process
@@ -448,7 +448,7 @@ async def test_a_paused_owner_that_wakes_after_its_lease_ran_out_is_refused(plac
 
 
 async def test_an_answer_sent_to_an_owner_that_died_is_taken_by_whoever_comes_next(place: Place) -> None:
-    sender = open_holdfast(place.url, lease_ms=LEASE_MS, minder=Minder(on=False))
+    sender = open_holdfast(place.url, lease_ms=LEASE_MS, upkeep=Upkeep(on=False))
     async with paused_owner(place, "busy"), sender:
         event = await sender.feed("busy", {"q-1": "an answer that was accepted"}, wait=0)
         assert event.status == "running"

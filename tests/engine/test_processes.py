@@ -180,7 +180,7 @@ async def test_processes_that_race_agree_about_every_answer_and_the_end(
 ) -> None:
     chance = random.Random(seed)
     rounds = 20 if url.startswith("sqlite") else 10
-    async with another(minding=False) as one, another(minding=False) as two:
+    async with another(upkeep=False) as one, another(upkeep=False) as two:
         for process in (one, two):
             await process.do("drive", what="work")
         for number in range(rounds):

@@ -24,7 +24,7 @@ from holdfast.core.records import (
 from holdfast.core.state import State
 from holdfast.engine.errors import SessionFailedError
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs import registry
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
@@ -163,7 +163,7 @@ async def test_a_session_idle_past_its_time_expires_with_its_reason_and_stays_re
     async with quiet(sqlite(tmp_path)) as hf:
         event = await hf.start(asks)
     await asyncio.sleep(0.1)
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(idle_ttl_ms=50)) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(idle_ttl_ms=50)) as hf:
         with pytest.raises(SessionFailedError, match="no answer for"):
             await soon(hf.result(event.session_id))
         assert isinstance((await records(hf.store, event.session_id))[-1], ExpiredRecord)
@@ -178,7 +178,7 @@ async def test_a_session_idle_past_its_time_expires_with_its_reason_and_stays_re
 
 
 async def test_a_session_that_is_not_idle_long_enough_is_left_alone(tmp_path: Path) -> None:
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(idle_ttl_ms=60_000)) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(idle_ttl_ms=60_000)) as hf:
         event = await hf.start(asks)
         await asyncio.sleep(0.1)
         assert (await hf.status(event.session_id))["phase"] == "paused"
@@ -188,7 +188,7 @@ async def test_a_session_that_waits_for_a_timer_is_not_idle(tmp_path: Path, stor
     now = time.time_ns() // 1_000_000
     paused = PausedRecord(queries=[TimerQuery(id="q-0", delay_ms=60_000)])
     await write(store, "napping", naps.program, [paused], at=now - 10_000)
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(idle_ttl_ms=1_000)) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(idle_ttl_ms=1_000)) as hf:
         await asyncio.sleep(0.2)
         assert (await hf.status("napping"))["phase"] == "paused"
 
@@ -204,8 +204,7 @@ async def test_a_child_that_expires_is_a_failure_to_its_parent(tmp_path: Path) -
         event = await soon(hf.start(parent_of_idle))
         assert isinstance(event, PausedEvent)
         await asyncio.sleep(0.02)
-        minder = Minder(idle_ttl_ms=10)
-        await minder.clean(hf._engine)
+        await Upkeep(idle_ttl_ms=10).retention.clean(hf.engine)
         assert (await hf.status(f"{event.session_id}.q-0"))["phase"] == "expired"
 
 
@@ -215,7 +214,7 @@ async def test_ended_sessions_are_kept_for_as_long_as_was_asked(tmp_path: Path, 
     await write(store, "old", asks.program, ended, at=now - 10_000)
     await write(store, "new", asks.program, ended, at=now)
     await write(store, "waiting", asks.program, [PausedRecord(queries=[LlmQuery(id="q-0", prompt="?")])], at=now)
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(keep_ended_ms=5_000)) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(keep_ended_ms=5_000)) as hf:
 
         async def pruned() -> bool:
             return [row.session_id for row in (await hf.sessions()).rows] == ["waiting", "new"]
@@ -340,13 +339,13 @@ async def test_a_tool_that_waits_is_taken_up_by_an_engine_that_drives_it(tmp_pat
         assert await soon(hf.result(event.session_id)) == "driven"
 
 
-async def test_a_minder_of_one_session_leaves_all_but_it_and_its_children_alone(tmp_path: Path, store: Store) -> None:
+async def test_the_upkeep_of_one_session_leaves_all_but_it_and_its_children_alone(tmp_path: Path, store: Store) -> None:
     asleep = [PausedRecord(queries=[TimerQuery(id="q-0", delay_ms=300)])]
     for session_id in ("mine", "mine2", "yours"):
         await write(store, session_id, naps.program, asleep, at=1)
     for session_id in ("mine.q-1", "mine3", "theirs"):
         await write(store, session_id, asks.program, ANSWERED)
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(only="mine")) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(only="mine")) as hf:
         assert await soon(hf.result("mine")) == "rested"
         assert await soon(hf.result("mine.q-1")) == "!"
         states = [(await store.session(each)).summary.state for each in ("mine2", "yours", "mine3", "theirs")]
@@ -354,7 +353,7 @@ async def test_a_minder_of_one_session_leaves_all_but_it_and_its_children_alone(
 
 
 async def test_a_session_that_expired_is_in_its_state_for_every_listing(tmp_path: Path) -> None:
-    async with open_holdfast(sqlite(tmp_path), minder=Minder(idle_ttl_ms=0)) as hf:
+    async with open_holdfast(sqlite(tmp_path), upkeep=Upkeep(idle_ttl_ms=0)) as hf:
         event = await hf.start(asks)
-        await Minder(idle_ttl_ms=0).clean(hf._engine)
+        await Upkeep(idle_ttl_ms=0).retention.clean(hf.engine)
         assert (await hf.store.session(event.session_id)).summary.state is State.EXPIRED

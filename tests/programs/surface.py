@@ -11,7 +11,7 @@ from holdfast.core.events import CompletedEvent, Event, PausedEvent
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import LoggedRecord
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Function, strategy
 
@@ -20,7 +20,7 @@ Answer = Callable[[str], Any]
 
 
 def quiet(folder: Path) -> Holdfast:
-    return open_holdfast(f"sqlite:///{folder}/sessions.db", minder=Minder(on=False))
+    return open_holdfast(f"sqlite:///{folder}/sessions.db", upkeep=Upkeep(on=False))
 
 
 async def soon(work: Awaitable[T], seconds: float = 10) -> T:

@@ -16,7 +16,7 @@ from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery
 from holdfast.agent.session import AgentSession
 from holdfast.alc.mcp.sessions import TOOLS as ALC_TOOLS
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.serve.mcp.holdfast_tools import TOOLS as OWN_TOOLS
 from holdfast.serve.mcp.required_input import _request
 from holdfast.testing import ScriptedProvider, tool_call
@@ -26,7 +26,7 @@ from tests.serve.calls import ERAS, Host, host_of
 @pytest.fixture
 async def holdfast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    async with open_holdfast(f"sqlite:///{tmp_path}/runs.db", minder=Minder(on=False)) as opened:
+    async with open_holdfast(f"sqlite:///{tmp_path}/runs.db", upkeep=Upkeep(on=False)) as opened:
         yield opened
 
 

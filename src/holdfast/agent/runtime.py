@@ -54,7 +54,7 @@ class Runtime:
 
         `spec` is what sessions inherit where they do not say otherwise: limits, generation, compaction and the like.
         `models` says how models are called, and `options` how sessions are kept. Anything else is an option of
-        `Holdfast`, such as `minder` and `lease_ms`.
+        `Holdfast`, such as `upkeep` and `lease_ms`.
         """
         self.models = models or ModelOptions()
         self.options = options or RuntimeOptions()

@@ -231,12 +231,7 @@ class Worker:
     async def _look(self) -> None:
         """Find sessions with something to do that nobody works on."""
         where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX)
-        page = await self._engine.store.sessions(where)
-        found = page.rows
-        while page.next is not None:
-            page = await self._engine.store.sessions(where, after=page.next)
-            found += page.rows
-        ready = [row.session_id for row in found if self._wants(row)]
+        ready = [row.session_id for row in await self._engine.store.all_sessions(where) if self._wants(row)]
         random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
         for session_id in ready:
             self._line.setdefault(session_id)

@@ -54,7 +54,7 @@ def answer_command(
     answers = _parse_answers(text, fail, responses, query)
 
     async def feed() -> Event:
-        async with open_engine(minding=True) as hf:
+        async with open_engine(upkeep=True) as hf:
             session_id = await find_session(hf.store, session)
             event = await hf.feed(session_id, answers, by=BY, wait=wait)
             await warn_if_stuck(hf, event)

@@ -28,13 +28,13 @@ async def open_store(*, create: bool = False) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def open_engine(*, minding: bool = False, create: bool = False) -> AsyncIterator[Holdfast]:
-    """The engine on the store. Unless it is `minding`, it resumes nothing by itself."""
+async def open_engine(*, upkeep: bool = False, create: bool = False) -> AsyncIterator[Holdfast]:
+    """The engine on the store. Without `upkeep` it resumes nothing by itself."""
     from holdfast.engine.holdfast import open_holdfast
-    from holdfast.engine.minder import Minder
+    from holdfast.engine.upkeep import Upkeep
 
     find_modules_here()
-    async with open_holdfast(settings().url(create=create), minder=Minder(on=minding)) as hf:
+    async with open_holdfast(settings().url(create=create), upkeep=Upkeep(on=upkeep)) as hf:
         yield hf
 
 

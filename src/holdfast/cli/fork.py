@@ -100,7 +100,7 @@ def _answer_query(session_id: str, text: str) -> int:
     """Answer the question of a strategy."""
 
     async def feed() -> Event:
-        async with open_engine(minding=True) as hf:
+        async with open_engine(upkeep=True) as hf:
             return await hf.feed(session_id, text, by=BY)
 
     return print_event(asyncio.run(feed()))

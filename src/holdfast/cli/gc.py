@@ -51,14 +51,14 @@ def gc_command(idle_days: float, keep_days: float | None) -> int:
 
 async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], list[str]]:
     from holdfast.engine.holdfast import open_holdfast
-    from holdfast.engine.minder import Minder
+    from holdfast.engine.upkeep import Upkeep
 
     keep_ms = None if keep_days is None else round(keep_days * _DAY_MS)
-    minder = Minder(on=False, idle_ttl_ms=round(idle_days * _DAY_MS), keep_ended_ms=keep_ms)
-    async with open_holdfast(settings().url(), minder=minder) as hf:
-        expired, deleted = await minder.clean(hf._engine)
+    upkeep = Upkeep(on=False, idle_ttl_ms=round(idle_days * _DAY_MS), keep_ended_ms=keep_ms)
+    async with open_holdfast(settings().url(), upkeep=upkeep) as hf:
+        expired, deleted = await hf.clean()
         more = deleted
         while more:  # each pass deletes a bounded number
-            _, more = await minder.clean(hf._engine)
+            _, more = await hf.clean()
             deleted = deleted + more
     return expired, deleted

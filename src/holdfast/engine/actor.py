@@ -260,7 +260,7 @@ class Actor:
             with self._undone_on_error():
                 self._record(records)
                 if records:
-                    await self._commit("minder")
+                    await self._commit("expire")
             return bool(records)
 
     async def attend(self) -> None:

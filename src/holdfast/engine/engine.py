@@ -27,8 +27,8 @@ from holdfast.engine.actor import Actor
 from holdfast.engine.children import Children
 from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
-from holdfast.engine.minder import Minder
 from holdfast.engine.snapshots import Sealer
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.own_tools import STATE_TOOL
@@ -79,7 +79,7 @@ class Attendant(Protocol):
 class Engine:
     """What `Holdfast` opens the door to."""
 
-    def __init__(self, store: Store, *, hot_programs: int, lease_ms: int, minder: Minder, seam: Seam | None) -> None:
+    def __init__(self, store: Store, *, hot_programs: int, lease_ms: int, upkeep: Upkeep, seam: Seam | None) -> None:
         self.store = store
         self.owner = f"{socket.gethostname()[:60]}.{os.getpid()}.{secrets.token_hex(4)}"
         if lease_ms < MIN_LEASE_MS:
@@ -88,7 +88,7 @@ class Engine:
         self.drivers = Drivers()
         self.attendants: list[Attendant] = []
         """What adds records to sessions of this process by itself."""
-        self.minder = minder
+        self.upkeep = upkeep
         self.sealer = Sealer()
         self.children = Children(self)
         self._kinds: dict[str, ProgramKind] = {}
@@ -103,11 +103,11 @@ class Engine:
 
     async def open(self) -> None:
         await self.store.open()
-        self.minder.start(self)
+        self.upkeep.start(self)
 
     async def close(self) -> None:
         """Stop what runs here, and let go of every session, so that others can go on at once."""
-        await self.minder.stop()
+        await self.upkeep.stop()
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -141,7 +141,7 @@ class Engine:
         if not actor.lock.locked():
             actor.forget()
 
-    # --- what actors and the minder call -----------------------------------------------------------------
+    # --- what actors and the upkeep call -----------------------------------------------------------------
 
     def now(self) -> int:
         """Unix milliseconds; never earlier than the last time it was asked."""
@@ -210,7 +210,7 @@ class Engine:
     def committed(self, session: Session) -> None:
         """A commit of a session is durable: set its timers, and tell its parent if it has ended."""
         if (due := session.next_due()) is not None:
-            self.minder.look_at(due)
+            self.upkeep.timers.add(due)
         actor = self._actors.get(session.id)
         under_way = actor is not None and actor.is_under_way
         for attendant in self.attendants:
@@ -315,7 +315,7 @@ class Engine:
         return session is not None and session.kind_fold.is_left_to_worker(session, self.now())
 
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
-        """Write what the minder decided about a session; False if that was nothing, or somebody was quicker."""
+        """Write what was decided about an idle session; False if that was nothing, or somebody was quicker."""
         try:
             return await self.actor(session_id).write(decided)
         except (StaleError, LeaseHeldError):

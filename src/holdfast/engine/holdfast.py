@@ -28,8 +28,8 @@ from holdfast.engine.engine import Engine, Observer, Seam
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkPlace, fork_points, make_fork
 from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
-from holdfast.engine.minder import Minder
 from holdfast.engine.own_drivers import own_effects
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.kinds import new_kinds
 from holdfast.programs.lookup import budget_in_ctx, find_program
@@ -54,11 +54,11 @@ class Holdfast:
         *,
         hot_programs: int = HOT_PROGRAMS,
         lease_ms: int = DEFAULT_LEASE_MS,
-        minder: Minder | None = None,
+        upkeep: Upkeep | None = None,
         seam: Seam | None = None,
     ) -> None:
         self.store = store
-        self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, minder=minder or Minder(), seam=seam)
+        self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, upkeep=upkeep or Upkeep(), seam=seam)
         for kind in new_kinds():
             self.add_kind(kind)
         self.drive_own_tools()
@@ -240,7 +240,7 @@ class Holdfast:
         policy: Recovery = recovery or ("safe" if kind else "never")
         name = what if kind else f"tool:{what}"
         self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
-        self._engine.minder.look_soon()
+        self._engine.upkeep.look_soon()
 
     def drive_own_tools(self, home: Path | None = None) -> None:
         """Let the runtime's own tools keep their files below `home`, instead of in Holdfast's directory."""
@@ -252,7 +252,7 @@ class Holdfast:
 
         Gives the ids of the expired and of the deleted ones.
         """
-        return await self._engine.minder.clean(self._engine)
+        return await self._engine.upkeep.retention.clean(self._engine)
 
     def on_commit(self, observer: Observer) -> None:
         """Call a function with the session and the entries of each commit made here, once it is durable."""
@@ -265,7 +265,7 @@ class Holdfast:
     def find_tools_with(self, finder: Finder) -> None:
         """Let a function find the drivers of tools that were not given to `drive` by name."""
         self._engine.drivers.find_tools_with(finder)
-        self._engine.minder.look_soon()
+        self._engine.upkeep.look_soon()
 
     async def event(self, session_id: str) -> Event:
         """What a session says to a host now, without waiting for anything."""

@@ -228,6 +228,15 @@ class Store(ABC):
         check_filter(where)
         return await self._sessions(where, before, _in_range(limit))
 
+    async def all_sessions(self, where: SessionFilter | None = None) -> list[SessionRow]:
+        """Sessions that match all conditions, the newest first, all pages of them."""
+        page = await self.sessions(where)
+        rows = list(page.rows)
+        while page.next is not None:
+            page = await self.sessions(where, after=page.next)
+            rows += page.rows
+        return rows
+
     async def repair(self, session_id: str, summary: Summary) -> None:
         """Replace the summary alone, where it does not match the journal. Position and lease stay as they are."""
         check_id(session_id, "session id")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast import AgentSession, Minder, Runtime
+from holdfast import AgentSession, Runtime, Upkeep
 from holdfast.agent.live_events import LiveEvent, WaitingEvent
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
@@ -64,7 +64,7 @@ class Client:
         self._world = World(job.directory, Points(job.trace, job.deadly))
 
     def _runtime(self) -> Runtime:
-        return self._world.runtime(self._job.url, minder=Minder(on=not self._job.patient))
+        return self._world.runtime(self._job.url, upkeep=Upkeep(on=not self._job.patient))
 
     async def run(self) -> None:
         job = self._job

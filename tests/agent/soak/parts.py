@@ -22,7 +22,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store import open_store
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
 
@@ -126,7 +126,7 @@ class Sender:
 
 async def sender(url: str, seed: str, seconds: str, count: str, ledger: str) -> None:
     provider = ScriptedProvider([])
-    options: dict[str, Any] = {"provider": provider, "model": "m", "lease_ms": LEASE_MS, "minder": Minder(on=False)}
+    options: dict[str, Any] = {"provider": provider, "model": "m", "lease_ms": LEASE_MS, "upkeep": Upkeep(on=False)}
     async with Runtime(open_store(url), **options) as runtime:
         names = [f"s-{number}" for number in range(int(count))]
         sessions = [await runtime.session(name).open() for name in names]

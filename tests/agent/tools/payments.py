@@ -10,7 +10,7 @@ from holdfast.agent.tools import http_tool
 from holdfast.agent.tools.runner import ToolRunner
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 SESSION = "payment"
 LEASE_MS = 300
@@ -23,7 +23,7 @@ async def pays(ctx: Context) -> Json:
 
 async def main(store: str, server: str) -> None:
     pay = http_tool("pay", f"{server}/pay", description="Pay.")
-    async with open_holdfast(store, lease_ms=LEASE_MS, minder=Minder()) as hf:
+    async with open_holdfast(store, lease_ms=LEASE_MS, upkeep=Upkeep()) as hf:
         ToolRunner().drive(hf, pay)
         if not (await hf.sessions()).rows:
             await hf.start(pays, id=SESSION, wait=0)

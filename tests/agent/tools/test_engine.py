@@ -19,7 +19,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.drivers import Attempt, NotDone
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.lookup import find_program
 from holdfast.store.commits import Commit
@@ -41,7 +41,7 @@ async def asks_many(ctx: Context) -> Any:
 
 @pytest.fixture
 async def hf() -> AsyncIterator[Holdfast]:
-    async with open_holdfast("memory://", minder=Minder(on=False)) as opened:
+    async with open_holdfast("memory://", upkeep=Upkeep(on=False)) as opened:
         yield opened
 
 

@@ -21,8 +21,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store import Store
 from holdfast.store.commits import Commit
 
@@ -33,7 +33,7 @@ PATIENCE = 30.0
 @asynccontextmanager
 async def engine(url: str | Store = "memory:", **limits: Any) -> AsyncIterator[Holdfast]:
     """An engine that does only what it is told, whose Lua programs have these limits."""
-    async with asyncio.timeout(PATIENCE), open_holdfast(url, minder=Minder(on=False)) as hf:
+    async with asyncio.timeout(PATIENCE), open_holdfast(url, upkeep=Upkeep(on=False)) as hf:
         hf.add_kind(LuaKind(**limits))
         yield hf
 

@@ -12,7 +12,7 @@ from holdfast.core.events import CompletedEvent, Event, PausedEvent
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import Program
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 ASKS = "return { run = function(ctx) ctx.result = alc.llm('Q: ' .. ctx.task); return ctx end }"
 
@@ -44,7 +44,7 @@ def program() -> Program:
 
 
 def quiet(url: str) -> Holdfast:
-    return open_holdfast(url, minder=Minder(on=False))
+    return open_holdfast(url, upkeep=Upkeep(on=False))
 
 
 def question(event: Event) -> LlmQuery:

@@ -22,8 +22,8 @@ from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.source import lua_code
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import PausedRecord
-from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast, open_sync
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.errors import DivergenceError
 from tests.alc.lua import durable_child, generated
 from tests.alc.lua.generated import Writer, scripted
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @contextmanager
 def engine(file: Path, **limits: Any) -> Iterator[SyncHoldfast]:
-    with open_sync(f"sqlite:///{file}", minder=Minder(on=False)) as opened:
+    with open_sync(f"sqlite:///{file}", upkeep=Upkeep(on=False)) as opened:
         assert opened._inner is not None
         opened._inner.add_kind(LuaKind(**limits))
         yield opened

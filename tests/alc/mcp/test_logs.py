@@ -18,7 +18,7 @@ from holdfast.alc.mcp.logs import MAX_NOTES, NOTES, TOOLS, cut
 from holdfast.core.queries import Failure
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from tests.serve.calls import ERAS, Host, Told, host_of
 
 ASKS = "return alc.llm(ctx.task, {system = 'be brief'})"
@@ -35,7 +35,7 @@ def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 async def holdfast(tmp_path: Path) -> AsyncIterator[Holdfast]:
-    async with open_holdfast(f"sqlite:///{tmp_path}/runs.db", minder=Minder(on=False)) as opened:
+    async with open_holdfast(f"sqlite:///{tmp_path}/runs.db", upkeep=Upkeep(on=False)) as opened:
         yield opened
 
 
@@ -340,7 +340,7 @@ async def test_stats_of_one_strategy_leave_the_others_out(holdfast: Holdfast, ho
 
 
 async def test_stats_of_the_last_days_leave_older_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_holdfast("memory:", minder=Minder(on=False)) as holdfast, host_of(holdfast, TOOLS) as host:
+    async with open_holdfast("memory:", upkeep=Upkeep(on=False)) as holdfast, host_of(holdfast, TOOLS) as host:
         day = 24 * 3600 * 10**9
         now = time.time_ns()
         with monkeypatch.context() as past:

@@ -14,7 +14,7 @@ import pytest
 from holdfast.alc.mcp.sessions_v2 import TOOLS
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from tests.serve.calls import ERAS, Host, Told, host_of
 
 ASKS = "return alc.llm('hi')"
@@ -222,7 +222,7 @@ async def test_a_run_that_computes_can_be_cancelled(host: Host) -> None:
 
 
 async def test_a_run_that_nobody_answered_for_too_long_counts_as_timed_out(tmp_path: Path) -> None:
-    impatient = open_holdfast(f"sqlite:///{tmp_path}/runs.db", minder=Minder(on=False, idle_ttl_ms=1))
+    impatient = open_holdfast(f"sqlite:///{tmp_path}/runs.db", upkeep=Upkeep(on=False, idle_ttl_ms=1))
     async with impatient as holdfast, host_of(holdfast, TOOLS) as host:
         session_id = await paused(host, ASKS)
         await asyncio.sleep(0.05)

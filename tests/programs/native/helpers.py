@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import HumanQuery, LlmQuery, Query
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ async def soon(work: Awaitable[T], seconds: float = 5) -> T:
 
 
 def quiet(folder: Path) -> Holdfast:
-    return open_holdfast(f"sqlite:///{folder}/sessions.db", minder=Minder(on=False))
+    return open_holdfast(f"sqlite:///{folder}/sessions.db", upkeep=Upkeep(on=False))
 
 
 def asked(event: Event) -> list[Query]:

@@ -19,7 +19,7 @@ from holdfast.core.records import Entry, LoggedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import python_code
 from holdfast.store import Store
@@ -36,8 +36,8 @@ Answering = Callable[[Query], Any]
 @asynccontextmanager
 async def engine(url: str | Store = "memory:", *, minds: bool = False, **limits: Any) -> AsyncIterator[Holdfast]:
     """An engine that does only what it is told (unless it minds timers), with these limits of its sandbox."""
-    minder = Minder() if minds else Minder(on=False)
-    async with asyncio.timeout(PATIENCE), open_holdfast(url, minder=minder) as hf:
+    upkeep = Upkeep() if minds else Upkeep(on=False)
+    async with asyncio.timeout(PATIENCE), open_holdfast(url, upkeep=upkeep) as hf:
         hf.add_kind(PythonKind(**limits))
         yield hf
 

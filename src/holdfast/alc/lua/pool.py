@@ -166,7 +166,7 @@ class Worker:
         elif all(waiting.is_moved for waiting in self.jobs):
             self.bury("all who waited for it were moved")
 
-    # --- minding ---------------------------------------------------------------------------------
+    # --- supervision ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
         """Move those who wait for too long behind another session's step; kill a worker that is past its deadline."""

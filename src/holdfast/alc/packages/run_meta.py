@@ -16,7 +16,7 @@ from holdfast.alc.packages.package_list import PackageList
 from holdfast.core.events import CompletedEvent, Event
 from holdfast.core.records import Program
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.engine.minder import Minder
+from holdfast.engine.upkeep import Upkeep
 
 DEADLINE_S = 2.0
 """Seconds that a package may take to be loaded: many times what one needs, and a list is not to wait longer."""
@@ -45,7 +45,7 @@ async def fill_in(found: PackageList) -> None:
 
 
 async def _run(packages: Sequence[Package], roots: Roots) -> list[Package]:
-    async with open_holdfast("memory:", minder=Minder(on=False)) as holdfast:
+    async with open_holdfast("memory:", upkeep=Upkeep(on=False)) as holdfast:
         holdfast.add_kind(LuaKind(deadline_s=DEADLINE_S))
         starts = [holdfast.start(_program(each, roots), ctx={"name": each.name}) for each in packages]
         events = await asyncio.gather(*starts)

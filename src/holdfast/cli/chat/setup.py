@@ -122,7 +122,7 @@ def runtime_for(request: ChatRequest) -> Runtime:
     from holdfast.agent.runtime_options import RuntimeOptions
     from holdfast.agent.tools.catalog import DeclaredTool
     from holdfast.core.errors import HoldfastError
-    from holdfast.engine.minder import Minder
+    from holdfast.engine.upkeep import Upkeep
 
     provider, model = _choose_model(request)
     known = request.recorded.policy if request.recorded is not None else None
@@ -135,7 +135,7 @@ def runtime_for(request: ChatRequest) -> Runtime:
         instructions=instructions,
         spec=Spec(limits=msgspec.structs.asdict(known.limits), generation=known.generation) if known else None,
         options=RuntimeOptions(name="chat"),
-        minder=Minder(only=request.session_id),
+        upkeep=Upkeep(only=request.session_id),
     )
     for tool in request.tools:
         if isinstance(tool, DeclaredTool):

@@ -101,10 +101,10 @@ class _Demo:
 
     async def play(self) -> DemoReport:
         from holdfast.engine.holdfast import open_holdfast
-        from holdfast.engine.minder import Minder
+        from holdfast.engine.upkeep import Upkeep
 
         report = self._report
-        async with asyncio.timeout(PATIENCE_S), open_holdfast(self._url, minder=Minder(on=False)) as hf:
+        async with asyncio.timeout(PATIENCE_S), open_holdfast(self._url, upkeep=Upkeep(on=False)) as hf:
             async with self._child("start") as child:
                 report.first_pid = child.pid
                 _say(f"\n{heading('1  A process starts a session.')} {dim(f'pid {child.pid}; a script answers it.')}\n")

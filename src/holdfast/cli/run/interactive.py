@@ -22,8 +22,8 @@ from holdfast.cli.session_lookup import check_runs_here
 from holdfast.core.errors import AnswerConflictError, ExitCode, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
-from holdfast.engine.minder import Minder
 from holdfast.engine.sync import SyncHoldfast, open_sync
+from holdfast.engine.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from holdfast.cli.run.model import SessionModel
@@ -43,7 +43,7 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
     session_id = ""
     try:
-        engine = model.sync_engine() if model else open_sync(settings().url(create=True), minder=Minder())
+        engine = model.sync_engine() if model else open_sync(settings().url(create=True), upkeep=Upkeep())
         with engine as hf:
             event = begin(hf)
             session_id = event.session_id

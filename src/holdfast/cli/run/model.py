@@ -59,14 +59,14 @@ class SessionModel:
 
     def _runtime(self) -> Runtime:
         from holdfast.agent.runtime import Runtime
-        from holdfast.engine.minder import Minder
+        from holdfast.engine.upkeep import Upkeep
 
         find_modules_here()
         return Runtime(
             self.url,
             provider=self._provider,
             model=self._model,
-            minder=Minder(only=self.session_id),  # this model must not answer for other sessions
+            upkeep=Upkeep(only=self.session_id),  # this model must not answer for other sessions
         )
 
     def _add_driver(self, runtime: Runtime) -> Holdfast:

@@ -49,7 +49,7 @@ def start_session(new: NewSession, wait: float | None, model: str | None, base_u
         return ask_person(lambda hf: hf.start(new.program, **options, wait=0), answering)
 
     async def start() -> Event:
-        async with answering.engine() if answering else open_engine(minding=True, create=True) as hf:
+        async with answering.engine() if answering else open_engine(upkeep=True, create=True) as hf:
             return await hf.start(new.program, **options, wait=wait)
 
     return print_event_with_hint(asyncio.run(start()), answering)
@@ -77,7 +77,7 @@ def resume_session(
         return ask_person(lambda hf: hf.resume(session_id, wait=0), answering)
 
     async def resume() -> Event:
-        async with answering.engine() if answering else open_engine(minding=True) as hf:
+        async with answering.engine() if answering else open_engine(upkeep=True) as hf:
             event = await hf.resume(session_id, wait=wait)
             await warn_if_stuck(hf, event)
             return event

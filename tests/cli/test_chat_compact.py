@@ -23,12 +23,12 @@ def test_what_was_said_is_summed_up_on_demand_and_stays_readable(home: Home) -> 
         prompt(terminal, "Hello")
         terminal.expect("Hi there.")
         prompt(terminal, "/compact keep the names")
-        terminal.expect("≡ summarized: ## Goal")
+        terminal.expect("≡ summarised: ## Goal")
         prompt(terminal, "Goodbye")
         terminal.expect("Bye.")
         prompt(terminal, "/history")
         terminal.expect(
-            "> Hello\n\nHi there.\n\n── summarized here, as:\n   ## Goal\n   To greet each other.\n\n> Goodbye\n"
+            "> Hello\n\nHi there.\n\n── summarised here, as:\n   ## Goal\n   To greet each other.\n\n> Goodbye\n"
         )
         prompt(terminal, "/quit")
         assert terminal.exit_code() == 0
@@ -36,8 +36,8 @@ def test_what_was_said_is_summed_up_on_demand_and_stays_readable(home: Home) -> 
     assert "To greet each other." in said_to(server)[0]
     assert said_to(server)[-1] == "Goodbye"
     shown = home.ok("show", only_session(home), "--journal")
-    assert "to summarize the conversation: keep the names" in shown
-    assert "summarized (manual): ## Goal" in shown
+    assert "to summarise the conversation: keep the names" in shown
+    assert "summarised (manual): ## Goal" in shown
 
 
 def test_it_is_told_where_the_model_would_not_take_the_conversation(home: Home) -> None:
@@ -46,7 +46,7 @@ def test_it_is_told_where_the_model_would_not_take_the_conversation(home: Home) 
         home.ok("chat", "--model", f"{server.url}#m", "--id", "s", "-m", "Hello")
         done = home.process("chat", "s", "--base-url", server.url, "-m", "Goodbye")
     assert (done.returncode, done.stdout) == (0, "Bye.\n"), done.stderr
-    assert "≡ summarized: ## Goal" in done.stderr
+    assert "≡ summarised: ## Goal" in done.stderr
 
 
 def test_ctrl_c_stops_it_and_the_conversation_is_as_it_was(home: Home) -> None:
@@ -57,7 +57,7 @@ def test_ctrl_c_stops_it_and_the_conversation_is_as_it_was(home: Home) -> None:
         prompt(terminal, "Hello")
         terminal.expect("Hi there.")
         prompt(terminal, "/compact")
-        terminal.expect("summarizing the conversation")
+        terminal.expect("summarising the conversation")
         terminal.press("\x03", until="Stopped.")
         prompt(terminal, "Goodbye")
         terminal.expect("Bye.")

@@ -75,8 +75,8 @@ def test_a_strategy_that_fails_gives_exit_code_1_and_says_why(home: Home) -> Non
         (["run", "FILE:greet", "--budget", '{"max_llm_calls": "3"}'], 2, "invalid budget"),
         (["run", "FILE:greet", "--id", "../evil"], 2, "invalid session id"),
         (["run", "FILE:greet", "--resume", "x"], 2, "Give a program to start, or --resume"),
-        (["run", "--resume", "x", "--task", "y"], 2, "all other options are for new ones"),
-        (["run", "--resume", "x", "--deadline", "5"], 2, "all other options are for new ones"),
+        (["run", "--resume", "x", "--task", "y"], 2, "only --model, --base-url and --wait are allowed"),
+        (["run", "--resume", "x", "--deadline", "5"], 2, "only --model, --base-url and --wait are allowed"),
         (["run", "--resume", "x"], 3, "session 'x' not found"),
     ],
 )

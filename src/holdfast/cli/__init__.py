@@ -47,7 +47,7 @@ _MODULES = {"import": "holdfast.cli.import_", "pkg": "holdfast.alc.cli.pkg"}
 """The modules of commands that are not in `holdfast.cli` under their own name."""
 
 
-class CommandTable(click.Group):
+class _CommandTable(click.Group):
     """The commands by name. Every error ends here: a sentence on standard error, and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,7 +90,7 @@ class CommandTable(click.Group):
         sys.exit(code or 0)
 
 
-@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="holdfast %(version)s")
 @common(from_environment=True)
 def cli() -> None:

@@ -119,7 +119,7 @@ def result_line(result: Any, is_error: bool) -> str:
 
 def compaction_line(summary: str, error: str) -> str:
     """The result of a compaction, on one line."""
-    return f"✗ not summarized: {one_line(error, 400)}" if error else f"≡ summarized: {one_line(summary, 400)}"
+    return f"✗ not summarised: {one_line(error, 400)}" if error else f"≡ summarised: {one_line(summary, 400)}"
 
 
 def has_value(result: TurnResult) -> bool:

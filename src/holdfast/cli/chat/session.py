@@ -42,7 +42,7 @@ _COMMANDS = {
     "/help": "this list",
     "/usage": "the usage of all turns, by model",
     "/history": "the whole conversation",
-    "/compact [WISHES]": "summarize the conversation to make room; WISHES say what to keep",
+    "/compact [WISHES]": "summarise the conversation to make room; WISHES are instructions for it",
     "/tools": "the tools that the model can call",
     "/model [NAME]": "show the model; with NAME, use another one",
     "/quit": "leave; the session is kept",
@@ -119,7 +119,7 @@ class ChatSession:
         return await self._take_turn(self.session.turn(text).id(turn_id), leaves_waiting)
 
     async def compact(self, wishes: str) -> TurnResult | None:
-        """Summarize the conversation so far."""
+        """Summarise the conversation so far."""
         return await self._take_turn(self.session.command("compact", instructions=wishes or None), leaves_waiting=False)
 
     async def left_turn(self, *, leaves_waiting: bool) -> TurnResult | None:
@@ -289,12 +289,12 @@ class ChatSession:
                 return [f"There is no {plain(name)}; /help lists the commands. A space before the slash makes it text."]
 
     def _history(self, view: ReadView) -> list[str]:
-        """The whole conversation, and where it was summarized."""
+        """The whole conversation, and where it was summarised."""
         lines: list[str] = []
         shown = 0
         for frame in view.frames:
             if frame.summary:
-                lines += [*_transcript(view.messages[shown : frame.begins]), "", dim("── summarized here, as:")]
+                lines += [*_transcript(view.messages[shown : frame.begins]), "", dim("── summarised here, as:")]
                 lines += [*(dim(f"   {line}") for line in plain(frame.summary).strip().split("\n")), ""]
                 shown = frame.begins
         return [*lines, *_transcript(view.messages[shown:])]

@@ -97,7 +97,7 @@ class TerminalScreen:
                 self._wait_for(model)
             case live.CompactionStartedEvent():
                 self._settle()
-                self._wait_for("summarizing the conversation")
+                self._wait_for("summarising the conversation")
             case live.CompactionFinishedEvent(summary=summary, error=error):
                 self._settle()
                 self._keep(_styled((compaction_line(summary, error), "yellow" if error else "dim")))

@@ -60,7 +60,7 @@ def query_line(query: Query, columns: int) -> str:
         case ReplyQuery(iteration=iteration):
             text = f"the conversation, call {iteration} of the turn"
         case SummaryQuery(prompt=prompt):
-            text = one_line("to summarize the conversation" + (f": {prompt}" if prompt else ""), columns)
+            text = one_line("to summarise the conversation" + (f": {prompt}" if prompt else ""), columns)
         case LlmQuery(prompt=prompt):
             text = one_line(prompt, columns)
         case ApprovalQuery(approves=call):
@@ -119,7 +119,7 @@ def _facts(entry: Entry) -> list[_Fact]:
         case CallRecord(call_id=call_id, done=done):
             return [("call", "red", one_line(f"{call_id}: {one_line(done.content, room)}", room))]
         case FrameRecord(reason=reason, summary=summary):
-            return [("frame", None, one_line(f"summarized ({reason}): {summary}", room))]
+            return [("frame", None, one_line(f"summarised ({reason}): {summary}", room))]
         case EnqueuedRecord(item=item, by=by):
             said = item.command.name if item.command is not None else "".join(_text(block) for block in item.content)
             return [("enqueued", None, one_line(f"{item.id}: {said}{_by(by)}", room))]

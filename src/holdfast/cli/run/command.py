@@ -52,7 +52,7 @@ class RunOptions:
         if (self.program is None) == (self.resume is None):
             raise usage_error("Give a program to start, or --resume SESSION.")
         if self.resume is not None and self.is_new_session_described:
-            raise usage_error("--resume takes only --model, --base-url and --wait; all other options are for new ones")
+            raise usage_error("with --resume, only --model, --base-url and --wait are allowed")
         if self.dry_run and self.model is not None:
             raise usage_error("a dry run asks nobody: leave out --model")
         if self.dry_run and (self.session_id is not None or self.wait is not None):

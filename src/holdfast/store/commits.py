@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     position: int
     """Of the record it is the state after."""
     data: bytes
-    """Kept as they are: to pack, to protect and to check them is for whoever writes them."""
+    """Stored as they are: whoever writes them packs, protects and checks them."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -263,12 +263,13 @@ class Store(ABC):
                 return
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
-        """The snapshot that the last commit with one has left; None if there is none, or the session has ended.
+        """The snapshot of the last commit that had one, or None if there is none or the session has ended.
 
         Only the latest is kept. It is not part of the journal: exports do not have it, and copies do without.
 
-        Lenient: damage to it is a loss, not an error, since the journal makes up for it. What cannot be read, is no
-        bytes, or claims a position that the journal does not have gives None. Bytes that were changed do come back.
+        Lenient: damage to it is a loss, not an error, since the journal makes up for it. A snapshot
+        that cannot be read, or claims a position that the journal does not have, gives None. Bytes that were changed
+        do come back.
         """
         check_id(session_id, "session id")
         return await self._snapshot(session_id)
@@ -283,8 +284,8 @@ class Store(ABC):
     async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
         """Leases whose holder is gone although they have not run out; none where the store cannot tell.
 
-        To be asked often: it costs next to nothing while no holder dies. A holder that was only cut off for a moment
-        comes back, and its leases with it, unless they were claimed meanwhile.
+        Meant to be called often: it costs next to nothing while no holder dies. A holder that was only cut off for a
+        moment comes back, and its leases with it, unless they were claimed meanwhile.
         """
         return await self._lost(_in_range(limit))
 

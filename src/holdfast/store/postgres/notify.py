@@ -152,7 +152,7 @@ class NotifyConnection:
 
 
 class ListenConnection:
-    """Wakes watches of what other processes announce, or have done without announcing it; and shows that we live."""
+    """Wakes watches when other processes have changed a session, announced or not, and shows that this store lives."""
 
     def __init__(
         self, connect: Connect, watches: WatchedSessions, notifier: NotifyConnection, streams: ChannelStreams

@@ -1,4 +1,4 @@
-"""Being there: an advisory lock that a store keeps for as long as its standing connection lives.
+"""Presence: an advisory lock that a store keeps for as long as its standing connection lives.
 
 Leases carry the number of that lock. The server lets go of it the moment the connection ends, however the process
 died, so that a lease whose lock is free has lost its holder. A holder that was only cut off takes the same lock again,

@@ -1,4 +1,4 @@
-"""What the PostgreSQL store says to the server, and how it reads what comes back.
+"""The statements of the PostgreSQL store, and how their rows are read.
 
 Statements rely on READ COMMITTED: an UPDATE that waited for another writer checks its condition again on the row as
 that writer left it, so of several who append at one position a single one succeeds. Rows are always locked in the same

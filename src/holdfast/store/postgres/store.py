@@ -1,7 +1,7 @@
 """The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
 
-Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. What is said to the
-server stands in `postgres.statements`, how it is reached in `postgres.connection`.
+Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. The
+statements are in `postgres.statements`; `postgres.connection` reaches the server.
 """
 
 from __future__ import annotations

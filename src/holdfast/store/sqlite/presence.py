@@ -1,4 +1,4 @@
-"""Being there, on one machine: a lock on a file beside the database, which the kernel frees when a process dies.
+"""Presence on one machine: a lock on a file beside the database, which the kernel frees when a process dies.
 
 Leases carry the number of the lock: the place of one byte in that file, which stays empty. The locks are those that
 belong to an open file (`F_OFD_SETLK`, on Linux): the older ones of POSIX are lost when anyone in the process closes it.

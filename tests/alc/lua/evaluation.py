@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from holdfast.alc.lua.frames import VmSpec, Waking
-from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.vm import Vm
 from holdfast.core.records import LoggedRecord
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step

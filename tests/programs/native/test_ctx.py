@@ -20,7 +20,7 @@ from holdfast.programs import model_text as reading
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.ctx.card import ContextCards
-from holdfast.programs.native.ctx.queries import MAX_CACHED
+from holdfast.programs.prompts import MAX_CACHED
 from holdfast.programs.registry import strategy
 from tests.alc.lua import scripted
 from tests.programs.surface import asked, converse, logged, quiet, result, run, shout, silent, soon

@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.alc.lua import frames
 from holdfast.alc.lua.limits import DEADLINE_S, HOT_VMS, MAX_DEATHS, MAX_WORKERS, MEMORY_MIB
-from holdfast.alc.lua.outcomes import raised, step_of
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.alc.lua.pool import Pool, StuckError
 from holdfast.alc.lua.source import KIND, LuaSource, source_of
+from holdfast.alc.lua.outcomes import raised, step_of
 from holdfast.core.budget import remaining
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, Value

@@ -12,8 +12,10 @@ import lupa.lua54 as lua
 
 from holdfast.alc.lua.frames import VmSpec, Waking
 from holdfast.alc.lua.kept import Module, place_of
-from holdfast.alc.lua.outcomes import raised
 from holdfast.alc.lua.packages import Roots, find_module
+from holdfast.alc.lua.outcomes import raised
+from holdfast.core.values import encode
+from holdfast.programs.prompts import shared_prompts
 
 RUNTIME = Path(__file__).parent / "runtime"
 
@@ -38,6 +40,7 @@ class Vm:
             _guarded(runtime, scenario_reader(Path(spec.scenarios))),
             _popen(runtime) if spec.is_trusted else None,
             spec.config,
+            encode(shared_prompts()),
             spec.is_trusted,
         )
 

@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Literal, NamedTuple
 
+from holdfast.programs import prompts
 from holdfast.programs.sandbox.limits import CHECKED_SOURCES
 
 Entry = Literal["run", "async run", "last expression"]
@@ -92,7 +93,7 @@ def _prelude() -> dict[str, _Definition]:
     """The prelude's definitions in their order, without annotations and documentation: they are kept with the state of
     every session that uses them."""
     source = resources.files("holdfast.programs.sandbox").joinpath("prelude.py").read_text("utf-8")
-    found: dict[str, _Definition] = {}
+    found = {_OURS[name]: _Definition(f"{_OURS[name]} = {value!r}", frozenset()) for name, value in _CONSTANTS.items()}
     for node in ast.parse(source).body:
         name = _defined(node)
         if name is not None:
@@ -117,12 +118,18 @@ def _defined(node: ast.stmt) -> str | None:
 _MODULES = {module: f"_holdfast_{module}" for module in ("copy", "json", "re")}
 """Modules that the prelude uses, under names of their own: authors like to call something `json`."""
 
+_CONSTANTS = {"JSON_ONLY": prompts.JSON_ONLY, "JSON_REPAIR": prompts.JSON_REPAIR, "MAX_CACHED": prompts.MAX_CACHED}
+"""What the prelude imports of `programs.prompts`: those who use it are given the values."""
+
+_OURS = _MODULES | {name: f"_holdfast_{name}" for name in _CONSTANTS}
+"""The names of both, as programs have them."""
+
 
 class _Bare(ast.NodeTransformer):
     """Takes away what only readers and type checkers need."""
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = _MODULES.get(node.id, node.id)
+        node.id = _OURS.get(node.id, node.id)
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:

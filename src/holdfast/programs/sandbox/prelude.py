@@ -1,7 +1,8 @@
 """The part of the API that calls the strategy's own functions, and so runs beside it, in the interpreter.
 
 Each definition is given to a program that uses it, without its annotations, so nothing here may need what monty has not
-(docs/reference/python.md). The rest of the API is in `calls`; names with `_holdfast_` in front are for this page only.
+(docs/reference/python.md). The texts and limits that it imports come with it as
+constants. The rest of the API is in `calls`; names with `_holdfast_` in front are for this page only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import copy
 import json
 import re
 from typing import TYPE_CHECKING, Any
+
+from holdfast.programs.prompts import JSON_ONLY, JSON_REPAIR, MAX_CACHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,12 +44,8 @@ def llm_json(prompt: str, **options: Any) -> Any:
     if value is not None:
         return value
     log("llm_json: the answer is not JSON, asking once more", "warn")
-    again = (
-        "Your last answer could not be read as JSON. Give the same answer again as valid JSON and nothing else.\n\n"
-        f"The request was:\n\n{prompt}\n\nYour last answer was:\n\n{raw}"
-    )
-    options["system"] = "Answer with one valid JSON value and nothing else: no explanation, no code fences."
-    value = json_extract(llm(again, **options))
+    options["system"] = JSON_ONLY
+    value = json_extract(llm(f"{JSON_REPAIR[0]}{prompt}{JSON_REPAIR[1]}{raw}", **options))
     if value is None:
         log("llm_json: the second answer is not JSON either", "warn")
     return value
@@ -68,7 +67,6 @@ def parallel(
 
 _cached: dict[str, str] = {}
 _cache_counts: dict[str, int] = {"hits": 0, "misses": 0}
-_cache_most: int = 256
 
 
 def cache(prompt: str, *, cache_key: str | None = None, cache_skip: bool = False, **options: Any) -> str:
@@ -80,7 +78,7 @@ def cache(prompt: str, *, cache_key: str | None = None, cache_skip: bool = False
         return _cached[key]
     answer = llm(prompt, **options)
     _cache_counts["misses"] += 1
-    if len(_cached) >= _cache_most:
+    if len(_cached) >= MAX_CACHED:
         _cached.pop(list(_cached)[0])  # noqa: RUF015 - the interpreter has no iterators over dicts to take one from
     _cached[key] = answer
     return answer
@@ -91,7 +89,7 @@ def cache_info() -> dict[str, int]:
         "entries": len(_cached),
         "hits": _cache_counts["hits"],
         "misses": _cache_counts["misses"],
-        "max_entries": _cache_most,
+        "max_entries": MAX_CACHED,
     }
 
 

@@ -53,7 +53,7 @@ local function list(what, name, value)
 	return host.array(copy)
 end
 
--- The options of a call as a function from name to value. Names that the call does not have are told, not obeyed.
+-- The options of a call as a function from name to value. Names that the call does not have are logged and left out.
 local function options(what, given, known)
 	if absent(given) then return function() end end
 	object(what, "options", given)

@@ -2,7 +2,7 @@
 -- ends when the program asks, returns or raises, and is told to Python in one msgpack message. Nothing here is reachable
 -- from a program.
 
-local read_chunk, read_module, read_scenario, popen, config_text, trusted = ...
+local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted = ...
 
 local create, resume, status, running = coroutine.create, coroutine.resume, coroutine.status, coroutine.running
 local isyieldable, yield = coroutine.isyieldable, coroutine.yield
@@ -48,6 +48,7 @@ host.encode, host.decode, host.array, host.is_array = json.encode, json.decode, 
 host.sorted_pairs = json.sorted_pairs
 local config = json.decode(config_text)
 host.config = config
+host.prompts = json.decode(prompts_text)
 
 -- --- what the program says beside its questions ---------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ local function evaluate(name, provider, bindings, cases)
 	return report
 end
 
--- The answers are paid for: a card that cannot be written is told in the report and does not take it away.
+-- The answers are paid for: a card that cannot be written is named in the report and does not take it away.
 local function emit_card(alc, report, package, scenario_name)
 	if report.stopped then
 		report.card_error = "no card: the evaluation stopped before its last case"

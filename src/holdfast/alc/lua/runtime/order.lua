@@ -166,7 +166,7 @@ local function without_addresses(pattern, ...)
 	return unpack(values, 1, values.n)
 end
 
--- What `string.format` itself says is wrong, told of the place that called it: this file has no names and no lines, so
+-- What `string.format` itself says is wrong, blamed on the place that called it: this file has no names and no lines, so
 -- that "bad argument to '?'" would be all there is to see. What a `__tostring` raised is passed on as it is.
 local function formatted(ok, text)
 	if ok then return text end

@@ -10,7 +10,8 @@ local find, format = string.find, string.format
 local concat = table.concat
 local error, ipairs, math_type, next, pcall, type = error, ipairs, math.type, next, pcall, type
 
-local MAX_CACHED = 256
+local prompts = host.prompts
+local MAX_CACHED = prompts.max_cached
 local STATE_TOOL = "holdfast.state"
 
 local function is_absent(value)
@@ -129,13 +130,9 @@ end
 
 -- Questions ---------------------------------------------------------------------------------------------------------
 
-local JSON_ONLY = "Answer with one valid JSON value and nothing else: no explanation, no code fences."
-
 local function repair_prompt(request, answer)
-	return concat({
-		"Your last answer could not be read as JSON. Give the same answer again as valid JSON and nothing else.",
-		"The request was:", request, "Your last answer was:", answer,
-	}, "\n\n")
+	local before_request, before_answer = prompts.json_repair[1], prompts.json_repair[2]
+	return before_request .. request .. before_answer .. answer
 end
 
 local function add_questions(alc)
@@ -169,7 +166,7 @@ local function add_questions(alc)
 		if value then return value, raw end
 		alc.log("warn", "alc.llm_json: the answer is not JSON, asking once more")
 		local again = copy(opts)
-		again.system = JSON_ONLY
+		again.system = prompts.json_only
 		raw = alc.llm(repair_prompt(tostring(prompt), tostring(raw)), again)
 		value = alc.json_extract(raw)
 		if not value then alc.log("warn", "alc.llm_json: the second answer is not JSON either") end

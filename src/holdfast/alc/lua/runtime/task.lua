@@ -3,7 +3,7 @@
 local host = ...
 local sandbox = host.load("sandbox")
 
-local EAGER = { "bridge", "asking", "text", "prelude", "fork" }
+local EAGER = { "bridge", "queries", "text", "prelude", "fork" }
 
 -- What few programs use is loaded when it is first touched, which keeps a VM small.
 local LAZY = {

@@ -19,6 +19,7 @@ from holdfast.core.records import LoggedRecord
 from holdfast.core.values import Json, check_value, encode, fingerprint, own_copy, repaired
 from holdfast.programs import model_text
 from holdfast.programs.errors import QueryFailedError
+from holdfast.programs.prompts import JSON_ONLY, MAX_CACHED, json_repair_prompt
 from holdfast.programs.registry import Function, Strategy, find, registered
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ Item: TypeAlias = str | Mapping[str, Json]
 
 Stage: TypeAlias = Callable[[dict[str, Any]], dict[str, Any] | Awaitable[dict[str, Any]]]
 """A function in a pipe: from a ctx to a ctx."""
-
-MAX_CACHED = 256
-"""Answers that `cache` keeps, the newest: as many as in Lua."""
-
-JSON_ONLY = "Answer with one valid JSON value and nothing else: no explanation, no code fences."
 
 
 class ContextQueries:
@@ -120,7 +116,7 @@ class ContextQueries:
         if value is not None:
             return value
         self._warn("llm_json: the answer is not JSON, asking once more")
-        raw = _as_said(await self.llm(_repair(prompt, raw), **{**options, "system": JSON_ONLY}))
+        raw = _as_said(await self.llm(json_repair_prompt(prompt, raw), **{**options, "system": JSON_ONLY}))
         value = model_text.json_extract(raw)
         if value is None:
             self._warn("llm_json: the second answer is not JSON either")
@@ -328,18 +324,6 @@ def _check_strategies(given: object, what: str) -> None:
         if not isinstance(each, str | Strategy) and not callable(each):
             kind = type(each).__name__
             raise TypeError(f"{what}: strategy {number} must be a name, a strategy or a function, got {kind}")
-
-
-def _repair(request: str, answer: str) -> str:
-    return "\n\n".join(
-        [
-            "Your last answer could not be read as JSON. Give the same answer again as valid JSON and nothing else.",
-            "The request was:",
-            request,
-            "Your last answer was:",
-            answer,
-        ]
-    )
 
 
 def _as_said(answer: Json) -> str:

@@ -1,4 +1,4 @@
--- Questions that are not to a model: to a person, to a tool, to the clock, and to other strategies as child sessions.
+-- Queries that are not to a model: to a person, to a tool, to the clock, and to other strategies as child sessions.
 
 local host = ...
 local type, error, format, find, floor = type, error, string.format, string.find, math.floor

@@ -6,30 +6,31 @@ import pytest
 
 from holdfast.core.queries import HumanQuery, LlmQuery
 from holdfast.core.records import Program
-from holdfast.strategies.diagram import Loop, Step, diagram
-from holdfast.strategies.dry_run import Asked, DryRun, Pause
+from holdfast.strategies.diagram import DiagramLoop, DiagramPause, diagram
+from holdfast.strategies.dry_run import DryRun, DryRunPause, DryRunQuery
 
 
 def run_of(*pauses: str) -> DryRun:
     """A run whose pauses ask questions with these roles; those of one pause with a space between them."""
     asked = [
-        [Asked(LlmQuery(f"{role}?", options={"role": role}), "a", "default") for role in p.split()] for p in pauses
+        [DryRunQuery(LlmQuery(f"{role}?", options={"role": role}), "a", "default") for role in p.split()]
+        for p in pauses
     ]
     return run_with(*asked)
 
 
-def run_with(*pauses: list[Asked]) -> DryRun:
-    numbered = [Pause(number, asked) for number, asked in enumerate(pauses, 1)]
+def run_with(*pauses: list[DryRunQuery]) -> DryRun:
+    numbered = [DryRunPause(number, asked) for number, asked in enumerate(pauses, 1)]
     return DryRun(program=Program(kind="native", name="x"), ctx=None, assumed={}, pauses=numbered)
 
 
 def drawn(run: DryRun) -> list[object]:
     """The diagram in short: the labels of a pause, or a loop as (times, pauses)."""
 
-    def labels(step: Step) -> str:
+    def labels(step: DiagramPause) -> str:
         return " ".join(f"{box.label}*{box.times}" if box.times > 1 else box.label for box in step.boxes)
 
-    return [(p.times, [labels(s) for s in p.steps]) if isinstance(p, Loop) else labels(p) for p in diagram(run)]
+    return [(p.times, [labels(s) for s in p.steps]) if isinstance(p, DiagramLoop) else labels(p) for p in diagram(run)]
 
 
 @pytest.mark.parametrize(
@@ -55,24 +56,24 @@ def test_pauses_that_come_again_are_a_loop_and_like_questions_one_box(
 
 
 def test_questions_without_a_role_are_told_apart_by_how_they_begin() -> None:
-    first, second = (Asked(LlmQuery(prompt), "a", "default") for prompt in ("Write it.", "Judge it."))
+    first, second = (DryRunQuery(LlmQuery(prompt), "a", "default") for prompt in ("Write it.", "Judge it."))
     assert drawn(run_with([first], [second])) == ["llm", "llm"]
     assert drawn(run_with([first], [first])) == [(2, ["llm"])]
     assert drawn(run_with([first, second, first])) == ["llm*2 llm"]
 
 
 def test_a_person_and_a_model_are_not_the_same_box() -> None:
-    model, person = Asked(LlmQuery("Which?"), "a", "default"), Asked(HumanQuery("Which?"), "b", "default")
+    model, person = DryRunQuery(LlmQuery("Which?"), "a", "default"), DryRunQuery(HumanQuery("Which?"), "b", "default")
     assert drawn(run_with([model, person])) == ["llm human"]
 
 
 def test_a_box_says_whether_all_of_its_questions_are_the_same() -> None:
-    def asked(prompt: str, system: str | None = None) -> Asked:
-        return Asked(LlmQuery(prompt, system=system, options={"role": "r"}), "a", "default")
+    def asked(prompt: str, system: str | None = None) -> DryRunQuery:
+        return DryRunQuery(LlmQuery(prompt, system=system, options={"role": "r"}), "a", "default")
 
-    def is_same(*questions: Asked) -> bool:
+    def is_same(*questions: DryRunQuery) -> bool:
         (step,) = diagram(run_with(list(questions)))
-        assert isinstance(step, Step)
+        assert isinstance(step, DiagramPause)
         return step.boxes[0].is_same
 
     assert is_same(asked("a"), asked("a"))

@@ -5,7 +5,7 @@ Native strategies import it. Sandboxed Python gets it as constants of its prelud
 
 from __future__ import annotations
 
-from typing import TypedDict
+from holdfast.core.values import Json
 
 JSON_ONLY = "Answer with one valid JSON value and nothing else: no explanation, no code fences."
 """The system text with which `llm_json` asks a second time."""
@@ -29,14 +29,6 @@ def json_repair_prompt(request: str, answer: str) -> str:
     return f"{before_request}{request}{before_answer}{answer}"
 
 
-class SharedPrompts(TypedDict):
-    """All of it, as it is handed to another language."""
-
-    json_only: str
-    json_repair: list[str]
-    max_cached: int
-
-
-def shared_prompts() -> SharedPrompts:
+def shared_prompts() -> dict[str, Json]:
     """What a program in another language is given when it starts."""
     return {"json_only": JSON_ONLY, "json_repair": list(JSON_REPAIR), "max_cached": MAX_CACHED}

@@ -1,1 +1,1 @@
-"""What surrounds strategies: their packages, and the running of their specs."""
+"""Strategies: the bundled library, what lists, checks and rehearses them, and what begins a new one."""

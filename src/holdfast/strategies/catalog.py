@@ -29,7 +29,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     formula: str
     by_default: int | None
-    """With the parameters that it has by default; None where that depends on one that has to be given."""
+    """With the default parameters; None if that depends on a parameter that has no default."""
 
 
 class StrategyEntry(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class StrategyEntry(msgspec.Struct, frozen=True):
     error: str | None = None
     """What is wrong with it."""
     hidden_by: str | None = None
-    """Where the program of another kind is that is run under this name instead."""
+    """The path of the program of another kind that is run under this name instead."""
 
     @property
     def category(self) -> str:
@@ -100,7 +100,7 @@ def _entry(found: StrategyFile, hidden_by: str | None) -> StrategyEntry:
 
 
 def _hidden_by(name: str, project: Path | None) -> str | None:
-    """Where the program of this name is that is found before one in Python; None if there is none."""
+    """The path of the program that is run under this name instead of the one in Python; None if there is none."""
     for language in languages():
         if language.name == KIND:
             break
@@ -115,7 +115,7 @@ def _hidden_by(name: str, project: Path | None) -> str | None:
 
 
 def cost_of(meta: StrategyMeta) -> Cost | None:
-    """What a strategy says that it costs; None if it does not say. `MetaError` if that cannot be worked out."""
+    """The cost that a strategy states; None if it states none. `MetaError` if that cannot be worked out."""
     if not meta.calls:
         return None
     most = calls_of(meta, filled(meta, samples(meta)))

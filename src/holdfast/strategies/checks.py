@@ -1,5 +1,5 @@
-"""Looking at strategies without running them: what each language finds; for Python types, what the sandbox lacks, and
-`META`."""
+"""Checks of strategies, none of which is run: what each language finds in a source. For Python these are types, what
+the sandbox lacks, and `META`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def meta_findings(source: SourceText) -> list[SourceFinding]:
 
 
 def _check_defaults(described: StrategyDescription) -> None:
-    """Each default is of the type, and within the bounds, that it is the default of."""
+    """Raise if a default has not the type of its parameter, or lies outside its bounds."""
     meta = described.meta
     defaults = {name: each.default for name, each in meta.parameters.items() if each.default is not None}
     try:

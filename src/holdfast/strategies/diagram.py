@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.strategies.dry_run import Asked, DryRun, Pause
+from holdfast.strategies.dry_run import DryRun, DryRunPause, DryRunQuery
 
 LONGEST_ROUND = 6
 """Pauses of one round of a loop that are recognised as such."""
@@ -17,8 +17,8 @@ _HEAD = 40
 """Characters of a prompt by which questions without a role are told apart."""
 
 
-class Box(msgspec.Struct, frozen=True):
-    """Questions of one pause that are for the same."""
+class DiagramBox(msgspec.Struct, frozen=True):
+    """Questions of one pause that have the same purpose."""
 
     label: str
     """The role that the strategy gives them; else the kind."""
@@ -32,21 +32,21 @@ class Box(msgspec.Struct, frozen=True):
     """To the first."""
 
 
-class Step(msgspec.Struct, frozen=True, tag="pause", tag_field="is"):
+class DiagramPause(msgspec.Struct, frozen=True, tag="pause", tag_field="is"):
     """A pause."""
 
     pause: int
-    boxes: list[Box]
+    boxes: list[DiagramBox]
 
 
-class Loop(msgspec.Struct, frozen=True, tag="loop", tag_field="is"):
-    """Pauses that come again; the first round is shown."""
+class DiagramLoop(msgspec.Struct, frozen=True, tag="loop", tag_field="is"):
+    """Pauses that are repeated; the first round is shown."""
 
     times: int
-    steps: list[Step]
+    steps: list[DiagramPause]
 
 
-Part: TypeAlias = Step | Loop
+Part: TypeAlias = DiagramPause | DiagramLoop
 
 
 def diagram(run: DryRun) -> list[Part]:
@@ -59,17 +59,17 @@ def diagram_json(parts: Sequence[Part]) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(part) for part in parts]
 
 
-def _step(pause: Pause) -> Step:
+def _step(pause: DryRunPause) -> DiagramPause:
     keys = list(dict.fromkeys(_key(each) for each in pause.asked))
     ordered = sorted(pause.asked, key=lambda each: keys.index(_key(each)))
-    return Step(pause.number, [_box(list(group)) for _, group in groupby(ordered, key=_key)])
+    return DiagramPause(pause.number, [_box(list(group)) for _, group in groupby(ordered, key=_key)])
 
 
-def _key(asked: Asked) -> tuple[str, str]:
+def _key(asked: DryRunQuery) -> tuple[str, str]:
     return (asked.query.kind, asked.role or _head(asked.text))
 
 
-def _sign(box: Box) -> tuple[str, str]:
+def _sign(box: DiagramBox) -> tuple[str, str]:
     return (box.kind, _head(box.prompt) if box.label == box.kind else box.label)
 
 
@@ -77,10 +77,10 @@ def _head(text: str) -> str:
     return " ".join(text.split())[:_HEAD]
 
 
-def _box(asked: list[Asked]) -> Box:
+def _box(asked: list[DryRunQuery]) -> DiagramBox:
     first = asked[0]
     answer = first.answer if isinstance(first.answer, str) else msgspec.json.encode(first.answer).decode()
-    return Box(
+    return DiagramBox(
         label=first.role or first.query.kind,
         kind=first.query.kind,
         times=len(asked),
@@ -90,8 +90,8 @@ def _box(asked: list[Asked]) -> Box:
     )
 
 
-def _folded(steps: list[Step]) -> list[Part]:
-    """Steps, with those that come again and again as loops: the longest stretch first, in the shortest rounds."""
+def _folded(steps: list[DiagramPause]) -> list[Part]:
+    """Pauses, with repeated ones as loops: the longest stretch first, in the shortest rounds."""
     parts: list[Part] = []
     signs = [[(*_sign(box), box.times) for box in step.boxes] for step in steps]
     at = 0
@@ -103,6 +103,6 @@ def _folded(steps: list[Step]) -> list[Part]:
                 count += 1
             if count > 1 and count * length > size * times:
                 size, times = length, count
-        parts += [Loop(times, steps[at : at + size])] if times > 1 else [steps[at]]
+        parts += [DiagramLoop(times, steps[at : at + size])] if times > 1 else [steps[at]]
         at += size * times
     return parts

@@ -22,8 +22,8 @@ from holdfast.strategies.rehearsal import DEFAULT_ANSWER, rehearsed
 AnsweredBy = Literal["script", "default"]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A question, and what was said to it."""
+class DryRunQuery(msgspec.Struct, frozen=True):
+    """A question, and its answer."""
 
     query: Query
     answer: Json
@@ -52,16 +52,16 @@ class Asked(msgspec.Struct, frozen=True):
         return prompt_estimate(self.query) if isinstance(self.query, LlmQuery) else 0
 
     def to_json(self) -> dict[str, Any]:
-        told = {"id": self.query.id, "kind": self.query.kind, **query_json(self.query)}
+        shown = {"id": self.query.id, "kind": self.query.kind, **query_json(self.query)}
         tokens = {"prompt_tokens": self.prompt_tokens} if isinstance(self.query, LlmQuery) else {}
-        return {**told, **tokens, "answer": self.answer, "answered_by": self.by}
+        return {**shown, **tokens, "answer": self.answer, "answered_by": self.by}
 
 
-class Pause(msgspec.Struct, frozen=True):
+class DryRunPause(msgspec.Struct, frozen=True):
     """The questions that were asked together."""
 
     number: int
-    asked: list[Asked]
+    asked: list[DryRunQuery]
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class DryRun(msgspec.Struct, frozen=True):
     ctx: Json
     assumed: dict[str, Json]
     """What was put into `ctx`, because the strategy needs it and it was not given."""
-    pauses: list[Pause]
+    pauses: list[DryRunPause]
     result: Json = None
     error: str | None = None
     """Why there is no result."""
@@ -94,7 +94,7 @@ class DryRun(msgspec.Struct, frozen=True):
 
     def to_json(self) -> dict[str, Any]:
         pauses = [{"pause": each.number, "queries": [asked.to_json() for asked in each.asked]} for each in self.pauses]
-        told: dict[str, Any] = {
+        shown: dict[str, Any] = {
             "dry_run": True,
             "program": self.program.name,
             "kind": self.program.kind,
@@ -110,10 +110,10 @@ class DryRun(msgspec.Struct, frozen=True):
                 "most_llm_calls": self.most_calls,
             },
         }
-        return {**told, "error": self.error} if self.error is not None else {**told, "result": self.result}
+        return {**shown, "error": self.error} if self.error is not None else {**shown, "result": self.result}
 
 
-class Script:
+class AnswerScript:
     """The host of a dry run: says what the strategy's author wrote, and something harmless to everything else."""
 
     def __init__(self, lines: list[ScriptLine]) -> None:
@@ -136,10 +136,10 @@ async def dry_run(program: Program, ctx: Json = None, *, budget: Mapping[str, An
     assumed = samples(meta, ctx) if meta is not None and (ctx is None or isinstance(ctx, dict)) else {}
     if assumed:
         ctx = {**(ctx or {}), **assumed}
-    script = Script(meta.script if meta is not None else [])
+    script = AnswerScript(meta.script if meta is not None else [])
     run = await rehearsed(program, ctx, script, budget=budget)
     pauses = [
-        Pause(number, [Asked(call.query, call.answer, script.by[call.query.id]) for call in calls])
+        DryRunPause(number, [DryRunQuery(call.query, call.answer, script.by[call.query.id]) for call in calls])
         for number, calls in groupby(run.calls, key=lambda call: call.pause)
     ]
     return DryRun(

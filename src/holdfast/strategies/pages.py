@@ -17,7 +17,7 @@ from holdfast.core.values import Json
 from holdfast.programs.parameters import Parameter, StrategyMeta
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.strategies.catalog import StrategyEntry, find_entry
-from holdfast.strategies.diagram import Loop, Part, Step, diagram
+from holdfast.strategies.diagram import DiagramLoop, DiagramPause, Part, diagram
 from holdfast.strategies.dry_run import DryRun, dry_run
 from holdfast.strategies.python_language import PythonLanguage
 
@@ -173,10 +173,10 @@ def _drawn(run: DryRun) -> Iterator[str]:
 
 
 def _part(part: Part) -> Iterator[str]:
-    if isinstance(part, Step):
+    if isinstance(part, DiagramPause):
         yield from _step(part, _COLUMNS)
         return
-    assert isinstance(part, Loop)
+    assert isinstance(part, DiagramLoop)
     yield f"┌ {part.times} times"
     for number, step in enumerate(part.steps):
         if number:
@@ -185,7 +185,7 @@ def _part(part: Part) -> Iterator[str]:
     yield "└"
 
 
-def _step(step: Step, columns: int) -> Iterator[str]:
+def _step(step: DiagramPause, columns: int) -> Iterator[str]:
     for number, box in enumerate(step.boxes):
         place = f"pause {step.pause}" if number == 0 else ""
         label = f"{box.label}{f' ×{box.times}' if box.times > 1 else ''}"

@@ -55,7 +55,7 @@ class PythonLanguage(Language):
         return {each.name: f"{each.origin} strategy" for each in list_strategies(project)}
 
     async def list_programs(self, project: Path | None = None) -> list[ProgramEntry]:
-        """Those without a fault, and that no other kind has a program of the same name for."""
+        """Those without a fault, except where a program of another kind has the same name and is run instead."""
         from asyncio import to_thread
 
         from holdfast.strategies.catalog import catalog

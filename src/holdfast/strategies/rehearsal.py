@@ -32,8 +32,8 @@ Answers: TypeAlias = Sequence[Any] | Mapping[str, Any] | Callable[[Query], Any]
 a value, or a `Failure`."""
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A question of a rehearsal, and what was said to it."""
+class RehearsedCall(msgspec.Struct, frozen=True):
+    """A question of a rehearsal, and its answer."""
 
     pause: int
     """Which pause it was asked in, counted from 1."""
@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True):
 class Rehearsal(msgspec.Struct, frozen=True):
     """How a rehearsal went."""
 
-    calls: list[Call]
+    calls: list[RehearsedCall]
     result: Json = None
     error: str | None = None
     """Why there is no result."""
@@ -75,7 +75,7 @@ def rehearse(program: Strategy | Function | Program | str, ctx: Json = None, ans
 async def rehearsed(
     program: Strategy | Function | Program | str, ctx: Json = None, answers: Answers = (), **options: Any
 ) -> Rehearsal:
-    """As `rehearse`, where an event loop runs already. `options` are those of `Holdfast.start`."""
+    """As `rehearse`, inside a running event loop. `options` are those of `Holdfast.start`."""
     with tempfile.TemporaryDirectory(prefix="holdfast-rehearsal-") as home:
         return await _rehearsed(find_program(program), ctx, answers, Path(home), options)
 
@@ -86,17 +86,17 @@ async def _rehearsed(
     async with open_holdfast("memory:") as hf:
         hf.drive_own_tools(home)  # not the cards of whoever rehearses
         event = await hf.start(program, ctx=ctx, wait=WAIT_S, **options)
-        calls: list[Call] = []
+        calls: list[RehearsedCall] = []
         pause = 0
         while isinstance(event, PausedEvent):
             pause += 1
             said = {}
             for query in event.queries:
                 answer = _answer(answers, query, len(calls))
-                calls.append(Call(pause, query, answer))
+                calls.append(RehearsedCall(pause, query, answer))
                 said[query.id] = answer if isinstance(answer, Failure) else Value(value=answer)
             if len(calls) >= MAX_CALLS:
-                return Rehearsal(calls, error=f"it asked {MAX_CALLS} questions and goes on; it may be in a loop")
+                return Rehearsal(calls, error=f"it asked {MAX_CALLS} questions and has not ended; it may be in a loop")
             event = await hf.feed(event.session_id, said, wait=WAIT_S)
         return Rehearsal(calls, event.result, _error(event), await _logs(hf, event.session_id))
 

@@ -137,7 +137,7 @@ class NewReport(msgspec.Struct, frozen=True):
 def new_strategy(name: str, directory: Path | None = None) -> NewReport:
     """Write a strategy and its test into `strategies/` of a directory: the one given, else the project, else this one.
 
-    Nothing is overwritten, but for stubs that were written by us before.
+    Nothing is overwritten, except stubs that this command wrote before.
     """
     name = name.replace("-", "_")
     if not _NAME.fullmatch(name):

@@ -1,15 +1,15 @@
 """For the tests of those who build on Holdfast: rehearsals, scripted models, the store conformance kit, sessions."""
 
-from holdfast.strategies.rehearsal import Call, Rehearsal, rehearse, rehearsed
+from holdfast.strategies.rehearsal import Rehearsal, RehearsedCall, rehearse, rehearsed
 from holdfast.testing.laws.contract import StoreContract, store_machine
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import ScriptedProvider, fault, reasoning, reply, stream, tool_call
 from holdfast.testing.sessions import ScriptedSession, begin, picture
 
 __all__ = [
-    "Call",
     "ModelServer",
     "Rehearsal",
+    "RehearsedCall",
     "ScriptedProvider",
     "ScriptedSession",
     "StoreContract",

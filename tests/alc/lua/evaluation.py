@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.alc.lua.frames import VmSpec, Waking
-from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.outcomes import step_of
+from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import Vm
 from holdfast.core.records import LoggedRecord
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
@@ -107,7 +107,7 @@ class Lab:
         at, count = 1_700_000_000_000, 0
         asked: list[list[Json]] = []
         notes: list[Note] = []
-        step = step_of(vm.step(Waking(at, 0, 0)))
+        step = step_of(vm.step(VmWaking(at, 0, 0)))
         while isinstance(step, AskStep):
             notes += step.notes
             queries = msgspec.to_builtins(step.queries)
@@ -116,7 +116,7 @@ class Lab:
             at += step_ms
             replies = [answer(query) for query in queries]
             refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
-            waking = Waking(
+            waking = VmWaking(
                 at,
                 count,
                 count,

@@ -10,9 +10,9 @@ from typing import Any
 import lupa.lua54 as lua
 import msgspec
 
-from holdfast.alc.lua.frames import VmSpec, Waking
-from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.outcomes import step_of
+from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import RUNTIME, Vm
 from holdfast.core.records import LoggedRecord
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
@@ -80,7 +80,7 @@ def run(
     answers: list[bytes] = []
     count = 0
     while True:
-        step = step_of(vm.step(Waking(AT, count, count, left=budget, answers=answers)))
+        step = step_of(vm.step(VmWaking(AT, count, count, left=budget, answers=answers)))
         notes += step.notes
         if not isinstance(step, AskStep):
             return Ended(step, asked, notes)

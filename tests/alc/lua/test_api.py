@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.alc.lua.frames import VmSpec, Waking
-from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.outcomes import step_of
+from holdfast.alc.lua.packages import Roots
 from holdfast.alc.lua.vm import Vm
 from holdfast.core.queries import is_own
 from holdfast.programs.api import GROUPS, FunctionSpec
@@ -109,7 +109,7 @@ def step(code: str, directory: Path, *, trusted: bool = False) -> Step:
     }
     roots = Roots(roots=[str(packages)])
     vm = Vm(VmSpec(json.dumps(config).encode(), roots, trusted, 64, str(directory)))
-    return step_of(vm.step(Waking(NOW * 1000, 0, 0)))
+    return step_of(vm.step(VmWaking(NOW * 1000, 0, 0)))
 
 
 @pytest.fixture(scope="module")

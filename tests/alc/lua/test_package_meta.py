@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.alc.lua.meta import Meta, docstring, meta_of, read_meta, requires_of
+from holdfast.alc.lua.meta import PackageMeta, docstring, meta_of, read_meta, requires_of
 from holdfast.alc.lua.tokens import LuaSyntaxError, tokenize
 
 FLAT = """--- flat — an example
@@ -89,7 +89,7 @@ def test_what_only_running_would_tell_is_not_guessed(source: str) -> None:
 
 
 def test_a_module_that_surely_has_no_metadata_has_empty_metadata() -> None:
-    assert meta_of("local M = {} function M.f() end return M") == Meta(type="library")
+    assert meta_of("local M = {} function M.f() end return M") == PackageMeta(type="library")
 
 
 @pytest.mark.parametrize(

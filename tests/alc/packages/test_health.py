@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.alc.packages.errors import PackageNameError, PackageNotFoundError
-from holdfast.alc.packages.health import DoctorReport, doctor, repair
+from holdfast.alc.packages.health import HealthReport, doctor, repair
 from holdfast.alc.packages.links import link
 from holdfast.alc.packages.lock import update
 from holdfast.alc.packages.tree import checksum
 from tests.alc.packages.helpers import Repository, User, write_package
 
 
-def found(report: DoctorReport) -> list[tuple[str, str]]:
+def found(report: HealthReport) -> list[tuple[str, str]]:
     return [(each.name, each.kind) for each in report.findings]
 
 

@@ -14,7 +14,7 @@ from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Query
 from holdfast.engine.holdfast import Holdfast
 from holdfast.strategies.catalog import find_entry
-from holdfast.strategies.dry_run import Script
+from holdfast.strategies.dry_run import AnswerScript
 from tests.programs.sandbox.helpers import asked, engine, outcome
 
 WAIT_S = 20.0
@@ -25,7 +25,7 @@ def answer(strategy: str, query: Query) -> Any:
     """What the author of a strategy wrote for its rehearsals."""
     meta = find_entry(strategy).meta
     assert meta is not None
-    return Script(meta.script)(query)
+    return AnswerScript(meta.script)(query)
 
 
 def go_on_and_die(url: str, ledger: str, waiting: list[str], fresh: bool) -> None:

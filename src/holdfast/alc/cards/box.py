@@ -53,8 +53,8 @@ class CardBox:
 
     - A card and its samples are written once. `append` may add keys to a card, and changes none.
     - `again` says that the same call may have been carried out before, by a process that did not live to report it.
-      What it would have left is then taken for its work: the call succeeds with the answer that it would have had,
-      and nothing is written twice. Without it, what is there is in the way.
+      What such a call would have left is then taken for its work: the call succeeds with the same answer, and nothing
+      is written twice. Without it, what is there already is a conflict.
     - Whatever depends on the time is derived from `now` (unix seconds), so that a repeated call means the same.
     - Methods raise `CardError`s, and `InvalidValueError` for values that JSON has no form for. They block on the disk.
     """
@@ -231,7 +231,7 @@ class CardBox:
     # --- sinks -----------------------------------------------------------------------------------
 
     def sink_backfill(self, sink: str, dry_run: bool = False) -> Json:
-        """Copy to a sink what it lacks; a dry run only tells what that is."""
+        """Copy to a sink what it lacks; a dry run only lists it."""
         return self._sinks.backfill(sink, dry_run)
 
     def sink_stats(self) -> Rows:

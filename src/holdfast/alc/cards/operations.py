@@ -1,4 +1,4 @@
-"""What a card query asks for, told from its arguments: each operation's arguments are checked and passed on."""
+"""The operations of a card query: the arguments of each are checked and passed on."""
 
 from __future__ import annotations
 

@@ -27,10 +27,8 @@ OPERATORS: Final = frozenset(("eq", "ne", "lt", "lte", "gt", "gte", "in", "nin",
 
 
 @dataclass(frozen=True)
-class Test:
+class FieldTest:
     """One operator applied to the field at a path."""
-
-    __test__ = False  # not for pytest
 
     path: Path
     operator: str
@@ -38,27 +36,27 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Every:
+class Conjunction:
     """Holds if all of its parts hold; without parts, always."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True)
-class Some:
+class Disjunction:
     """Holds if one of its parts holds; without parts, never."""
 
     parts: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True)
-class Not:
+class Negation:
     """Holds if its part does not."""
 
     part: Predicate
 
 
-Predicate: TypeAlias = Test | Every | Some | Not
+Predicate: TypeAlias = FieldTest | Conjunction | Disjunction | Negation
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,10 @@ def _parse(where: Json, path: Path, depth: int) -> Predicate:
     if not isinstance(where, dict):
         raise InvalidWhereError(f"where clause must be a table, got {preview(where)}{_at(path)}")
     if path and where and OPERATORS.issuperset(where):
-        tests = tuple(Test(path, name, _operand(name, operand, path)) for name, operand in where.items())
-        return tests[0] if len(tests) == 1 else Every(tests)
+        tests = tuple(FieldTest(path, name, _operand(name, operand, path)) for name, operand in where.items())
+        return tests[0] if len(tests) == 1 else Conjunction(tests)
     parts = tuple(_parse_key(key, value, path, depth + 1) for key, value in where.items())
-    return parts[0] if len(parts) == 1 else Every(parts)
+    return parts[0] if len(parts) == 1 else Conjunction(parts)
 
 
 def _parse_key(key: str, value: Json, path: Path, depth: int) -> Predicate:
@@ -100,13 +98,13 @@ def _parse_key(key: str, value: Json, path: Path, depth: int) -> Predicate:
             if not isinstance(value, list):
                 raise InvalidWhereError(f"{key} must be an array of sub-predicates, got {preview(value)}{_at(path)}")
             parts = tuple(_parse(part, path, depth) for part in value)
-            return Every(parts) if key == "_and" else Some(parts)
+            return Conjunction(parts) if key == "_and" else Disjunction(parts)
         case "_not":
-            return Not(_parse(value, path, depth))
+            return Negation(_parse(value, path, depth))
         case _ if isinstance(value, dict):
             return _parse(value, (*path, key), depth)
         case _:
-            return Test((*path, key), "eq", value)
+            return FieldTest((*path, key), "eq", value)
 
 
 def _operand(operator: str, operand: Json, path: Path) -> Json:
@@ -151,13 +149,13 @@ def field(document: Json, path: Path) -> Any:
 def matches(predicate: Predicate, document: Json) -> bool:
     """Whether a document passes a filter."""
     match predicate:
-        case Test(path, operator, operand):
+        case FieldTest(path, operator, operand):
             return _holds(operator, field(document, path), operand)
-        case Every(parts):
+        case Conjunction(parts):
             return all(matches(part, document) for part in parts)
-        case Some(parts):
+        case Disjunction(parts):
             return any(matches(part, document) for part in parts)
-        case Not(part):
+        case Negation(part):
             return not matches(part, document)
 
 

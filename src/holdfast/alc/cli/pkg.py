@@ -176,8 +176,8 @@ def install_command(
             quiet += 1
             continue
         version = f" {each.version}" if each.version else ""
-        told = f"{each.action}{': ' if each.why else ''}{each.why}"
-        click.echo(f"{heading(plain(each.name))}{plain(version)}  {plain(told)}", err=each.action == "refused")
+        summary_line = f"{each.action}{': ' if each.why else ''}{each.why}"
+        click.echo(f"{heading(plain(each.name))}{plain(version)}  {plain(summary_line)}", err=each.action == "refused")
     if quiet:
         click.echo(f"{quiet} already there, unchanged")
     for error in report.errors:

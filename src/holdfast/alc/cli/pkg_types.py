@@ -50,7 +50,7 @@ def types_command(output: Path | None) -> int:
 
 
 def luarc(directory: Path) -> dict[str, Any]:
-    """What the Lua language server has to be told, where the stubs are in that directory."""
+    """The settings of the Lua language server for stubs in that directory."""
     return {"runtime.version": "Lua 5.4", "workspace.library": [str(directory)]}
 
 

@@ -12,8 +12,8 @@ from holdfast.alc.lua.limits import MAX_FRAME_BYTES
 from holdfast.alc.lua.packages import Roots
 
 
-class Waking(msgspec.Struct, array_like=True, frozen=True):
-    """A program goes on: when, what it may know, and the answers."""
+class VmWaking(msgspec.Struct, array_like=True, frozen=True):
+    """A program is resumed: when, what it may know, and the answers."""
 
     at: int
     first_id: int
@@ -40,18 +40,18 @@ class VmSpec(msgspec.Struct, array_like=True, frozen=True):
     """Sources that were kept with the session, by module."""
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True):
-    """Take these steps, in a new VM if it says what that is; and drop those VMs."""
+class StepsRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Take these steps, in a new VM if there is a spec of one; and drop the listed VMs."""
 
     number: int
     vm: int
     spec: VmSpec | None = None
-    wakings: list[Waking] = []
+    wakings: list[VmWaking] = []
     drops: list[int] = []
 
 
-class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """What became of each step, as `outcomes.py` reads it; or a sign of life, with no steps, during long replays."""
+class StepReply(msgspec.Struct, array_like=True, frozen=True):
+    """The message of each step, as `outcomes.py` reads it; or a sign of life, with no steps, during long replays."""
 
     number: int
     steps: list[bytes] | None = None

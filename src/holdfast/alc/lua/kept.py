@@ -1,5 +1,5 @@
-"""The modules that a program requires, kept with its session: it goes on with the code that it began with, also after a
-package was updated, and on a machine that does not have it.
+"""The modules that a program requires, kept with its session: it goes on running the code that it began with, even
+after a package was updated, and on a machine that does not have it.
 
 They are found by reading: `require` of a literal name, and in files that call `alc.fork` or `alc.pipe` the names of
 packages. What a program requires by a name that it computes is read from disk when it does.

@@ -11,10 +11,10 @@ import msgspec
 
 from holdfast.alc.lua import frames
 from holdfast.alc.lua.limits import DEADLINE_S, HOT_VMS, MAX_DEATHS, MAX_WORKERS, MEMORY_MIB
+from holdfast.alc.lua.outcomes import raised, step_of
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.alc.lua.pool import Pool, StuckError
 from holdfast.alc.lua.source import KIND, LuaSource, source_of
-from holdfast.alc.lua.outcomes import raised, step_of
 from holdfast.core.budget import remaining
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, Value
@@ -70,7 +70,7 @@ class LuaKind:
         self.pool.close()
 
     def _found(self, program: Program) -> LuaSource:
-        """What to run. A package that was not kept and is not where it was is looked for as if it began now."""
+        """What to run. A package that was not kept and has moved is looked up again, as for a new session."""
         source = source_of(program)
         if source.package is None or source.package in source.modules:
             return source
@@ -108,12 +108,12 @@ class LuaInstance:
 
     # --- replay ------------------------------------------------------------------------------------
 
-    def step_request(self, waking: Waking) -> frames.Waking:
-        """A waking as a worker is told it, with what the program may know at this moment."""
+    def step_request(self, waking: Waking) -> frames.VmWaking:
+        """A waking in the form that a worker takes, with what the program may know at this moment."""
         started, spent = self.session.started, self.session.metrics
         left = remaining(started.budget, spent, waking.at) if started and started.budget else None
         refusal = encode(waking.refusal) if waking.refusal is not None else None
-        return frames.Waking(
+        return frames.VmWaking(
             at=waking.at,
             first_id=self.session.queries_asked,
             llm_calls=spent.llm_calls,
@@ -122,16 +122,16 @@ class LuaInstance:
             answers=[_answer(answer) for _, answer in sorted(waking.answers, key=_number)],
         )
 
-    def replay(self, requests: list[frames.Waking]) -> Awaitable[list[Step]]:
+    def replay(self, requests: list[frames.VmWaking]) -> Awaitable[list[Step]]:
         """Begin to take many steps in one go."""
         return self._steps(self._request(requests, is_replay=True))
 
-    async def _steps(self, told: list[bytes] | Awaitable[list[bytes]]) -> list[Step]:
-        return [step_of(step) for step in (told if isinstance(told, list) else await told)]
+    async def _steps(self, messages: list[bytes] | Awaitable[list[bytes]]) -> list[Step]:
+        return [step_of(each) for each in (messages if isinstance(messages, list) else await messages)]
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _step(self, waking: frames.Waking) -> Step | Awaitable[Step]:
+    def _step(self, waking: frames.VmWaking) -> Step | Awaitable[Step]:
         steps = self._request([waking])
         return step_of(steps[0]) if isinstance(steps, list) else self._later(steps)
 
@@ -139,7 +139,7 @@ class LuaInstance:
         return step_of((await steps)[0])
 
     def _request(
-        self, wakings: list[frames.Waking], *, is_replay: bool = False
+        self, wakings: list[frames.VmWaking], *, is_replay: bool = False
     ) -> list[bytes] | Awaitable[list[bytes]]:
         spec = self._spec() if self._source is not None else None
         try:
@@ -157,8 +157,8 @@ class LuaInstance:
         except InstanceLostError as error:
             return [self._lost(error)]
         except StuckError:
-            told = f"the strategy ran for more than {self._deadline_s:g} s without asking anything: the deadline"
-            return [raised(f"{told} of one step. Its worker was stopped", "deadline")]
+            reason = f"the strategy ran for more than {self._deadline_s:g} s without asking anything: the deadline"
+            return [raised(f"{reason} of one step. Its worker was stopped", "deadline")]
 
     def _succeeded(self, steps: list[bytes], is_replay: bool) -> list[bytes]:
         if not is_replay:  # a replay comes before each new try of the step that may be to blame

@@ -18,7 +18,7 @@ _OPENS = {"function", "if", "do", "repeat"}
 _CLOSES = {"end", "until"}
 
 
-class Meta(msgspec.Struct, frozen=True):
+class PackageMeta(msgspec.Struct, frozen=True):
     """What a package says of itself. Fields it does not give are None."""
 
     name: str | None = None
@@ -42,8 +42,8 @@ class Required(msgspec.Struct, frozen=True):
     """Outside every function and `pcall`, so that loading the file fails without it."""
 
 
-def read_meta(init_lua: Path) -> Meta | None:
-    """The metadata in a file; None where only running it would tell (or where it cannot be read)."""
+def read_meta(init_lua: Path) -> PackageMeta | None:
+    """The metadata in a file; None if only running it would show it, or if the file cannot be read."""
     source = read_source(init_lua)
     return None if source is None else meta_of(source)
 
@@ -58,7 +58,7 @@ def read_source(path: Path) -> str | None:
     return None if len(data) > MAX_SOURCE else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
-def meta_of(source: str) -> Meta | None:
+def meta_of(source: str) -> PackageMeta | None:
     """The metadata in the text of a module."""
     try:
         tokens = tokenize(source)
@@ -70,7 +70,7 @@ def meta_of(source: str) -> Meta | None:
         return None
     kind = "runnable" if module.runs() else "library"
     plain = {key: _text(values.get(key)) for key in ("name", "version", "description", "category")}
-    return Meta(**plain, values=values, type=kind, docstring=docstring(source))
+    return PackageMeta(**plain, values=values, type=kind, docstring=docstring(source))
 
 
 def docstring(source: str) -> str:

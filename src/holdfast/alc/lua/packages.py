@@ -14,11 +14,11 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.alc.lua.meta import Meta, read_meta
+from holdfast.alc.lua.meta import PackageMeta, read_meta
 from holdfast.alc.lua.project import (
-    Locked,
+    LockedPackage,
+    PackageRequirement,
     ProjectFiles,
-    Wanted,
     is_commit,
     is_version,
     read_project,
@@ -29,8 +29,8 @@ from holdfast.programs.names import invalid_name_reason
 from holdfast.programs.paths import algocline_home, find_project, home, paths_in
 
 __all__ = [
-    "Meta",
     "Package",
+    "PackageMeta",
     "Roots",
     "find_module",
     "find_package",
@@ -116,7 +116,7 @@ class Package(msgspec.Struct, frozen=True):
     directory: str
     origin: Origin
     version: str | None = None
-    meta: Meta | None = None
+    meta: PackageMeta | None = None
     """None where it cannot be read without running the package."""
     active: bool = True
     """Whether `require` of the name finds this one."""
@@ -296,7 +296,7 @@ def _inside(directory: Path, name: str) -> Path:
     return directory / name if around else directory
 
 
-def _at_path(wanted: Wanted) -> Path | str:
+def _at_path(wanted: PackageRequirement) -> Path | str:
     directory = _inside(Path(str(wanted.path)), wanted.name)
     if not (directory / "init.lua").is_file():
         return f"{wanted.file} says it is in {directory}, but there is no init.lua; correct the path"
@@ -309,7 +309,7 @@ def _at_path(wanted: Wanted) -> Path | str:
     return directory
 
 
-def _at_commit(wanted: Wanted, locked: Locked | None, roots: list[str]) -> Path | str:
+def _at_commit(wanted: PackageRequirement, locked: LockedPackage | None, roots: list[str]) -> Path | str:
     commit = locked.rev if locked is not None and locked.url == wanted.git else None
     if wanted.rev is not None and is_commit(wanted.rev):
         commit = wanted.rev
@@ -323,7 +323,7 @@ def _at_commit(wanted: Wanted, locked: Locked | None, roots: list[str]) -> Path 
     return f"{wanted.file} asks for {which}, which is not installed; run `holdfast pkg update`"
 
 
-def _at_version(wanted: Wanted, locked: Locked | None, roots: list[str]) -> Path | str:
+def _at_version(wanted: PackageRequirement, locked: LockedPackage | None, roots: list[str]) -> Path | str:
     version = str(wanted.version)
     if not is_version(version):
         return f'{wanted.file} asks for version {version!r}; write "*" or an exact version such as "1.2.0"'
@@ -341,7 +341,7 @@ def _at_version(wanted: Wanted, locked: Locked | None, roots: list[str]) -> Path
     )
 
 
-def _as_locked(locked: Locked, roots: list[str], warnings: list[str]) -> Path | str | None:
+def _as_locked(locked: LockedPackage, roots: list[str], warnings: list[str]) -> Path | str | None:
     """What a lock file alone says: a path is used, and a version if it is kept apart. Else any version will do.
 
     No other metadata is read here, because a lock may name hundreds of packages, and this is part of every start.

@@ -1,6 +1,6 @@
 """The pool of Lua workers: which VM lives in which process, what each of them is doing, and when one is to be killed.
 
-A VM is a cache of its session's journal. It may vanish at any time, with its worker or to make room; who asks for a
+A VM is a cache of its session's journal. It may vanish at any time, with its worker or to make room; whoever asks for a
 step of it then gets `InstanceLostError`, and rebuilds the program somewhere else.
 """
 
@@ -19,7 +19,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
-from holdfast.alc.lua.frames import Frames, Reply, Request, VmSpec, Waking, frame
+from holdfast.alc.lua.frames import Frames, StepReply, StepsRequest, VmSpec, VmWaking, frame
 from holdfast.alc.lua.limits import (
     CROWD,
     DEADLINE_S,
@@ -41,7 +41,7 @@ class StuckError(Exception):
     """A step did not end by its deadline, so its worker was killed."""
 
 
-class Job:
+class StepJob:
     """A request under way, and the future of its steps."""
 
     __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "vm")
@@ -54,7 +54,7 @@ class Job:
         self.is_moved = False
 
 
-class Worker:
+class WorkerProcess:
     """One process, seen from the engine."""
 
     def __init__(self, pool: Pool, is_trusted: bool) -> None:
@@ -74,24 +74,24 @@ class Worker:
         self._socket = ours
         self._poll = select.poll()
         self._poll.register(ours, select.POLLIN)
-        self._frames = Frames(Reply)
+        self._frames = Frames(StepReply)
         self._unsent = bytearray()
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(ours, self._read)
         self._timer: asyncio.TimerHandle | None = None
         self.is_up = False
         self._busy_since = time.monotonic()
-        self._seen: tuple[Job, float] | None = None
+        self._seen: tuple[StepJob, float] | None = None
         """The request that was under way at the last look, and the processor time used until then."""
         self.is_stuck = False
-        self.jobs: deque[Job] = deque()
+        self.jobs: deque[StepJob] = deque()
         self.vms: set[int] = set()
         self.drops: list[int] = []
         self.is_dead = False
 
     # --- sending ---------------------------------------------------------------------------------
 
-    def send(self, request: Request, job: Job) -> None:
+    def send(self, request: StepsRequest, job: StepJob) -> None:
         if not self.jobs:
             self._busy_since = time.monotonic()
         self.jobs.append(job)
@@ -126,7 +126,7 @@ class Worker:
 
     # --- receiving -------------------------------------------------------------------------------
 
-    def wait_briefly(self, job: Job) -> None:
+    def wait_briefly(self, job: StepJob) -> None:
         """Wait in place for the reply to the only request under way, if it comes soon."""
         until = time.perf_counter() + SPIN_S
         while not job.done.done() and not self.is_dead:
@@ -148,7 +148,7 @@ class Worker:
         for reply in self._frames.feed(data):
             self._settle(reply)
 
-    def _settle(self, reply: Reply) -> None:
+    def _settle(self, reply: StepReply) -> None:
         self.is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
         if reply.steps is None and not reply.is_gone:
             return  # a sign of life
@@ -212,7 +212,7 @@ class Worker:
         return self.is_up and bool(self.jobs) and time.monotonic() - self._busy_since > PATIENCE_S / 5
 
     def bury(self, why: str, *, blames: bool = False) -> None:
-        """End the process, and tell all who wait for it. If it `blames`, whose step it was may be the cause."""
+        """End the process, and fail all requests to it. With `blames`, the step under way may be the cause."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -237,8 +237,8 @@ class Pool:
     def __init__(self, *, workers: int = MAX_WORKERS, hot_vms: int = HOT_VMS) -> None:
         self._most = min(workers, os.cpu_count() or 1)
         self._hot_vms = hot_vms
-        self._workers: list[Worker] = []
-        self._homes: OrderedDict[int, Worker] = OrderedDict()
+        self._workers: list[WorkerProcess] = []
+        self._homes: OrderedDict[int, WorkerProcess] = OrderedDict()
         """Where each VM lives, the least recently used first."""
         self._held: dict[int, float] = {}
         """VMs that must not make room for others now, and until when."""
@@ -253,7 +253,7 @@ class Pool:
         self,
         vm: int,
         spec: VmSpec | None,
-        wakings: Sequence[Waking],
+        wakings: Sequence[VmWaking],
         *,
         deadline_s: float = DEADLINE_S,
         is_replay: bool = False,
@@ -281,16 +281,16 @@ class Pool:
             self._homes.move_to_end(vm)
             self._held[vm] = math.inf
         self._numbers += 1
-        job = Job(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
+        job = StepJob(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
         drops, worker.drops = worker.drops, []
         was_idle = not worker.jobs
-        worker.send(Request(self._numbers, vm, spec, list(wakings), drops), job)
+        worker.send(StepsRequest(self._numbers, vm, spec, list(wakings), drops), job)
         if was_idle and len(wakings) == 1:
             worker.wait_briefly(job)
         return job.done.result() if job.done.done() else job.done
 
     def drop(self, vm: int) -> None:
-        """Let a VM go. It is gone with the next request to its worker."""
+        """Drop a VM. Its worker is told with the next request."""
         self._held.pop(vm, None)
         worker = self._homes.pop(vm, None)
         if worker is not None:
@@ -303,7 +303,7 @@ class Pool:
         return [worker.process.pid for worker in self._workers]
 
     def close_vms(self) -> None:
-        """Let all VMs go. Their sessions are rebuilt when they are needed."""
+        """Drop all VMs. Their sessions are rebuilt when they are needed."""
         for vm in list(self._homes):
             self.drop(vm)
 
@@ -314,15 +314,15 @@ class Pool:
 
     # --- what workers call -------------------------------------------------------------------------
 
-    def buried(self, worker: Worker) -> None:
+    def buried(self, worker: WorkerProcess) -> None:
         self._workers.remove(worker)
         self._failed_starts = 0 if worker.is_up else self._failed_starts + 1
         for vm in worker.vms:
             self._homes.pop(vm, None)
             self._held.pop(vm, None)
 
-    def settled(self, job: Job) -> None:
-        """A request is answered, so its VM may go, if it must."""
+    def settled(self, job: StepJob) -> None:
+        """A request is answered, so its VM may be dropped to make room."""
         if job.vm not in self._homes:
             return
         if job.is_replay:
@@ -331,8 +331,8 @@ class Pool:
             self._held.pop(job.vm, None)
         self._make_room()
 
-    def idle(self, worker: Worker) -> None:
-        """A worker has nothing to do. If there are more than usual, because others were stuck, it goes."""
+    def idle(self, worker: WorkerProcess) -> None:
+        """A worker has nothing to do. If there are more than usual, because others were stuck, it is ended."""
         if len(self._workers) <= self._most:
             return
         if not any(each.is_stuck for each in self._workers) and not any(vm in self._held for vm in worker.vms):
@@ -340,7 +340,7 @@ class Pool:
 
     # --- inside ------------------------------------------------------------------------------------
 
-    def _roomiest(self, is_trusted: bool) -> Worker:
+    def _roomiest(self, is_trusted: bool) -> WorkerProcess:
         """The worker for a new VM. Trusted programs and others never share one."""
         ours = [worker for worker in self._workers if worker.is_trusted == is_trusted]
         free = [worker for worker in ours if not worker.is_busy]
@@ -352,7 +352,7 @@ class Pool:
             return best
         if best is None and ours and len(self._workers) >= most:
             return min(ours, key=lambda worker: (worker.is_stuck, len(worker.jobs)))
-        worker = Worker(self, is_trusted)
+        worker = WorkerProcess(self, is_trusted)
         self._workers.append(worker)
         return worker
 

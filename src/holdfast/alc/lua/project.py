@@ -23,7 +23,7 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class PackageRequirement(msgspec.Struct, frozen=True):
     """A package that a project file asks for: any version, one version, a directory, or a git revision."""
 
     name: str
@@ -34,7 +34,7 @@ class Wanted(msgspec.Struct, frozen=True):
     rev: str | None = None
 
 
-class Locked(msgspec.Struct, frozen=True):
+class LockedPackage(msgspec.Struct, frozen=True):
     """A package as a lock file found it."""
 
     name: str
@@ -51,9 +51,9 @@ class ProjectFiles(msgspec.Struct, frozen=True):
     """What the files of a project say, the two families merged."""
 
     root: Path | None = None
-    wanted: dict[str, Wanted] = {}
-    locked: dict[str, Locked] = {}
-    local: dict[str, Wanted] = {}
+    wanted: dict[str, PackageRequirement] = {}
+    locked: dict[str, LockedPackage] = {}
+    local: dict[str, PackageRequirement] = {}
     """From the local file, which has only directories and is not shared."""
     warnings: list[str] = []
 
@@ -109,7 +109,7 @@ def read_toml(path: Path, warnings: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _wanted(path: Path, warnings: list[str]) -> Iterator[Wanted]:
+def _wanted(path: Path, warnings: list[str]) -> Iterator[PackageRequirement]:
     packages = read_toml(path, warnings).get("packages", {})
     if not isinstance(packages, dict):
         warnings.append(f"{path}: [packages] is not a table; it is not used")
@@ -122,7 +122,7 @@ def _wanted(path: Path, warnings: list[str]) -> Iterator[Wanted]:
             yield found
 
 
-def _wanted_entry(name: str, value: object, path: Path) -> Wanted | str:
+def _wanted_entry(name: str, value: object, path: Path) -> PackageRequirement | str:
     why = invalid_name_reason(name)
     if why is not None:
         return why
@@ -140,10 +140,10 @@ def _wanted_entry(name: str, value: object, path: Path) -> Wanted | str:
         del given["version"]
     if "path" in given:
         given["path"] = os.path.normpath(path.parent / os.path.expanduser(given["path"]))
-    return Wanted(name, str(path), **given)
+    return PackageRequirement(name, str(path), **given)
 
 
-def _locked(path: Path, warnings: list[str]) -> Iterator[Locked]:
+def _locked(path: Path, warnings: list[str]) -> Iterator[LockedPackage]:
     lock = read_toml(path, warnings)
     if not lock:
         return
@@ -170,7 +170,7 @@ _LOCKED_KEYS = {
 """The keys of a lock's entry, and the table each stands in."""
 
 
-def _locked_entry(entry: object, path: Path) -> Locked | str:
+def _locked_entry(entry: object, path: Path) -> LockedPackage | str:
     if not isinstance(entry, dict):
         return "it is not a table"
     why = invalid_name_reason(entry.get("name"))
@@ -192,4 +192,4 @@ def _locked_entry(entry: object, path: Path) -> Locked | str:
         return "its source is a path, but it has none"
     if given.get("path"):
         given["path"] = os.path.normpath(path.parent / os.path.expanduser(given["path"]))
-    return Locked(entry["name"], str(path), **given)
+    return LockedPackage(entry["name"], str(path), **given)

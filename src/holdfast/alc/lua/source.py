@@ -68,7 +68,7 @@ def lua_package(name: str, **options: Unpack[ProgramOptions]) -> Program:
 
 
 def lua_child(name: str, parent: LuaSource) -> Program | None:
-    """The package of that name as a Lua program finds it, to be run as that is; None if it finds none."""
+    """The package of that name as a Lua program finds it, run with the options of its parent; None if there is none."""
     child = parent
     if name not in parent.modules:
         if find_package(parent.roots, name) is None:
@@ -85,7 +85,7 @@ def _source(roots: Roots, *, code: str | None = None, package: str | None = None
 
 
 def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
-    """With the environment as it is now: a replay sees the same."""
+    """The program, with the environment as it is now: a replay sees the same."""
     recorded = msgspec.structs.replace(
         source,
         trust=options.get("trust", "sandbox"),

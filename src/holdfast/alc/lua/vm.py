@@ -10,10 +10,10 @@ from typing import Any
 
 import lupa.lua54 as lua
 
-from holdfast.alc.lua.frames import VmSpec, Waking
+from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.kept import Module, place_of
-from holdfast.alc.lua.packages import Roots, find_module
 from holdfast.alc.lua.outcomes import raised
+from holdfast.alc.lua.packages import Roots, find_module
 from holdfast.core.values import encode
 from holdfast.programs.prompts import shared_prompts
 
@@ -44,7 +44,7 @@ class Vm:
             spec.is_trusted,
         )
 
-    def step(self, waking: Waking) -> bytes:
+    def step(self, waking: VmWaking) -> bytes:
         """The outcome of one step, as `outcomes.py` reads it."""
         if not self._has_room_for(waking):
             return self._full()
@@ -56,9 +56,9 @@ class Vm:
         except lua.LuaMemoryError:
             return self._full()
         except Exception as error:
-            return raised(f"the Lua VM failed: {_told(error)}", "vm")
+            return raised(f"the Lua VM failed: {_error_text(error)}", "vm")
 
-    def _has_room_for(self, waking: Waking) -> bool:
+    def _has_room_for(self, waking: VmWaking) -> bool:
         """Whether a step's answers fit into the VM. Where they are handed over, Lua ends the process if they do not."""
         room = self._memory_mib * 1024 * 1024 - _SLACK - sum(map(len, waking.answers)) - 64 * len(waking.answers)
         if self._runtime.get_memory_used() <= room:
@@ -107,7 +107,7 @@ end
 
 
 def _guarded(runtime: Any, function: Callable[[bytes], Any]) -> Any:
-    """A function of ours, for Lua: first it is called and tells the size of its values, then it hands them over.
+    """A function of ours, for Lua: first it is called and gives the size of its values, then it hands them over.
 
     In between, Lua makes room for them, or finds that there is none. Where lupa hands values over it must not find that
     out: Lua's error would jump over Python's frames, and the process would hang.
@@ -181,6 +181,6 @@ def _deny(_object: object, _name: object, _is_setting: bool) -> object:
     raise AttributeError("nothing of Python can be reached from Lua")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     detail = error.args[0] if error.args else error
     return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)

@@ -13,12 +13,12 @@ import sys
 import threading
 import time
 
-from holdfast.alc.lua.frames import Frames, Reply, Request, frame
+from holdfast.alc.lua.frames import Frames, StepReply, StepsRequest, frame
 from holdfast.alc.lua.outcomes import raised
 from holdfast.alc.lua.vm import Vm
 
 _SIGN_OF_LIFE_S = 0.2
-"""Seconds of a long replay after which the engine is told that it goes on."""
+"""Seconds of a long replay after which the engine gets a sign of life."""
 
 _LOOK_S = 1.0
 """Seconds between looks at whether the engine's process still lives."""
@@ -32,7 +32,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()  # there are no cycles to find, only pauses to lose
     with socket.socket(fileno=int(sys.argv[1])) as connection:
-        worker = Worker(connection)
+        worker = VmServer(connection)
         worker.say_hello()
         worker.serve()
 
@@ -44,7 +44,7 @@ def _die_with(engine: int) -> None:
     os._exit(_ORPHAN)
 
 
-class Worker:
+class VmServer:
     """The VMs of this process."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -53,15 +53,15 @@ class Worker:
 
     def say_hello(self) -> None:
         """Tell the engine that what takes time from now on is a strategy's doing."""
-        self._send(Reply(0))
+        self._send(StepReply(0))
 
     def serve(self) -> None:
-        frames = Frames(Request)
+        frames = Frames(StepsRequest)
         while data := self._connection.recv(1 << 20):
             for request in frames.feed(data):
                 self._take(request)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: StepsRequest) -> None:
         for dropped in request.drops:
             self._vms.pop(dropped, None)
         if not request.wakings:
@@ -70,22 +70,22 @@ class Worker:
             try:
                 self._vms[request.vm] = Vm(request.spec)
             except Exception as error:
-                self._send(Reply(request.number, [raised(f"the Lua VM cannot be made: {error}", "vm")]))
+                self._send(StepReply(request.number, [raised(f"the Lua VM cannot be made: {error}", "vm")]))
                 return
         vm = self._vms.get(request.vm)
         if vm is None:
-            self._send(Reply(request.number, is_gone=True))
+            self._send(StepReply(request.number, is_gone=True))
             return
         steps: list[bytes] = []
-        told = time.monotonic()
+        last_sign = time.monotonic()
         for waking in request.wakings:
             steps.append(vm.step(waking))
-            if len(request.wakings) > 1 and time.monotonic() - told > _SIGN_OF_LIFE_S:
-                told = time.monotonic()
-                self._send(Reply(request.number))
-        self._send(Reply(request.number, steps))
+            if len(request.wakings) > 1 and time.monotonic() - last_sign > _SIGN_OF_LIFE_S:
+                last_sign = time.monotonic()
+                self._send(StepReply(request.number))
+        self._send(StepReply(request.number, steps))
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: StepReply) -> None:
         self._connection.sendall(frame(reply))
 
 

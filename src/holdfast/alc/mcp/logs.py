@@ -70,7 +70,7 @@ async def alc_log_view(call: McpCall, params: LogParams) -> Object:
 
 
 async def _list(store: Store, limit: int) -> list[Object]:
-    """The runs that something happened to last, the latest first."""
+    """The runs that changed last, the latest first."""
     if not limit:
         return []
     latest: list[tuple[int, int, str]] = []
@@ -129,7 +129,7 @@ def _document(run: RunView, notes: list[Object]) -> Object:
 def cut(document: Object, max_chars: int) -> Object:
     """The document within so many characters of JSON (0: any number): the oldest rounds go first.
 
-    If that is not enough, what else is long goes too, and says that it does.
+    If that is not enough, other long texts are cut too, and marked as cut.
     """
     if not max_chars or _chars(document) <= max_chars:
         return document
@@ -194,7 +194,7 @@ async def notes_of(store: Store, session_id: str) -> list[Object]:
 
 
 def _notes_in(value: Json) -> list[Object]:
-    """Any program can write to any namespace: what is no note is passed over."""
+    """Any program can write to any namespace, so whatever is no note is skipped."""
     return [each for each in value if isinstance(each, dict) and "content" in each] if isinstance(value, list) else []
 
 
@@ -211,7 +211,7 @@ class StatsParams(Params):
 
 @dataclass
 class Sums:
-    """What the runs of one strategy come to."""
+    """The figures of all runs of one strategy."""
 
     count: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -255,12 +255,12 @@ async def alc_stats(call: McpCall, params: StatsParams) -> Object:
             damaged.append(session_id)
             continue
         sums.setdefault(run.strategy or "unknown", Sums()).add(run)
-    told: Object = {
+    shown: Object = {
         "total_sessions": sum(each.count for each in sums.values()),
         "strategies": {name: sums[name].to_json() for name in sorted(sums)},
         "card_sinks": await on_files(_card_sinks),
     }
-    return {**told, "damaged": damaged} if damaged else told
+    return {**shown, "damaged": damaged} if damaged else shown
 
 
 def _card_sinks() -> list[Object]:
@@ -276,7 +276,7 @@ def _card_sinks() -> list[Object]:
 async def alc_info(call: McpCall, params: NoParams) -> Object:
     where = directories_of(None)
     roots = await on_files(where.roots)
-    told: Object = {
+    shown: Object = {
         "version": __version__,
         "preset_catalog_version": None,
         "log_dir": {"resolved": None, "source": "the journals of the store"},
@@ -289,12 +289,12 @@ async def alc_info(call: McpCall, params: NoParams) -> Object:
         "home": str(where.home),
     }
     if where.packages.is_dir():
-        told["packages_dir"] = str(where.packages)
+        shown["packages_dir"] = str(where.packages)
     if roots.project is not None:
-        told["project_root"] = roots.project
+        shown["project_root"] = roots.project
     if roots.warnings:
-        told["warnings"] = roots.warnings
-    clean: Object = cleaned(told)
+        shown["warnings"] = roots.warnings
+    clean: Object = cleaned(shown)
     return clean
 
 

@@ -82,12 +82,12 @@ async def alc_pkg_list(call: McpCall, params: ListParams) -> Object:
     matching = [each for each in packages if matches(each, wanted or {})]
     limit = DEFAULT_LIMIT if params.limit is None else params.limit
     shown_ones = in_order(matching, keys)[: limit if limit > 0 else None]
-    told = found.to_json()
+    found_json = found.to_json()
     result: Object = {
         "packages": [reduced(each, fields) for each in shown_ones],
-        "search_paths": told["search_paths"],
+        "search_paths": found_json["search_paths"],
         "total": len(matching),
-        **{key: told[key] for key in ("project_root", "lockfile_path") if key in told},
+        **{key: found_json[key] for key in ("project_root", "lockfile_path") if key in found_json},
         "strategies": msgspec.to_builtins(strategies),
     }
     if found.warnings:
@@ -180,7 +180,7 @@ def chosen_fields(fields: list[str] | None, verbose: str | None) -> Sequence[str
 
 
 def reduced(entry: Object, fields: Sequence[str] | None) -> Object:
-    """The entry with these keys only, in their order. Keys that it does not have are passed over."""
+    """The entry with these keys only, in their order. Keys that it does not have are skipped."""
     return entry if fields is None else {key: entry[key] for key in fields if key in entry}
 
 

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.alc.lua.packages import find_package
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
-from holdfast.alc.mcp.spec_child import Job
+from holdfast.alc.mcp.spec_child import SpecRunRequest
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.specs.discovery import Specs, discover
 from holdfast.alc.specs.errors import NoSpecsError
@@ -33,7 +33,7 @@ MAX_LINE_BYTES = 64 << 20
 
 
 GRACE_S = 3.0
-"""Seconds that the child has to end after it was told to."""
+"""Seconds that the child has to end after it was asked to."""
 
 
 class TestParams(Params):
@@ -56,7 +56,7 @@ async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
     environ = _environ(where, params.search_paths or [])
     with tempfile.TemporaryDirectory(prefix="holdfast-spec-") as scratch:
         specs = await on_files(_specs, params, where, Path(scratch))
-        report = await _run(call, Job.of(specs, params.live), environ)
+        report = await _run(call, SpecRunRequest.of(specs, params.live), environ)
     for file in report["spec_files"]:
         file["tests"] = [
             {"suite": file["path"], "name": each["name"], "passed": False, "pending": False, "error": each["message"]}
@@ -146,7 +146,7 @@ def _environ(where: PackageDirectories, search_paths: list[str]) -> dict[str, st
 # --- running it ------------------------------------------------------------------------------------
 
 
-async def _run(call: McpCall, job: Job, environ: Mapping[str, str]) -> dict[str, Any]:
+async def _run(call: McpCall, job: SpecRunRequest, environ: Mapping[str, str]) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -182,7 +182,7 @@ async def _run(call: McpCall, job: Job, environ: Mapping[str, str]) -> dict[str,
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """See a process out, if nobody waits for what it does any more: it may tidy up first."""
+    """End a process whose result nobody waits for any more. It may tidy up first."""
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
         try:

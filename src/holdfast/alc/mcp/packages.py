@@ -15,14 +15,14 @@ from holdfast.alc.mcp import package_list, package_tests
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.packages.directories import PackageDirectories
-from holdfast.alc.packages.health import DoctorReport, Finding, RepairReport, doctor, repair
+from holdfast.alc.packages.health import HealthFinding, HealthReport, RepairReport, doctor, repair
 from holdfast.alc.packages.install import InstallReport, Options, Progress, install, packages_in
 from holdfast.alc.packages.links import LinkReport, RemoveReport, link, remove, unlink
 from holdfast.alc.packages.lock import init, update
 from holdfast.alc.packages.project_files import family
 from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.scaffold import scaffold
-from holdfast.alc.packages.sources import Source, public_url
+from holdfast.alc.packages.sources import SourceAddress, public_url
 from holdfast.serve.mcp.directories import directory, on_files
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
@@ -61,7 +61,7 @@ async def alc_pkg_install(call: McpCall, params: InstallParams) -> Object:
 
 @contextlib.asynccontextmanager
 async def _telling(call: McpCall) -> AsyncIterator[Callable[[Progress], None]]:
-    """Tell the host of progress that is made in threads: in order, and each step higher than the one before."""
+    """Report progress made in threads to the host: in order, and each step higher than the one before."""
     loop = asyncio.get_running_loop()
     said: asyncio.Queue[Progress | None] = asyncio.Queue()
 
@@ -149,7 +149,9 @@ def _link(where: PackageDirectories, path: Path, params: LinkParams) -> LinkRepo
     scope, force = params.scope or "global", bool(params.force)
     if scope == "global" and not force:
         # A link may be replaced by another: what it led to stays. Only a directory would be lost.
-        places = [where.packages / name for name in packages_in(path, Source(str(path), path=str(path)), params.name)]
+        places = [
+            where.packages / name for name in packages_in(path, SourceAddress(str(path), path=str(path)), params.name)
+        ]
         force = all(place.is_symlink() for place in places if os.path.lexists(place))
     return link(where, path, name=params.name, force=force, scope=scope)
 
@@ -173,7 +175,7 @@ class DoctorParams(Params):
 
 
 async def alc_pkg_doctor(call: McpCall, params: DoctorParams) -> Object:
-    report: DoctorReport = await on_files(doctor, directories_of(params.project_root), params.name)
+    report: HealthReport = await on_files(doctor, directories_of(params.project_root), params.name)
     return _clean({**report.to_json(), "healthy": [{"name": name} for name in report.healthy]})
 
 
@@ -189,14 +191,14 @@ async def alc_pkg_repair(call: McpCall, params: RepairParams) -> Object:
 
 def _repair(where: PackageDirectories, params: RepairParams) -> Object:
     before = doctor(where, params.name)
-    found: dict[str, Finding] = {}
+    found: dict[str, HealthFinding] = {}
     for each in before.findings:
         if each.kind != "shadowed":
             found.setdefault(each.name, each)
     report: RepairReport = repair(where, params.name, force=params.force)
     records = Records(where.home)
 
-    def told(name: str, why: str, *keys: str) -> Object:
+    def repair_json(name: str, why: str, *keys: str) -> Object:
         finding, entry = found.get(name), records.get(name)
         known: Object = {
             "kind": finding.kind if finding else "unknown",
@@ -209,13 +211,17 @@ def _repair(where: PackageDirectories, params: RepairParams) -> Object:
 
     return {
         "ok": report.ok,
-        "repaired": [told(each.name, each.why, "kind", "action", "source", "reason") for each in report.repaired],
+        "repaired": [
+            repair_json(each.name, each.why, "kind", "action", "source", "reason") for each in report.repaired
+        ],
         "skipped": [
             *({"name": name, "reason": "healthy"} for name in before.healthy),
-            *(told(each.name, each.why, "kind", "reason", "suggestion") for each in report.skipped),
+            *(repair_json(each.name, each.why, "kind", "reason", "suggestion") for each in report.skipped),
         ],
-        "unrepairable": [told(each.name, each.why, "kind", "reason", "suggestion") for each in report.unrepairable],
-        "failed": [told(each.name, each.why, "kind", "reason") for each in report.failed],
+        "unrepairable": [
+            repair_json(each.name, each.why, "kind", "reason", "suggestion") for each in report.unrepairable
+        ],
+        "failed": [repair_json(each.name, each.why, "kind", "reason") for each in report.failed],
     }
 
 

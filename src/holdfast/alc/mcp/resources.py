@@ -133,7 +133,7 @@ async def _eval(request: ResourceRequest) -> Json:
 
 
 async def _log(request: ResourceRequest) -> Json:
-    """As `alc_log_view` has it, and of that the last rounds."""
+    """The result of `alc_log_view`, with the last rounds only."""
     asked = LogParams(session_id=request.names["session_id"], max_chars=request.numbers["max_chars"])
     log = await alc_log_view(request.call, asked)
     transcript, limit = log["transcript"], request.numbers["limit"]

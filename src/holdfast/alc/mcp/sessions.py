@@ -1,4 +1,4 @@
-"""algocline's tools for sessions, by their names, with their parameters and results; what is more is additive."""
+"""algocline's tools for sessions, by their names, with their parameters and results; additions are additive keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EVENT: Object = {
 # --- run, advice -----------------------------------------------------------------------------------
 
 
-class RunParams(Params):
+class AlcRunParams(Params):
     code: Annotated[
         str | None,
         about(
@@ -67,7 +67,7 @@ class RunParams(Params):
     language: sessions.Language = None
 
 
-async def alc_run(call: McpCall, params: RunParams) -> Object | types.InputRequiredResult:
+async def alc_run(call: McpCall, params: AlcRunParams) -> Object | types.InputRequiredResult:
     def program() -> Program:
         return sessions.program_of_code(params.code, params.code_file, params.project_root, params.language)
 
@@ -160,12 +160,12 @@ async def alc_status(call: McpCall, params: StatusParams) -> Object:
     return {"active_sessions": len(found), "sessions": found}
 
 
-class CancelParams(Params):
+class AlcCancelParams(Params):
     session_id: SessionId
     reason: Annotated[str | None, about("Why; kept in the journal.")] = None
 
 
-async def alc_cancel(call: McpCall, params: CancelParams) -> Object:
+async def alc_cancel(call: McpCall, params: AlcCancelParams) -> Object:
     return (await call.holdfast.cancel(params.session_id, params.reason, by=sessions.BY)).to_json()
 
 
@@ -177,7 +177,7 @@ TOOLS: list[McpTool[Any]] = [
         " the first question of the run (needs_response: answer it with alc_continue) or its result (completed). Code"
         " that cannot run is refused with every fault and its place. The run is durable: it can be continued by its"
         " session_id after any restart.",
-        RunParams,
+        AlcRunParams,
         alc_run,
         open_world=True,
         output=EVENT,
@@ -216,7 +216,7 @@ TOOLS: list[McpTool[Any]] = [
         "alc_cancel",
         "Cancel a run",
         "End a run. It can still be looked at.",
-        CancelParams,
+        AlcCancelParams,
         alc_cancel,
         destructive=True,
         idempotent=True,

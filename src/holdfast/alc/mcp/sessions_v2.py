@@ -50,13 +50,13 @@ _KINDS = {"deadline": "timeout", "error": "lua_error", "memory": "lua_error", "e
 # --- run -------------------------------------------------------------------------------------------
 
 
-class RunParams(Params):
+class AlcRunV2Params(Params):
     code: Annotated[str, about("Lua source. Its first return value is the result.")]
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
 
 
-async def alc_v2_run(call: McpCall, params: RunParams) -> Object:
+async def alc_v2_run(call: McpCall, params: AlcRunV2Params) -> Object:
     where = directories_of(params.project_root)
     project = None if where.project is None else str(where.project)
     program = sessions.program_of_code(params.code, None, project)
@@ -105,13 +105,18 @@ def _ended(session: Session, journal: Sequence[Entry]) -> Object:
                 "prompt_tokens": metrics.prompt_tokens.tokens,
                 "completion_tokens": metrics.response_tokens.tokens,
             }
-            told: Object = {"state": "done", "value": result, "usage": usage if metrics.llm_calls else None}
-            told["finished_at"] = at
+            state_json: Object = {"state": "done", "value": result, "usage": usage if metrics.llm_calls else None}
+            state_json["finished_at"] = at
         case FailedRecord(error=error, kind=kind):
-            told = {"state": "failed", "message": error, "kind": _KINDS.get(kind, "engine_error"), "occurred_at": at}
-            told["error_kind"] = kind
+            state_json = {
+                "state": "failed",
+                "message": error,
+                "kind": _KINDS.get(kind, "engine_error"),
+                "occurred_at": at,
+            }
+            state_json["error_kind"] = kind
         case CancelledRecord() | ExpiredRecord():
-            told = {
+            state_json = {
                 "state": "cancelled",
                 "reason": {"code": _code(session, ended), "detail": ended.reason, "requested_at": at},
                 "observed_at": at,
@@ -119,7 +124,7 @@ def _ended(session: Session, journal: Sequence[Entry]) -> Object:
             }
         case _:
             assert_never(ended)
-    return {**told, "stats": stats}
+    return {**state_json, "stats": stats}
 
 
 def _living(session: Session, below: Mapping[str, Pending]) -> Object:
@@ -261,7 +266,7 @@ async def _refused(call: McpCall, session_id: str, error: FeedError | Transition
 # --- cancel ----------------------------------------------------------------------------------------
 
 
-class CancelParams(Params):
+class AlcCancelV2Params(Params):
     session_id: SessionId
     reason: Annotated[
         Any, about(f"Why: {{code, detail}}, with code one of {', '.join(get_args(CancelCode))}; or a text.")
@@ -277,7 +282,7 @@ class CancelReason(msgspec.Struct, kw_only=True):
     """Not used: the journal says when it was."""
 
 
-async def alc_v2_cancel(call: McpCall, params: CancelParams) -> Object:
+async def alc_v2_cancel(call: McpCall, params: AlcCancelV2Params) -> Object:
     reason = _reason(unquoted(params.reason))
     by = sessions.BY if reason.code == "user" else f"{sessions.BY}:{reason.code}"
     try:
@@ -316,7 +321,7 @@ TOOLS: list[McpTool[Any]] = [
         "Start a run in the background",
         "Start Lua code that uses the alc API, and come back at once with its session_id and state, while it goes on."
         " Look at it with alc_v2_state, answer it with alc_v2_resume, end it with alc_v2_cancel.",
-        RunParams,
+        AlcRunV2Params,
         alc_v2_run,
         open_world=True,
         output=_STATE,
@@ -351,7 +356,7 @@ TOOLS: list[McpTool[Any]] = [
         "alc_v2_cancel",
         "Cancel a run in the background",
         "End a run. One that has ended already stays as it is. Gives its state.",
-        CancelParams,
+        AlcCancelV2Params,
         alc_v2_cancel,
         destructive=True,
         idempotent=True,

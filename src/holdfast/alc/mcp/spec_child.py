@@ -1,7 +1,7 @@
 """Runs spec files in a process of its own: they need its working directory, and may be stopped at any time.
 
-It reads what to run from its standard input, and tells on its standard output, a line of JSON each, of every file that
-has ended (`file`), and at last of all of them (`report`) or of why there is none (`error`).
+It reads what to run from its standard input. On its standard output it writes lines of JSON: one for every file that
+has ended (`file`), and at last one with the report (`report`) or with why there is none (`error`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.alc.specs.runner import run_specs
 from holdfast.core.errors import HoldfastError
 
 
-class Job(msgspec.Struct):
+class SpecRunRequest(msgspec.Struct):
     """What to run."""
 
     root: str
@@ -27,7 +27,7 @@ class Job(msgspec.Struct):
     live: bool = False
 
     @classmethod
-    def of(cls, specs: Specs, live: bool) -> Job:
+    def of(cls, specs: Specs, live: bool) -> SpecRunRequest:
         package = None if specs.package is None else str(specs.package)
         return cls(str(specs.root), [str(file) for file in specs.files], package, live)
 
@@ -37,21 +37,21 @@ class Job(msgspec.Struct):
 
 
 def main() -> None:
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=SpecRunRequest)
     try:
         report = asyncio.run(
-            run_specs(job.specs(), live=job.live, on_file=lambda file: _tell({"file": file.to_json()}))
+            run_specs(job.specs(), live=job.live, on_file=lambda file: _write_line({"file": file.to_json()}))
         )
     except HoldfastError as error:
-        _tell({"error": str(error)})
+        _write_line({"error": str(error)})
     except KeyboardInterrupt:
         sys.exit(130)  # whoever asked does not wait any more
     else:
-        _tell({"report": report.to_json()})
+        _write_line({"report": report.to_json()})
 
 
-def _tell(told: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+def _write_line(message: dict[str, Any]) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
 

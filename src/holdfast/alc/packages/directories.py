@@ -13,7 +13,7 @@ from holdfast.programs.paths import find_project, home
 
 @dataclass(frozen=True)
 class PackageDirectories:
-    """The surroundings of an operation: an environment, and the project if one is named."""
+    """The directories of one operation, from an environment and from the project if one is named."""
 
     project: Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

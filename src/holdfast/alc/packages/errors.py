@@ -34,7 +34,7 @@ class PackageNotFoundError(HoldfastError):
 
 @dataclass(eq=False)
 class PackageExistsError(HoldfastError):
-    """Something is in the way, and would be lost."""
+    """Something is already there, and would be lost."""
 
     name: str
     path: str
@@ -48,7 +48,7 @@ class PackageExistsError(HoldfastError):
 
 @dataclass(eq=False)
 class UnsafePackageError(HoldfastError):
-    """The files of a package are not such as may be copied."""
+    """The files of a package may not be copied."""
 
     name: str
     why: str

@@ -1,4 +1,4 @@
-"""`doctor` and `repair`: what is wrong with the packages, and what can be put right from where they came."""
+"""`doctor` and `repair`: what is wrong with the packages, and what can be repaired from their sources."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.alc.lua.project import read_project
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageNameError, PackageNotFoundError
 from holdfast.alc.packages.install import Options, place, stage_source
-from holdfast.alc.packages.records import Entry, Records
-from holdfast.alc.packages.sources import Source
+from holdfast.alc.packages.records import InstallEntry, Records
+from holdfast.alc.packages.sources import SourceAddress
 from holdfast.alc.packages.tree import checksum, clear_stale, staging
 from holdfast.core.errors import HoldfastError
 from holdfast.programs.names import invalid_name_reason
@@ -34,7 +34,7 @@ KINDS = (
 """Every kind of finding. Only `shadowed` is no damage."""
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class HealthFinding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something about one package that needs attention."""
 
     name: str
@@ -44,18 +44,18 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     missing_subs: list[str] = []
 
 
-class DoctorReport(msgspec.Struct):
+class HealthReport(msgspec.Struct):
     """What was found."""
 
     healthy: list[str] = []
-    findings: list[Finding] = []
+    findings: list[HealthFinding] = []
     warnings: list[str] = []
 
     @property
     def ok(self) -> bool:
         return all(each.kind == "shadowed" for each in self.findings)
 
-    def of(self, kind: str) -> list[Finding]:
+    def of(self, kind: str) -> list[HealthFinding]:
         return [each for each in self.findings if each.kind == kind]
 
     def to_json(self) -> dict[str, object]:
@@ -75,11 +75,11 @@ class Repair(msgspec.Struct, frozen=True):
 
 
 class RepairReport(msgspec.Struct):
-    """What was put right."""
+    """What was repaired."""
 
     repaired: list[Repair] = []
     skipped: list[Repair] = []
-    """Could be put right, but not without being told to."""
+    """Could be repaired, but only with `force`."""
     unrepairable: list[Repair] = []
     failed: list[Repair] = []
 
@@ -88,10 +88,10 @@ class RepairReport(msgspec.Struct):
         return not self.unrepairable and not self.failed and not self.skipped
 
 
-def doctor(where: PackageDirectories, name: str | None = None) -> DoctorReport:
+def doctor(where: PackageDirectories, name: str | None = None) -> HealthReport:
     """Check every package, or one: its files, what it requires, its checksum, and the project's pins."""
     roots, records = where.roots(), Records(where.home)
-    report = DoctorReport(warnings=[*roots.warnings, *records.warnings])
+    report = HealthReport(warnings=[*roots.warnings, *records.warnings])
     report.findings += _project_findings(where, roots)
     report.findings += _recorded_but_gone(where, records)
     report.findings += _without_init(where, records)
@@ -108,7 +108,7 @@ def doctor(where: PackageDirectories, name: str | None = None) -> DoctorReport:
 
 
 def repair(where: PackageDirectories, name: str | None = None, *, force: bool = False) -> RepairReport:
-    """Put right what can be: packages that are missing or incomplete come again from where they came.
+    """Repair what can be repaired: packages that are missing or incomplete are installed again from their sources.
 
     A package that was changed after its install is only put back with `force`.
     """
@@ -135,7 +135,7 @@ def repair(where: PackageDirectories, name: str | None = None, *, force: bool = 
 
 
 def _install_again(
-    where: PackageDirectories, finding: Finding, entry: Entry, source: Source, report: RepairReport
+    where: PackageDirectories, finding: HealthFinding, entry: InstallEntry, source: SourceAddress, report: RepairReport
 ) -> None:
     package = finding.name.partition("@")[0]
     try:
@@ -155,16 +155,16 @@ def _install_again(
         report.repaired.append(Repair(finding.name, f"{finding.reason}; installed again from {entry.source}"))
 
 
-def _source_of(entry: Entry) -> Source | None:
+def _source_of(entry: InstallEntry) -> SourceAddress | None:
     source = entry.source
     if source.type == "git" and source.url:
-        return Source(str(source), url=source.url, rev=source.rev)
+        return SourceAddress(str(source), url=source.url, rev=source.rev)
     if source.type == "path" and source.path:
-        return Source(source.path, path=source.path)
+        return SourceAddress(source.path, path=source.path)
     return None
 
 
-def _check_known(name: str, packages: list[Package], report: DoctorReport) -> None:
+def _check_known(name: str, packages: list[Package], report: HealthReport) -> None:
     why = invalid_name_reason(name)
     if why is not None:
         raise PackageNameError(name, why)
@@ -176,17 +176,17 @@ def _check_known(name: str, packages: list[Package], report: DoctorReport) -> No
 # --- findings ----------------------------------------------------------------------------------
 
 
-def _project_findings(where: PackageDirectories, roots: Roots) -> Iterator[Finding]:
+def _project_findings(where: PackageDirectories, roots: Roots) -> Iterator[HealthFinding]:
     files = read_project(where.root)
     for entry in (*files.local.values(), *files.wanted.values()):
         if entry.path is not None and not os.path.isdir(entry.path):
             reason = f"{entry.file} says it is in {entry.path}, which is not there"
-            yield Finding(entry.name, "path_missing", reason, f"correct the path in {entry.file}")
+            yield HealthFinding(entry.name, "path_missing", reason, f"correct the path in {entry.file}")
     for locked in files.locked.values():
         named = files.wanted.get(locked.name)
         if locked.path is not None and (named is None or named.path is None) and not os.path.isdir(locked.path):
             reason = f"{locked.file} says it is in {locked.path}, which is not there"
-            yield Finding(locked.name, "path_missing", reason, "run `holdfast pkg update`")
+            yield HealthFinding(locked.name, "path_missing", reason, "run `holdfast pkg update`")
         if locked.checksum is not None and locked.name not in roots.variants and locked.name not in roots.unmet:
             file = find_module(roots, locked.name)
             if file is not None and checksum(file.parent.resolve()) != locked.checksum:
@@ -194,19 +194,19 @@ def _project_findings(where: PackageDirectories, roots: Roots) -> Iterator[Findi
                 advice = (
                     "`holdfast pkg update` locks what is there now; `pkg install` of the former revision brings it back"
                 )
-                yield Finding(locked.name, "lock_mismatch", reason, advice)
+                yield HealthFinding(locked.name, "lock_mismatch", reason, advice)
     for name, why in roots.unmet.items():
-        yield Finding(name, "unmet_pin", why, "run `holdfast pkg update`, or install that version")
+        yield HealthFinding(name, "unmet_pin", why, "run `holdfast pkg update`, or install that version")
 
 
-def _recorded_but_gone(where: PackageDirectories, records: Records) -> Iterator[Finding]:
+def _recorded_but_gone(where: PackageDirectories, records: Records) -> Iterator[HealthFinding]:
     for name in records.names():
         if not os.path.lexists(where.packages / name):
             reason = f"installed.json says it is installed, but {where.packages / name} is not there"
-            yield Finding(name, "installed_missing", reason, "`holdfast pkg repair` installs it again")
+            yield HealthFinding(name, "installed_missing", reason, "`holdfast pkg repair` installs it again")
 
 
-def _without_init(where: PackageDirectories, records: Records) -> Iterator[Finding]:
+def _without_init(where: PackageDirectories, records: Records) -> Iterator[HealthFinding]:
     if not where.packages.is_dir():
         return
     for each in sorted(where.packages.iterdir()):
@@ -215,30 +215,34 @@ def _without_init(where: PackageDirectories, records: Records) -> Iterator[Findi
             continue
         known = records.get(each.name) is not None
         advice = "`holdfast pkg repair` installs it again" if known else f"remove {each}"
-        yield Finding(each.name, "missing_init", f"there is no init.lua in {each}", advice)
+        yield HealthFinding(each.name, "missing_init", f"there is no init.lua in {each}", advice)
 
 
-def _package_findings(package: Package, roots: Roots, where: PackageDirectories, records: Records) -> Iterator[Finding]:
+def _package_findings(
+    package: Package, roots: Roots, where: PackageDirectories, records: Records
+) -> Iterator[HealthFinding]:
     directory = Path(package.directory)
     if package.overridden_by is not None:
         reason = f"{directory} is hidden by {package.overridden_by}"
         if "@" not in directory.name:  # other versions lie there to be hidden
-            yield Finding(package.name, "shadowed", reason, "remove one of them, if that is not meant")
+            yield HealthFinding(package.name, "shadowed", reason, "remove one of them, if that is not meant")
     if package.link is not None and not directory.exists():
         advice = f"link it again, or `holdfast pkg unlink {package.name}`"
-        yield Finding(package.name, "symlink_dangling", f"{directory} leads to {package.link}: nothing there", advice)
+        yield HealthFinding(
+            package.name, "symlink_dangling", f"{directory} leads to {package.link}: nothing there", advice
+        )
         return
     missing = missing_modules(package, roots)
     if missing:
         reason = f"in {directory}: what it requires is not there: {', '.join(missing)}"
         subs = [each for each in missing if each.startswith(f"{package.name}.")]
         advice = "`holdfast pkg repair` installs it again" if subs else "install the packages that it requires"
-        yield Finding(package.name, "incomplete_pkg", reason, advice, subs)
+        yield HealthFinding(package.name, "incomplete_pkg", reason, advice, subs)
     entry = records.get(directory.name) if directory.parent == where.packages and package.link is None else None
     if entry is not None and entry.checksum is not None and checksum(directory) != entry.checksum:
         reason = f"{directory} was changed after it was installed"
         advice = f"`holdfast pkg repair --force {package.name}` puts the original back"
-        yield Finding(directory.name, "checksum_mismatch", reason, advice)
+        yield HealthFinding(directory.name, "checksum_mismatch", reason, advice)
 
 
 def missing_modules(package: Package, roots: Roots) -> list[str]:

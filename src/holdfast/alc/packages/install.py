@@ -16,8 +16,8 @@ from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageExistsError, PackageNameError, SourceError, UnsafePackageError
 from holdfast.alc.packages.git import TIMEOUT_S, fetch
 from holdfast.alc.packages.project_files import record_installed
-from holdfast.alc.packages.records import Entry, PackageSource, Records, now
-from holdfast.alc.packages.sources import Source, parse_source, public_url
+from holdfast.alc.packages.records import InstallEntry, PackageSource, Records, now
+from holdfast.alc.packages.sources import SourceAddress, parse_source, public_url
 from holdfast.alc.packages.tree import checksum, copy_package, put_in_place, staging
 from holdfast.core.errors import HoldfastError
 from holdfast.programs.names import invalid_name_reason
@@ -109,14 +109,14 @@ class Staged:
 class _Found:
     """What one source has."""
 
-    source: Source
+    source: SourceAddress
     mode: str
     staged: list[Staged]
     refused: list[InstalledPackage]
 
 
 def install(where: PackageDirectories, sources: Sequence[str], options: Options | None = None) -> InstallReport:
-    """Install every package of every source. One that fails does not hold up the others.
+    """Install every package of every source. One that fails does not stop the others.
 
     A single source that fails is raised; of several, each failure is in the report.
     """
@@ -147,7 +147,7 @@ def install(where: PackageDirectories, sources: Sequence[str], options: Options 
     return report
 
 
-def stage_source(source: Source, stage: Path, where: PackageDirectories, options: Options) -> _Found:
+def stage_source(source: SourceAddress, stage: Path, where: PackageDirectories, options: Options) -> _Found:
     """Bring the packages of a source into a directory of their own, checked and counted."""
     options.progress(Progress(source.given, "fetching"))
     if source.url is not None:
@@ -172,7 +172,7 @@ def stage_source(source: Source, stage: Path, where: PackageDirectories, options
     return result
 
 
-def packages_in(directory: Path, source: Source, name: str | None = None) -> dict[str, Path]:
+def packages_in(directory: Path, source: SourceAddress, name: str | None = None) -> dict[str, Path]:
     """The packages of a directory: itself, or those in it."""
     if (directory / "init.lua").is_file():
         meta = read_meta(directory / "init.lua")
@@ -189,7 +189,7 @@ def packages_in(directory: Path, source: Source, name: str | None = None) -> dic
 
 
 def stage_package(name: str, directory: Path, target: Path, source: PackageSource, in_collection: bool) -> Staged:
-    """Copy a package to where it can be put in place from."""
+    """Copy a package into the staging directory."""
     why = invalid_name_reason(name)
     if why is not None:
         raise PackageNameError(name, why)
@@ -220,7 +220,7 @@ def _place(where: PackageDirectories, found: list[_Found], options: Options, rep
                 taken.setdefault(staged.name, each.source.given)
                 if action in ("installed", "updated"):
                     chosen.append(staged)
-                report.packages.append(_told(staged, action, why))
+                report.packages.append(_installed_package(staged, action, why))
         all_sources = ", ".join(report.modes)
         place(
             where.packages,
@@ -240,12 +240,12 @@ def place(
     moved: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Put packages in place. The records say before and after what each directory is."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, InstallEntry] = {}
     for each in staged:
         name = as_name or each.name
         before = records.get(name)
         since = before.installed_at if before is not None and before.installed_at else now()
-        entries[name] = Entry(each.source, since, now(), each.version, each.checksum)
+        entries[name] = InstallEntry(each.source, since, now(), each.version, each.checksum)
         records.expect(name, entries[name])
     if not entries:
         return
@@ -279,5 +279,5 @@ def _decide(staged: Staged, target: Path, records: Records, force: bool) -> tupl
     return "skipped", why
 
 
-def _told(staged: Staged, action: Action, why: str) -> InstalledPackage:
+def _installed_package(staged: Staged, action: Action, why: str) -> InstalledPackage:
     return InstalledPackage(staged.name, action, staged.source, staged.version, staged.checksum, why)

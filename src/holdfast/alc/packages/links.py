@@ -1,4 +1,4 @@
-"""`link`, `unlink` and `remove`: packages that are worked on in place, and packages that go."""
+"""`link`, `unlink` and `remove`: packages that are used where they are, and packages that are removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.alc.packages.errors import (
 from holdfast.alc.packages.install import packages_in
 from holdfast.alc.packages.project_files import family, forget_locked, set_package
 from holdfast.alc.packages.records import Records
-from holdfast.alc.packages.sources import Source
+from holdfast.alc.packages.sources import SourceAddress
 from holdfast.alc.packages.tree import staging, take_away
 from holdfast.programs.files import locked
 from holdfast.programs.names import invalid_name_reason
@@ -67,7 +67,7 @@ def link(
     directory = Path(os.path.abspath(os.path.expanduser(path)))
     if not directory.is_dir():
         raise SourceError(str(path), "there is no such directory")
-    found = packages_in(directory, Source(str(path), path=str(directory)), name)
+    found = packages_in(directory, SourceAddress(str(path), path=str(directory)), name)
     for each in found:
         _check_name(each)
     mode = "single" if (directory / "init.lua").is_file() else "collection"

@@ -1,4 +1,4 @@
-"""`init` and `update`: a project's file is made, and its lock is brought up to date with what it asks for."""
+"""`init` and `update`: make a project's file, and bring its lock up to date with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import msgspec
 
 from holdfast.alc.lua.meta import read_meta
 from holdfast.alc.lua.packages import find_package, find_roots, find_version
-from holdfast.alc.lua.project import Locked, Wanted, is_commit, is_version, read_project, versioned_name
+from holdfast.alc.lua.project import (
+    LockedPackage,
+    PackageRequirement,
+    is_commit,
+    is_version,
+    read_project,
+    versioned_name,
+)
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import ProjectFileError, SourceError
 from holdfast.alc.packages.git import TIMEOUT_S, fetch
@@ -44,7 +51,7 @@ class UpdateReport(msgspec.Struct):
     """What `update` locked, and what it could not."""
 
     lock: str
-    resolved: list[Locked] = []
+    resolved: list[LockedPackage] = []
     errors: dict[str, str] = {}
     warnings: list[str] = []
 
@@ -92,7 +99,7 @@ def update(where: PackageDirectories, timeout: float = TIMEOUT_S) -> UpdateRepor
         raise ProjectFileError(str(Path.cwd()), "no project here; `holdfast pkg init` makes one")
     files = read_project(root)
     report = UpdateReport(str(root / f"{family(root)}.lock"), warnings=list(files.warnings))
-    kept: list[Locked] = []
+    kept: list[LockedPackage] = []
     with locked(root):
         for name, wanted in files.wanted.items():
             try:
@@ -105,7 +112,9 @@ def update(where: PackageDirectories, timeout: float = TIMEOUT_S) -> UpdateRepor
     return report
 
 
-def _resolve(wanted: Wanted, before: Locked | None, where: PackageDirectories, timeout: float) -> Locked:
+def _resolve(
+    wanted: PackageRequirement, before: LockedPackage | None, where: PackageDirectories, timeout: float
+) -> LockedPackage:
     if wanted.git is not None:
         return _from_git(wanted, before, where, timeout)
     if wanted.path is not None:
@@ -119,18 +128,18 @@ def _resolve(wanted: Wanted, before: Locked | None, where: PackageDirectories, t
     return _lock_of(wanted.name, Path(package.directory), where)
 
 
-def _lock_of(name: str, directory: Path, where: PackageDirectories) -> Locked:
+def _lock_of(name: str, directory: Path, where: PackageDirectories) -> LockedPackage:
     """What a lock says of a directory: where it came from, as long as it is what was installed."""
     meta = read_meta(directory / "init.lua")
     found = checksum(directory.resolve())
     entry = Records(where.home).get(directory.name)
     version = meta.version if meta is not None else None
     if entry is not None and entry.checksum == found and entry.source.type == "git":
-        return Locked(name, "", version, "git", url=entry.source.url, rev=entry.source.rev, checksum=found)
-    return Locked(name, "", version, "installed", checksum=found)
+        return LockedPackage(name, "", version, "git", url=entry.source.url, rev=entry.source.rev, checksum=found)
+    return LockedPackage(name, "", version, "installed", checksum=found)
 
 
-def _from_path(wanted: Wanted) -> Locked:
+def _from_path(wanted: PackageRequirement) -> LockedPackage:
     directory = Path(str(wanted.path))
     if not (directory / "init.lua").is_file() and (directory / wanted.name / "init.lua").is_file():
         directory = directory / wanted.name
@@ -140,10 +149,10 @@ def _from_path(wanted: Wanted) -> Locked:
     version = meta.version if meta is not None else None
     if wanted.version is not None and version != wanted.version:
         raise ProjectFileError(wanted.file, f"it asks for {wanted.version}, but {directory} has {version}")
-    return Locked(wanted.name, "", version, "path", path=str(directory))
+    return LockedPackage(wanted.name, "", version, "path", path=str(directory))
 
 
-def _at_version(wanted: Wanted, where: PackageDirectories) -> Locked:
+def _at_version(wanted: PackageRequirement, where: PackageDirectories) -> LockedPackage:
     version = str(wanted.version)
     roots = where.roots()
     searched = [root for root in roots.roots if roots.origins.get(root) in ("path", "user")]
@@ -169,7 +178,9 @@ def _keep_version(name: str, version: str, directory: Path, where: PackageDirect
     return where.packages / target
 
 
-def _from_git(wanted: Wanted, before: Locked | None, where: PackageDirectories, timeout: float) -> Locked:
+def _from_git(
+    wanted: PackageRequirement, before: LockedPackage | None, where: PackageDirectories, timeout: float
+) -> LockedPackage:
     source = parse_source(str(wanted.git), wanted.rev)
     if source.url is None:
         raise SourceError(str(wanted.git), "it is a directory, not a git repository; give it as path")
@@ -197,7 +208,7 @@ def _from_git(wanted: Wanted, before: Locked | None, where: PackageDirectories, 
     return _git_lock(wanted, where.packages / target, commit)
 
 
-def _git_lock(wanted: Wanted, directory: Path, commit: str) -> Locked:
+def _git_lock(wanted: PackageRequirement, directory: Path, commit: str) -> LockedPackage:
     meta = read_meta(directory / "init.lua")
     version = meta.version if meta is not None else None
-    return Locked(wanted.name, "", version, "git", url=wanted.git, rev=commit, checksum=checksum(directory))
+    return LockedPackage(wanted.name, "", version, "git", url=wanted.git, rev=commit, checksum=checksum(directory))

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.alc.lua.packages import Package, Roots, list_packages
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.project_files import family
-from holdfast.alc.packages.records import Entry, Records
+from holdfast.alc.packages.records import InstallEntry, Records
 
 SYSTEM_PACKAGES = {"evalframe"}
 """Packages that others need and nobody runs: found by `require`, left out of lists."""
@@ -22,7 +22,7 @@ class PackageEntry(msgspec.Struct, frozen=True):
     """A package, and what is recorded of its install."""
 
     package: Package
-    record: Entry | None
+    record: InstallEntry | None
 
     def to_json(self) -> dict[str, Any]:
         """The package as JSON; keys of its own metadata come last, and overwrite nothing."""

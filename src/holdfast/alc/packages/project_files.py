@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from holdfast.alc.lua.project import LOCK_VERSION, Locked
+from holdfast.alc.lua.project import LOCK_VERSION, LockedPackage
 from holdfast.alc.packages.errors import ProjectFileError
 from holdfast.programs.files import locked, write_atomically
 from holdfast.programs.paths import PROJECT_NAMES
@@ -51,7 +51,7 @@ def set_package(path: Path, name: str, value: str | dict[str, str] | None) -> bo
     return True
 
 
-def set_locked(path: Path, entries: Iterable[Locked], *, replace: bool = False) -> None:
+def set_locked(path: Path, entries: Iterable[LockedPackage], *, replace: bool = False) -> None:
     """Write entries into a lock file; those of other packages stay, unless all are replaced."""
     _, before = _read(path)
     if before and before.get("version") != LOCK_VERSION:
@@ -86,7 +86,7 @@ def record_installed(root: Path, packages: Iterable[InstalledPackage]) -> list[s
                 if package.name not in project.get("packages", {}):
                     set_package(root / f"{name}.toml", package.name, "*")
                 entries.append(
-                    Locked(
+                    LockedPackage(
                         package.name,
                         "",
                         package.version,
@@ -107,7 +107,7 @@ def _named(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("name"), str)
 
 
-def _lock_entry(entry: Locked, root: Path) -> dict[str, Any]:
+def _lock_entry(entry: LockedPackage, root: Path) -> dict[str, Any]:
     source = {"type": entry.type}
     if entry.type == "path" and entry.path is not None:
         path = Path(entry.path)

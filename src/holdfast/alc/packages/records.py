@@ -40,7 +40,7 @@ class PackageSource(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.path or (f"bundled:{self.collection}" if self.collection else self.type)
 
 
-class Entry(msgspec.Struct):
+class InstallEntry(msgspec.Struct):
     """The record of one installed package."""
 
     source: PackageSource
@@ -81,18 +81,18 @@ class Records:
             records._settle()
             yield records
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str) -> InstallEntry | None:
         """The record of a package (or of one version of it, as `name@version`)."""
         return _entry(self._packages().get(name))
 
     def names(self) -> list[str]:
         return sorted(self._packages())
 
-    def expect(self, name: str, entry: Entry) -> None:
+    def expect(self, name: str, entry: InstallEntry) -> None:
         """Note what the directory of a package is about to become."""
         self._packages().setdefault(name, {})["pending"] = entry.to_json()
 
-    def keep(self, name: str, entry: Entry) -> None:
+    def keep(self, name: str, entry: InstallEntry) -> None:
         """Note what the directory of a package has become. Keys that another program wrote stay."""
         raw = self._packages().setdefault(name, {})
         raw.pop("pending", None)
@@ -154,14 +154,14 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _entry(raw: object) -> Entry | None:
+def _entry(raw: object) -> InstallEntry | None:
     if not isinstance(raw, dict) or "source" not in raw:
         return None
     times = [raw.get(key) for key in ("installed_at", "updated_at")]
     installed, updated = (time if isinstance(time, str) else "" for time in times)
     texts = [raw.get(key) for key in ("version", "checksum")]
     version, found = (text if isinstance(text, str) else None for text in texts)
-    return Entry(_source(raw["source"]), installed, updated, version, found)
+    return InstallEntry(_source(raw["source"]), installed, updated, version, found)
 
 
 def _source(raw: object) -> PackageSource:

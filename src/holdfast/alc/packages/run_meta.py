@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.alc.lua.kind import LuaKind
-from holdfast.alc.lua.meta import Meta, docstring, read_source
+from holdfast.alc.lua.meta import PackageMeta, docstring, read_source
 from holdfast.alc.lua.packages import Package, Roots
 from holdfast.alc.lua.source import KIND, LuaSource
 from holdfast.alc.packages.package_list import PackageList
@@ -63,16 +63,16 @@ def _completed(package: Package, event: Event) -> Package:
     if not isinstance(event, CompletedEvent):
         why = event.error or "it asks something while it is loaded"
         return msgspec.structs.replace(package, error=f"it cannot be loaded: {' '.join(why.split())}")
-    told = event.result if isinstance(event.result, dict) else {}
-    values = told.get("meta") or {}
+    loaded = event.result if isinstance(event.result, dict) else {}
+    values = loaded.get("meta") or {}
     text = {key: value for key, value in values.items() if isinstance(value, str)}
     source = read_source(Path(package.directory) / "init.lua") or ""
-    meta = Meta(
+    meta = PackageMeta(
         name=text.get("name"),
         version=text.get("version"),
         description=text.get("description"),
         category=text.get("category"),
-        type="runnable" if told.get("run") else "library",
+        type="runnable" if loaded.get("run") else "library",
         docstring=docstring(source),
         values=values,
     )

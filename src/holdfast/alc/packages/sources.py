@@ -18,7 +18,7 @@ _REV_AT_END = re.compile(r"(?P<url>.*[/:][^/@:]+)@(?P<rev>[^/@:]+)")
 _REV = re.compile(r"[A-Za-z0-9_][\w./+-]{0,250}", re.ASCII)
 
 
-class Source(msgspec.Struct, frozen=True):
+class SourceAddress(msgspec.Struct, frozen=True):
     """Where packages come from. `url` for git, `path` for a directory."""
 
     given: str
@@ -33,15 +33,15 @@ class Source(msgspec.Struct, frozen=True):
         return last.removesuffix(".git")
 
 
-def parse_source(given: str, rev: str | None = None) -> Source:
+def parse_source(given: str, rev: str | None = None) -> SourceAddress:
     """The source that someone wrote, with `URL@rev` taken apart."""
     if not given.strip() or given.startswith("-") or "\0" in given or "::" in given:
         raise SourceError(given, "give a directory or the URL of a git repository")
     directory = Path(os.path.abspath(os.path.expanduser(given)))
     if directory.is_dir():
         if rev is None and not _is_bare(directory):
-            return Source(given, path=str(directory))
-        return Source(given, url=str(directory), rev=_checked(given, rev))
+            return SourceAddress(given, path=str(directory))
+        return SourceAddress(given, url=str(directory), rev=_checked(given, rev))
     url = given
     if rev is None:
         match = _REV_AFTER_GIT.fullmatch(given) or _REV_AT_END.fullmatch(given)
@@ -50,15 +50,15 @@ def parse_source(given: str, rev: str | None = None) -> Source:
     _checked(given, rev)
     local = Path(os.path.abspath(os.path.expanduser(url)))
     if _SCHEME.fullmatch(url):
-        return Source(given, url=url, rev=rev)
+        return SourceAddress(given, url=url, rev=rev)
     if local.is_dir():  # `./repository@v1`
-        return Source(given, url=str(local), rev=rev)
+        return SourceAddress(given, url=str(local), rev=rev)
     if given.startswith(("/", "./", "../", "~")) or given in (".", ".."):
         raise SourceError(given, "there is no such directory")
     if _SCP.fullmatch(url):
-        return Source(given, url=url, rev=rev)
+        return SourceAddress(given, url=url, rev=rev)
     if _HOST_PATH.fullmatch(url):
-        return Source(given, url=f"https://{url}", rev=rev)
+        return SourceAddress(given, url=f"https://{url}", rev=rev)
     raise SourceError(given, "there is no such directory, and it is not the URL of a git repository")
 
 

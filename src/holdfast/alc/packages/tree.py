@@ -107,7 +107,7 @@ def _walk(directory: Path, name: str, below: str = "", depth: int = 0) -> Iterat
 
 @contextmanager
 def staging(packages: Path) -> Iterator[Path]:
-    """A directory beside the packages, on the same file system, that goes when the work ends or its process died."""
+    """A directory beside the packages, on the same file system, removed when the work ends or its process has died."""
     packages.mkdir(parents=True, exist_ok=True)
     clear_stale(packages)
     directory, held = _own_directory(packages)

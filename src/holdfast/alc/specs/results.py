@@ -1,4 +1,4 @@
-"""What a test run found out: counts, and each failure with the test's full name. No running and no printing."""
+"""The results of a test run: counts, and each failure with the test's full name. No running and no printing."""
 
 from __future__ import annotations
 

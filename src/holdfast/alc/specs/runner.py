@@ -33,7 +33,7 @@ async def run_specs(
     deadline_s: float = DEADLINE_S,
     on_file: Callable[[FileResult], None] = lambda _: None,
 ) -> TestReport:
-    """Run spec files, each in a VM of its own; `on_file` hears of each one as it ends.
+    """Run spec files, each in a VM of its own; `on_file` is called with each result as its file ends.
 
     The working directory of the process is the specs' root meanwhile, because specs open files by relative paths.
     """

@@ -108,7 +108,7 @@ class Lane:
         status = await hf.status(event.session_id)
         match event:
             case CompletedEvent():
-                result = _told(name, event.result)
+                result = _file_result(name, event.result)
             case FailedEvent():
                 result = _lost(name, self._why(event), trail)
             case _:
@@ -158,7 +158,7 @@ def _answer(query: Query) -> Value | Failure:
             return Failure("nobody answers this in a test; give it a mock")
 
 
-def _told(name: str, result: Any) -> FileResult:
+def _file_result(name: str, result: Any) -> FileResult:
     failures = msgspec.convert(result["failures"] or [], list[TestFailure])
     return FileResult(
         path=name, passed=result["passed"], failed=result["failed"], pending=result["pending"], failures=failures
@@ -166,7 +166,7 @@ def _told(name: str, result: Any) -> FileResult:
 
 
 def _lost(name: str, why: str, trail: Path) -> FileResult:
-    """A file that did not come to its end. What passed before counts; the rest is one failure, of the last test."""
+    """The result of a file that did not finish. What passed counts; the rest is one failure, of the last test."""
     passed, during = 0, _FILE
     with contextlib.suppress(OSError):
         begun = trail.read_text("utf-8", "replace").splitlines()

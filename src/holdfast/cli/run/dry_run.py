@@ -18,7 +18,7 @@ from holdfast.core.queries import Query
 
 if TYPE_CHECKING:
     from holdfast.core.records import Program
-    from holdfast.strategies.dry_run import Asked, DryRun, Pause
+    from holdfast.strategies.dry_run import DryRun, DryRunPause, DryRunQuery
 
 _PROMPT = 480
 """Characters of a prompt that are shown without --full."""
@@ -65,10 +65,10 @@ def _report_lines(run: DryRun, is_full: bool) -> Iterator[str]:
     yield _totals(run)
 
 
-def _questions(pause: Pause, is_full: bool) -> Iterator[str]:
+def _questions(pause: DryRunPause, is_full: bool) -> Iterator[str]:
     """Each question, but only once if it was repeated and got the same answer."""
 
-    def likeness(asked: Asked) -> tuple[Query, str]:
+    def likeness(asked: DryRunQuery) -> tuple[Query, str]:
         return (msgspec.structs.replace(asked.query, id=""), repr(asked.answer))
 
     for _, group in groupby(pause.asked, key=likeness):
@@ -87,7 +87,7 @@ def _questions(pause: Pause, is_full: bool) -> Iterator[str]:
         yield f"  {click.style('→', fg='green')} " + "\n    ".join(lines) + by
 
 
-def _kind(asked: Asked) -> str:
+def _kind(asked: DryRunQuery) -> str:
     return " · ".join(filter(None, (asked.query.kind, asked.role)))
 
 

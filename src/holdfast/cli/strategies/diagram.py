@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.output import one_line, plain, print_rich, shortened, width
-from holdfast.strategies.diagram import Box, Loop, Part, Step
+from holdfast.strategies.diagram import DiagramBox, DiagramLoop, DiagramPause, Part
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +45,7 @@ def print_diagram(parts: Sequence[Part], ending: str, *, is_result: bool) -> Non
 
 def _lines(parts: Sequence[Part], indent: str) -> Iterator[str]:
     for part in parts:
-        if isinstance(part, Loop):
+        if isinstance(part, DiagramLoop):
             yield f"{indent}{part.times} times:"
             yield from _lines(part.steps, f"{indent}  ")
             continue
@@ -55,12 +55,12 @@ def _lines(parts: Sequence[Part], indent: str) -> Iterator[str]:
             yield f"{indent}{' ' * len(label)} -> {one_line(box.answer, _PLAIN_PROMPT)}"
 
 
-def _title(box: Box) -> str:
+def _title(box: DiagramBox) -> str:
     kind = "" if box.kind in ("llm", box.label) else f" ({box.kind})"
     return f"{one_line(box.label, 40)}{kind}{f' ×{box.times}' if box.times > 1 else ''}"
 
 
-def _prompt(box: Box, most: int) -> str:
+def _prompt(box: DiagramBox, most: int) -> str:
     others = "" if box.is_same else f" (and {box.times - 1} like it)"
     return shortened(" ".join(plain(box.prompt).split()), most - len(others)) + others
 
@@ -84,11 +84,11 @@ def _flow(parts: Sequence[Part], columns: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     for part in parts:
-        yield _loop(part, columns) if isinstance(part, Loop) else _row(part, columns)
+        yield _loop(part, columns) if isinstance(part, DiagramLoop) else _row(part, columns)
         yield Text("    ↓", style="dim")
 
 
-def _loop(loop: Loop, columns: int) -> RenderableType:
+def _loop(loop: DiagramLoop, columns: int) -> RenderableType:
     from rich.box import SQUARE
     from rich.console import Group
     from rich.panel import Panel
@@ -102,7 +102,7 @@ def _loop(loop: Loop, columns: int) -> RenderableType:
     return Panel(Group(*inner), title=title, title_align="left", box=SQUARE, border_style="dim", width=columns)
 
 
-def _row(step: Step, columns: int) -> RenderableType:
+def _row(step: DiagramPause, columns: int) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -118,7 +118,7 @@ def _row(step: Step, columns: int) -> RenderableType:
     return Group(*rows, *([Text(f"    … and {left} more at once", style="dim")] if left else []))
 
 
-def _panel(box: Box, pause: int, columns: int) -> Panel:
+def _panel(box: DiagramBox, pause: int, columns: int) -> Panel:
     from rich.box import ROUNDED
     from rich.panel import Panel
     from rich.text import Text

@@ -38,7 +38,7 @@ META = {
 }
 
 
-def told(solved):
+def solved_so_far(solved):
     """What is known so far, as part of a prompt."""
     lines = [f"Problem: {each['problem']}\nSolution: {each['solution']}" for each in solved]
     return "\n\nSolved so far:\n" + "\n\n".join(lines) if lines else ""
@@ -63,7 +63,7 @@ def run(ctx):
         progress(number, len(problems), problem)
         try:
             solution = llm(
-                f"{task}{told(solved)}\n\nSolve this problem, and only this:\n{problem}", role="solve"
+                f"{task}{solved_so_far(solved)}\n\nSolve this problem, and only this:\n{problem}", role="solve"
             ).strip()
         except (RuntimeError, TimeoutError) as error:
             log(f"least_to_most: problem {number} is left out: {error}", "warn")
@@ -74,7 +74,7 @@ def run(ctx):
     if failure is not None and not solved:
         raise failure
 
-    answer = llm(f"{task}{told(solved)}\n\nNow solve the task. State the answer last.", role="answer").strip()
+    answer = llm(f"{task}{solved_so_far(solved)}\n\nNow solve the task. State the answer last.", role="answer").strip()
     ctx["solved"] = solved
     ctx["result"] = answer or (solved[-1]["solution"] if solved else "")
     stats.record("solved", len(solved))

@@ -91,13 +91,13 @@ def run(ctx):
         positions = [(new or "").strip() or old for new, old in zip(came, positions, strict=True)]
 
     heard = [{"role": role, "position": position} for role, position in zip(roles, positions, strict=True) if position]
-    told = "\n\n".join([f"{each['role']}:\n{each['position']}" for each in heard]) or "(nobody took a position)"
+    summary = "\n\n".join([f"{each['role']}:\n{each['position']}" for each in heard]) or "(nobody took a position)"
     conclusion = llm(
-        f"You moderate a panel.\n\n{task}\n\nThe positions at the end:\n{told}\n\n"
+        f"You moderate a panel.\n\n{task}\n\nThe positions at the end:\n{summary}\n\n"
         "Weigh the arguments, not the number of voices, and answer the task. Name what stays disputed, if it matters.",
         role="answer",
     )
     ctx["positions"] = heard
-    ctx["result"] = conclusion.strip() or told
+    ctx["result"] = conclusion.strip() or summary
     stats.record("panelists", len(heard))
     return ctx

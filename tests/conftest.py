@@ -1,10 +1,13 @@
 """For all tests: a home of their own, and assertions of the shipped kit shown in full."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+
+from tests.forks.popen import executing, forking
 
 pytest.register_assert_rewrite("holdfast.testing")
 
@@ -20,6 +23,20 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HOLDFAST_HOME", str(tmp_path_factory.mktemp("home")))
         for name in ("HOLDFAST_SNAPSHOT_KEY", "HOLDFAST_STRATEGIES_PATH"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_processes() -> Iterator[None]:
+    """Python processes are forked from one that has imported all they need; with HOLDFAST_TEST_EXEC none is."""
+    with contextlib.nullcontext() if os.environ.get("HOLDFAST_TEST_EXEC") else forking():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _executed_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that is marked so starts its processes as users do."""
+    with executing() if request.node.get_closest_marker("executes") else contextlib.nullcontext():
         yield
 
 

@@ -19,6 +19,7 @@ from holdfast.programs.language import SourceText
 from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.checks import check
 from holdfast.strategies.dry_run import dry_run
+from holdfast.testing.patience import HANG_S
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
@@ -113,7 +114,7 @@ def test_every_example_runs(place: str, code: str, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(code)
     done = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
 

@@ -13,8 +13,9 @@ from holdfast.agent.results import ToolCallResult, TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.testing import tool_call
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
-from tests.agent.helpers import Home, soon, until
+from tests.agent.helpers import Home
 
 CONFIRM = Approve([Rule.confirm("delete")])
 

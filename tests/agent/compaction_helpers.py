@@ -8,7 +8,7 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.testing import ScriptedProvider
-from tests.agent.helpers import soon
+from holdfast.testing.patience import soon
 
 LONG = "word " * 160
 """200 tokens."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from holdfast.agent.machine.policy import Spec
@@ -20,30 +19,12 @@ from holdfast.testing.provider import ScriptedProvider, ScriptStep
 
 T = TypeVar("T")
 
-PATIENCE = 10.0
-"""Seconds after which a wait that should be short is a failure."""
-
 AT_ONCE = RetryPolicy(base_delay_s=0.0)
 """Tries again without a wait."""
 
 USED = Usage(prompt_tokens=10, completion_tokens=5)
 
 OBJECT = {"type": "object"}
-
-
-async def soon(work: Awaitable[T]) -> T:
-    """The outcome of something that must not hang."""
-    return await asyncio.wait_for(work, PATIENCE)
-
-
-async def until(is_so: Callable[[], Any]) -> None:
-    """Wait until something has come true."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            found = is_so()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await asyncio.sleep(0.005)
 
 
 class Home:

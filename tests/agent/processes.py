@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.agent.helpers import PATIENCE
+from holdfast.testing.patience import soon
 from tests.paths import REPO
 
 
@@ -31,7 +31,7 @@ class Process:
         pipe = asyncio.subprocess.PIPE
         process = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe))
         try:
-            await asyncio.wait_for(process._asked[0], 2 * PATIENCE)
+            await soon(process._asked[0])
             yield process
         finally:
             await process.kill()
@@ -52,7 +52,7 @@ class Process:
 
     async def do(self, what: str, **arguments: Any) -> Any:
         """Let it do something, and wait for what comes of it."""
-        return await asyncio.wait_for(self.begin(what, **arguments), 2 * PATIENCE)
+        return await soon(self.begin(what, **arguments))
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

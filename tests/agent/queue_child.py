@@ -24,6 +24,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 
 
@@ -69,7 +70,7 @@ class Child:
         return await (await self._runtime.session(session).open()).cancel(**options)
 
     async def wait_for(self, session: str, item: str) -> Any:
-        return await (await self._runtime.session(session).open()).wait_for(item, timeout=20)
+        return await (await self._runtime.session(session).open()).wait_for(item, timeout=HANG_S)
 
     async def turn(self, session: str, text: str, id: str) -> Any:
         opening = self._runtime.session(session).approval(Approval(rules=[Rule.confirm("ask_first")]))

@@ -19,9 +19,10 @@ from holdfast.core.errors import AnswerConflictError, StaleQueryError
 from holdfast.core.queries import Failure
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, tool_call
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.provider import ScriptStep
 from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, waiting, worked, working
-from tests.agent.helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def test_a_stream_tells_of_the_approval_and_goes_on_after_it(home: Home, d
     async with runtime_on(home, disk, *deletes("/x"), plugins=[CONFIRM]) as runtime:
         session = await runtime.session("s").open()
         seen: list[str] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             async for event in session.turn("Go").stream():
                 seen.append(type(event).__name__)
                 if isinstance(event, live.WaitingEvent):

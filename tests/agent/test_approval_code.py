@@ -15,9 +15,11 @@ from holdfast.agent.plugins import hooks
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.core.errors import InvalidValueError
 from holdfast.testing import tool_call
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptStep
 from tests.agent.approval_helpers import CONFIRM, Disk, deletes, only_call, runtime_on, worked
-from tests.agent.helpers import Home, soon
+from tests.agent.helpers import Home
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -208,7 +210,7 @@ async def test_another_plugin_may_bring_rules_as_well(home: Home, disk: Disk) ->
         assert only_call(await soon(session.turn("Go").run())).result["error"] == "not approved: not on a Friday"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "told"),
     [
         (lambda: Approve([Rule("x", "ask")]), "'ask' is no verdict"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from holdfast.core.errors import AnswerConflictError
 from holdfast.core.events import PausedEvent
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
-from tests.agent.helpers import Home, soon
+from holdfast.testing.patience import soon
+from tests.agent.helpers import Home
 from tests.paths import REPO
 
 PAID = "It came to paid."
@@ -53,7 +53,7 @@ class Till:
     async def dies(self, what: str, seam: str, number: int = 1) -> None:
         """Have a process die at a seam."""
         async with self.process(what, seam, number) as process:
-            assert await asyncio.wait_for(process.wait(), 20) == -signal.SIGKILL
+            assert await soon(process.wait()) == -signal.SIGKILL
 
     async def ask_and_die(self) -> str:
         """Have a process ask, and killed while it waits; the query."""
@@ -70,12 +70,12 @@ class Till:
 
 async def line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.readline(), 20)).decode().strip()
+    return (await soon(process.stdout.readline())).decode().strip()
 
 
 async def last_line(process: asyncio.subprocess.Process) -> str:
     assert process.stdout is not None
-    return (await asyncio.wait_for(process.stdout.read(), 20)).decode().strip().rpartition("\n")[2]
+    return (await soon(process.stdout.read())).decode().strip().rpartition("\n")[2]
 
 
 @asynccontextmanager
@@ -149,10 +149,8 @@ async def test_a_process_that_has_nothing_of_it_answers_and_the_one_that_asked_g
     till = Till(shared_home, tmp_path)
     async with till.process("ask") as process, bystander(shared_home) as hf:
         query = (await line(process)).removeprefix("waits for ")
-        began = time.monotonic()
         await soon(hf.feed("s", {query: "approve"}, wait=0))
         assert await line(process) == PAID
-        assert time.monotonic() - began < 5
     assert len(till.payments) == 1
 
 

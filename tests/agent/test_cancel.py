@@ -13,8 +13,9 @@ from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep, tool_call
-from tests.agent.helpers import Home, journal, said, soon, until
+from tests.agent.helpers import Home, journal, said
 from tests.agent.processes import Process
 
 
@@ -164,9 +165,7 @@ async def test_another_process_can_cancel_whatever_is_under_way(
         await until(lambda: _exists(runtime))
         session = await runtime.session("s").open()
         await until(lambda: is_asked(session, waits_for))
-        began = time.monotonic()
         receipt = await soon(session.cancel("t-1", reason="from afar", by="ann"))
-        assert time.monotonic() - began < 2.0
         assert receipt.state == "stopped"
         stopped = stop_of(receipt.outcome)
         assert (stopped.detail, stopped.by) == ("from afar", "ann")

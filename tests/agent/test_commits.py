@@ -19,8 +19,9 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store.commits import Commit
 from holdfast.store.errors import PositionConflictError
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
-from tests.agent.helpers import USED, Home, add, journal, said, soon
+from tests.agent.helpers import USED, Home, add, journal, said
 
 
 class Commits:

@@ -15,9 +15,11 @@ from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.sync import SyncRuntime
 from holdfast.core.queries import Usage
 from holdfast.testing import ScriptedProvider, fault, reply, tool_call
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptStep
 from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
-from tests.agent.helpers import Home, add, said, soon
+from tests.agent.helpers import Home, add, said
+from tests.tables import each_row
 
 # --- when ----------------------------------------------------------------------------------------------
 
@@ -47,7 +49,7 @@ async def test_what_the_provider_counts_is_believed(home: Home) -> None:
         assert len(summaries(runtime)) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "window"),
     [
         ({"model": "m-1"}, None),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from holdfast.agent import live_events as live
 from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
@@ -18,9 +16,11 @@ from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_cha
 from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord, LoggedRecord
 from holdfast.testing import fault, reply, tool_call
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
 from tests.agent.compaction_helpers import LONG, NOTES, WINDOW, frames, requests, shown, summaries, talked
-from tests.agent.helpers import Home, add, journal, soon, until
+from tests.agent.helpers import Home, add, journal
+from tests.tables import each_row
 
 # --- when it cannot be done ----------------------------------------------------------------------------
 
@@ -278,6 +278,6 @@ def test_what_is_too_long_is_cut_and_if_need_be_the_oldest_is_left_out_but_never
     assert len(least) < 4_600, "about as long as was wished"
 
 
-@pytest.mark.parametrize(("window", "most"), [(None, None), (200_000, 3 * 196_000), (900, 3 * 750)])
+@each_row(("window", "most"), [(None, None), (200_000, 3 * 196_000), (900, 3 * 750)])
 def test_what_is_summed_up_fits_into_the_window_with_the_summary(window: int | None, most: int | None) -> None:
     assert most_chars(Policy(window=window)) == most

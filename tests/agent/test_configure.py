@@ -14,8 +14,10 @@ from holdfast.agent.machine.turn import Limits
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session_builder import AgentState
 from holdfast.core.errors import InvalidValueError
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, tool_call
-from tests.agent.helpers import Home, add, journal, said, soon, until
+from tests.agent.helpers import Home, add, journal, said
+from tests.tables import each_row
 
 
 def requests(runtime: Runtime, provider: str = "scripted") -> Any:
@@ -52,7 +54,7 @@ def test_limits_merge_one_by_one_and_none_lifts_one() -> None:
     assert resolve(Spec(limits={"tokens": None, "cost": 2.5}), BASE).limits == Limits(iterations=5, cost=2.5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limits", "why"),
     [
         ({"iteratons": 3}, "iteratons"),

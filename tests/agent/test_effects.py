@@ -29,8 +29,9 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import Store
 from holdfast.store.commits import Commit
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import tool_call
-from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
+from tests.agent.helpers import OBJECT, Home, add, journal, said
 from tests.paths import REPO
 
 

@@ -11,8 +11,9 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools.function import tool
 from holdfast.engine.errors import ForkPointError
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
-from tests.agent.helpers import AT_ONCE, Home, add, said, soon, until
+from tests.agent.helpers import AT_ONCE, Home, add, said
 
 SUM: list[ScriptStep] = [tool_call("add", a=2, b=40), "It is 42."]
 

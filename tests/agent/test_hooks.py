@@ -21,8 +21,10 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session_builder import AgentState
 from holdfast.agent.tools.context import Finish
 from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
-from tests.agent.helpers import grouped, soon
+from tests.agent.helpers import grouped
+from tests.tables import each_row
 
 Hook = Callable[..., Any]
 
@@ -89,7 +91,7 @@ def is_async(hook: Hook) -> Hook:
 # --- before a model is asked ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
+@each_row("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
 async def test_plugins_change_a_request_in_the_order_they_were_given(as_is: Callable[[Hook], Hook]) -> None:
     def adds(word: str) -> Hook:
         return as_is(lambda request: msgspec.structs.replace(request, system=f"{request.system}{word}"))
@@ -136,7 +138,7 @@ async def test_the_key_of_a_call_stays_whatever_a_plugin_does() -> None:
 NO_SCHEMA = ToolSpec("add", "Again.", {"type": "object"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("makes", "told"),
     [
         (lambda request: "a request", "it gave str, which is no request"),
@@ -170,7 +172,7 @@ async def test_what_a_plugin_leaves_of_the_history_is_shown_and_nothing_recorded
     assert [each.text for each in seen.result.messages] == ["Hi", "Hello."]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("leaves", "told"),
     [
         (lambda messages: messages[:-1], "call 'call_1' without its result"),
@@ -213,7 +215,7 @@ async def test_messages_that_a_host_brought_along_unpaired_are_not_the_plugins_f
 # --- after it has answered -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
+@each_row("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
 async def test_what_plugins_make_of_a_reply_is_what_is_recorded(as_is: Callable[[Hook], Hook]) -> None:
     def says(word: str) -> Hook:
         def change(request: ModelRequest, reply: ModelReply) -> ModelReply:
@@ -226,7 +228,7 @@ async def test_what_plugins_make_of_a_reply_is_what_is_recorded(as_is: Callable[
     assert seen.result.text == "Hello. one two"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "makes",
     [
         lambda request, reply: "Hello!",
@@ -251,8 +253,8 @@ def returns(value: object) -> Hook:
     return lambda *given: value
 
 
-@pytest.mark.parametrize("hook", ["turn_started", "history", "before_model", "before_tool"])
-@pytest.mark.parametrize("way", [raises, returns])
+@each_row("hook", ["turn_started", "history", "before_model", "before_tool"])
+@each_row("way", [raises, returns])
 async def test_a_plugin_stops_the_turn_before_a_model_or_a_tool(hook: str, way: Callable[[Any], Hook]) -> None:
     async with Runtime("memory:", provider=ScriptedProvider([*SUM, "Hello."]), tools=[add]) as runtime:
         session = await runtime.session("s-1").plugin(made("guard", **{hook: way(AbortTurn("not today"))})).open()
@@ -340,7 +342,7 @@ def _expected(wants: Sequence[object]) -> object:
     return 0 if REPLACE in wants else 42
 
 
-@pytest.mark.parametrize("wants", [*itertools.product([None, ABORT, DENY, INSTEAD, REPLACE], repeat=2)], ids=str)
+@each_row("wants", [*itertools.product([None, ABORT, DENY, INSTEAD, REPLACE], repeat=2)], ids=str)
 async def test_what_two_plugins_want_is_put_together_the_same_way_in_any_order(wants: tuple[object, ...]) -> None:
     plugins = [made(f"p-{number}", before_tool=returns(want)) for number, want in enumerate(wants)]
     seen = await worked(*plugins, script=SUM)
@@ -370,7 +372,7 @@ async def test_a_second_change_of_arguments_is_denied() -> None:
     assert "'one' wants to change arguments once more" in seen.result.tool_calls[0].result["error"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "before",
     [
         raises(RuntimeError("broken")),
@@ -400,7 +402,7 @@ async def test_changing_arguments_in_place_changes_no_call() -> None:
     assert (call.arguments, call.result) == ({"a": 2, "b": 40}, 42)
 
 
-@pytest.mark.parametrize("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
+@each_row("as_is", [lambda hook: hook, is_async], ids=["plain", "async"])
 async def test_plugins_change_a_result_in_order(as_is: Callable[[Hook], Hook]) -> None:
     def after(call: PluginCall, result: ToolResult) -> ToolResult:
         assert isinstance(result, ToolValue)
@@ -420,7 +422,7 @@ async def test_a_plugin_may_turn_a_result_into_a_failure_and_back() -> None:
     assert (await worked(fails, mends, script=SUM)).result.tool_calls[0].result == "mended"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "after",
     [
         raises(RuntimeError("broken")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from typing import Any
 
@@ -18,9 +19,11 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.store.commits import Commit
 from holdfast.store.contract import SessionRow
 from holdfast.store.errors import LeaseHeldError, LeaseLostError
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim
-from tests.agent.helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal
+from tests.tables import each_row
 
 
 async def hangs(request: ModelRequest) -> ScriptStep:
@@ -140,12 +143,13 @@ async def test_a_lease_is_renewed_three_times_before_it_would_run_out(home: Home
             return await append(commit)
 
         store.append = noting  # type: ignore[method-assign]
-        await until(lambda: len(renewed) >= 3)
-        assert lease_ms / 1000 / (RENEWALS + 1) < (renewed[2] - renewed[0]) / 2 < lease_ms / 1000 / (RENEWALS - 1)
+        await until(lambda: len(renewed) >= 4)
+        shortest = min(later - earlier for earlier, later in itertools.pairwise(renewed))  # what a busy machine delays
+        assert lease_ms / 1000 / (RENEWALS + 1) < shortest < lease_ms / 1000 / (RENEWALS - 1)
         work.cancel()
 
 
-@pytest.mark.parametrize("lease_ms", [0, -1, 29])
+@each_row("lease_ms", [0, -1, 29])
 def test_a_lease_that_is_too_short_to_be_renewed_is_refused(lease_ms: int) -> None:
     with pytest.raises(InvalidValueError, match="lease_ms"):
         open_holdfast("memory:", lease_ms=lease_ms)

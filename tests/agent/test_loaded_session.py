@@ -16,8 +16,10 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog, ToolSummary
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
-from tests.agent.helpers import OBJECT, soon
+from tests.agent.helpers import OBJECT
+from tests.tables import each_row
 
 
 class Shelf:
@@ -157,7 +159,7 @@ async def test_equal_but_distinct_provider_invalidates() -> None:
         assert (one.asked, other.asked) == (1, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broken", "told"),
     [
         (lambda: [Shelf("cup"), Shelf("broken", id="b")], "the shelf has fallen down"),
@@ -298,7 +300,7 @@ async def _left(**spec: Any) -> list[str]:
         return await names(await runtime.session("s-1").spec(**spec).open())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "left"),
     [
         ({}, ["file_read", "file_write", "file_delete", "web_get", "web_post"]),
@@ -347,7 +349,7 @@ async def test_a_plugin_hides_tools_and_describes_them_otherwise() -> None:
         assert await names(other) == ["saw", "drill"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "gives",
     [
         lambda tools: [ToolSummary(name="fly", description="Fly.", owner="nobody")],

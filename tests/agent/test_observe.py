@@ -39,8 +39,9 @@ from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.provider import tool_call
-from tests.agent.helpers import PATIENCE, Home, add, soon, until
+from tests.agent.helpers import Home, add
 from tests.agent.watch_helpers import Paused, durable, resumed, said_in, texts, watching
 
 # --- the acceptance list ---------------------------------------------------------------------------
@@ -103,7 +104,7 @@ async def test_gap_trimmed(any_home: Home, monkeypatch: pytest.MonkeyPatch) -> N
             assert transcript.text == "".join(pieces[:20])
             rest.set()
             await soon(turn)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANG_S):
                 while transcript.running:
                     transcript.see(await anext(slow))
             assert transcript.messages == (await session.read_view()).messages

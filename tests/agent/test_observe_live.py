@@ -25,9 +25,10 @@ from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.transcript import Transcript
 from holdfast.store.limits import LIVE_BYTES
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.provider import ScriptedProvider, fault, stream, tool_call
-from tests.agent.helpers import PATIENCE, Home, soon, until
+from tests.agent.helpers import Home
 from tests.agent.watch_helpers import Paused, Watcher, resumed, said_in, texts, watching
 
 
@@ -94,7 +95,7 @@ async def test_what_a_tool_says_is_seen_until_it_has_come_to_something(any_home:
         observer = session.observe()
         transcript = Transcript(await observer.current())
         turn = asyncio.create_task(session.turn("Dig.").run())
-        async with asyncio.timeout(PATIENCE), contextlib.aclosing(observer.subscribe_from(transcript.cursor)) as seen:
+        async with asyncio.timeout(HANG_S), contextlib.aclosing(observer.subscribe_from(transcript.cursor)) as seen:
             async for each in seen:
                 transcript.see(each)
                 if transcript.outputs == {"call_1": "clay sand "}:
@@ -201,7 +202,7 @@ async def test_a_watcher_that_stands_still_does_not_slow_the_owner(home: Home) -
         assert result.text == "".join(pieces)
         for each in still:
             transcript = Transcript(began)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(HANG_S):
                 async for seen in each:
                     transcript.see(seen)
                     if isinstance(seen.event, TurnEndedEvent):

@@ -28,8 +28,9 @@ from holdfast.programs.registry import strategy
 from holdfast.store import Store, open_store
 from holdfast.store.errors import StoreError
 from holdfast.store.memory import MemoryStore
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider
-from tests.agent.helpers import Home, journal, said, soon, until
+from tests.agent.helpers import Home, journal, said
 
 
 def user(text: str) -> AgentMessage:

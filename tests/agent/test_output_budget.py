@@ -18,8 +18,10 @@ from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import encode
 from holdfast.store.codec import blob_id_of, encode_entry
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
-from tests.agent.helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal
+from tests.tables import each_row
 
 LINES = [f"line {number}: {'x' * (number % 7)}" for number in range(1, 5_001)]
 TEXT = "\n".join(LINES)
@@ -305,7 +307,7 @@ async def test_the_budget_is_recorded_and_holds_in_other_processes(
     assert len(last_result(provider).encode()) < 700
 
 
-@pytest.mark.parametrize("config", [{"max_bytes": 3}, {"max_words": 3}, {"max_lines": "many"}, "little", [1]])
+@each_row("config", [{"max_bytes": 3}, {"max_words": 3}, {"max_lines": "many"}, "little", [1]])
 async def test_a_budget_that_makes_no_sense_is_refused_at_once(config: Any) -> None:
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
         with pytest.raises(InvalidValueError, match="output_budget"):

@@ -18,8 +18,10 @@ from holdfast.agent.plugins.plugin import AbortTurn, Plugin
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
 from holdfast.core.records import Entry
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, reply, tool_call
-from tests.agent.helpers import Home, add, journal, soon, until
+from tests.agent.helpers import Home, add, journal
+from tests.tables import each_row
 
 
 class Diary(Plugin):
@@ -361,7 +363,7 @@ async def test_a_command_with_an_id_is_done_once_and_its_value_is_kept(home: Hom
     assert counter.counts == [2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "arguments", "told"),
     [
         ("break", {}, "plugin 'counter' failed at 'command break': LookupError: no such count"),

@@ -18,8 +18,8 @@ from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
 from holdfast.agent.tools.catalog import Toolish
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, reply, tool_call
-from tests.agent.helpers import soon, until
 
 
 class Shelf(Plugin):

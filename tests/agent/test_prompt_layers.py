@@ -6,16 +6,15 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from holdfast.agent.machine.prompt import Contribution, PromptLayer, PromptTemplate, Section, layer_of
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.runtime import Runtime
 from holdfast.core.values import encode
 from holdfast.testing.model_server import ModelServer
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
-from tests.agent.helpers import soon
+from tests.tables import each_row
 
 
 def search(words: str) -> str:
@@ -111,7 +110,7 @@ async def test_a_plugin_is_asked_for_its_words_again_when_it_says_so() -> None:
     assert systems(provider) == ["Be kind.", "Be kind.", "Be stern."]
 
 
-@pytest.mark.parametrize("said", [["Be kind."], [Contribution("guidance", None)], None, [3]])  # type: ignore[arg-type]
+@each_row("said", [["Be kind."], [Contribution("guidance", None)], None, [3]])  # type: ignore[arg-type]
 async def test_words_of_a_plugin_that_make_no_sense_are_left_out(said: Any) -> None:
     class Odd(Plugin):
         id = "odd"
@@ -175,7 +174,7 @@ CHAT: Sequence[ScriptStep] = (
 SAID: Sequence[dict[str, Any]] = ({"given": "Hi"}, {"given": "Cats and dogs?"}, {"given": "Thanks"})
 
 
-@pytest.mark.parametrize("plugins", [0, 2])
+@each_row("plugins", [0, 2])
 async def test_each_request_begins_with_the_bytes_of_the_one_before_unless_a_layer_changed(plugins: int) -> None:
     class Watches(Plugin):
         """Looks at requests and history, and changes nothing."""

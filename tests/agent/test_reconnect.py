@@ -15,8 +15,9 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.transcript import Transcript
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, stream, tool_call
-from tests.agent.helpers import PATIENCE, Home, add
+from tests.agent.helpers import Home, add
 from tests.paths import REPO
 
 PIECES = [f"word{number} " for number in range(30)]
@@ -76,7 +77,7 @@ class Client:
 
 
 async def watched(clients: list[Client], turns: int) -> list[Transcript]:
-    async with asyncio.timeout(6 * PATIENCE):
+    async with asyncio.timeout(HANG_S):
         return await asyncio.gather(*(client.watch(f"t-{turns - 1}") for client in clients))
 
 
@@ -133,12 +134,12 @@ async def test_watchers_in_another_process_do_so_too(shared_home: Home) -> None:
     async with shared_home.runtime() as runtime, child(shared_home.url, sessions, turns) as owner:
         assert owner.stdout is not None
         assert owner.stdin is not None
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(HANG_S):
             assert await owner.stdout.readline() == b"open\n"
         clients = await clients_of(runtime, 40, sessions)
         watching = asyncio.create_task(watched(clients, turns))
         owner.stdin.write(b"go\n")
-        async with asyncio.timeout(4 * PATIENCE):
+        async with asyncio.timeout(HANG_S):
             assert await owner.stdout.readline() == b"done\n"
         await check(runtime, await watching, sessions, turns)
         if shared_home.url.startswith("postgresql"):

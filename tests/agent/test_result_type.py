@@ -24,8 +24,9 @@ from holdfast.agent.sync import SyncRuntime
 from holdfast.core.queries import ToolQuery
 from holdfast.core.values import Json
 from holdfast.testing import ScriptedProvider, reply, tool_call
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
-from tests.agent.helpers import OBJECT, Home, add, journal, soon, until
+from tests.agent.helpers import OBJECT, Home, add, journal
 
 
 class Town(pydantic.BaseModel):

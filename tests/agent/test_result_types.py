@@ -21,6 +21,8 @@ from hypothesis import given
 from holdfast.agent.result_type import MAX_PROBLEMS, ResultInvalidError, ResultType, ResultTypeError
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import check_value
+from holdfast.testing.patience import HANG_S
+from tests.tables import each_row
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -150,7 +152,7 @@ def why_not(spec: Any) -> str:
 # --- what can be a type ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "name", "given_value", "value"),
     [
         (Point, "Point", {"x": 1, "tags": ["a"]}, Point(1.0, ["a"])),
@@ -212,7 +214,7 @@ def test_a_schema_says_all_without_references_where_it_can() -> None:
     }
 
 
-@pytest.mark.parametrize("spec", [Node, Family])
+@each_row("spec", [Node, Family])
 def test_the_schema_of_a_type_that_contains_itself_is_an_object_with_definitions(spec: type) -> None:
     schema = ResultType.of(spec).schema
     (own,) = schema["$defs"].values()
@@ -293,7 +295,7 @@ def test_a_problem_in_one_form_of_a_union_is_told_at_its_place_in_the_value() ->
     assert problems(Owner, {"pet": {"kind": "cat"}}) == ["$.pet.lives is missing"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "value", "found"),
     [
         (Point, {"x": "abc", "tags": [1]}, ['$.x: expected number, got "abc"', "$.tags[0]: expected string, got 1"]),
@@ -388,7 +390,7 @@ class Called(pydantic.BaseModel):
     run: Callable[[], int]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "why"),
     [
         (None, "'None' cannot be the type of a result: it is nothing; give a type, or a JSON schema as a dict"),
@@ -434,6 +436,7 @@ def test_a_type_of_a_function_that_names_another_such_type_is_refused_by_name() 
     assert "the annotations of Uses cannot be read: name 'Local' is not defined" in why_not(Uses)
 
 
+@pytest.mark.executes
 def test_pydantic_is_loaded_only_where_it_is_needed() -> None:
     code = """
         import sys
@@ -455,7 +458,7 @@ def test_pydantic_is_loaded_only_where_it_is_needed() -> None:
         print("pydantic" in sys.modules)
         """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True, timeout=HANG_S
     )
 
     assert done.stdout.split() == ["False", "True"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from holdfast.agent.schema_check import check_schema, problems_by_schema
 from holdfast.core.errors import InvalidValueError
+from tests.tables import each_row
 
 jsonschema: Any = importlib.import_module("jsonschema")  # it comes with `mcp`, and has no types
 
@@ -48,7 +49,7 @@ PETS: dict[str, Any] = {
 NO_PET = ['$.kind: expected "cat", got "cow"', '$.kind: expected "dog", got "cow"']
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "schema", "found"),
     [
         ("abc", {"type": "number"}, ['$: expected number, got "abc"']),
@@ -125,7 +126,7 @@ def test_a_value_that_is_as_deep_as_values_may_be_is_checked_through() -> None:
     assert problem.endswith('.next.value: expected integer, got "bottom"')
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "why"),
     [
         ({}, "does not say what a value is; give it a 'type'"),
@@ -163,7 +164,7 @@ def test_a_schema_of_no_use_is_refused_with_the_place_and_what_to_do(schema: dic
     assert why in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},

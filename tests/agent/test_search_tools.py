@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from holdfast.agent.machine.approval import Approval, Rule
 from holdfast.agent.machine.policy import CATALOG_TOKENS
 from holdfast.agent.machine.queries import ApprovalQuery
@@ -16,8 +14,9 @@ from holdfast.agent.plugins.plugin import Deny, Plugin, PluginCall
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
-from tests.agent.helpers import soon, until
+from tests.tables import each_row
 
 SYSTEMS = {
     "github": ("repository", ["issue", "pull_request", "branch", "release", "workflow_run"]),
@@ -89,7 +88,7 @@ def test_the_catalog_of_these_tests_is_as_large_as_it_says() -> None:
     assert catalog.tokens > CATALOG_TOKENS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "best"),
     [
         ("create github issue", "github_create_issue"),
@@ -200,7 +199,7 @@ async def test_searching_is_no_tool_where_all_are_told() -> None:
     assert results(provider)[0]["code"] == "unknown_tool"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "told"),
     [
         (tool_call("find_tools"), "give the words to look for"),

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.agent.machine.turn import FinishedMessage, Stopped
 from holdfast.agent.session import AgentSession
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import fault, reply, tool_call
-from tests.agent.helpers import Home, add, journal, said, soon, until
+from tests.agent.helpers import Home, add, journal, said
 
 
 def stopped(result: Any) -> Stopped:

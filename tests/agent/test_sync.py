@@ -40,16 +40,8 @@ from holdfast.agent.turn_stream import STREAM_EVENTS
 from holdfast.engine.errors import RuntimeClosedError
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, stream, tool_call
-
-PATIENCE = 10.0
-"""Seconds after which a wait that should be short is a failure."""
-
-
-def until(is_so: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+from holdfast.testing.patience import HANG_S, until_so
+from tests.tables import each_row
 
 
 def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -171,7 +163,7 @@ def test_errors_are_the_same() -> None:
         runtime.session("a").open()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("theirs", "ours", "left_out"),
     [
         (SessionBuilder, SyncSessionBuilder, set()),
@@ -216,7 +208,7 @@ def test_a_turn_waits_for_a_thread_that_takes_its_events_slowly() -> None:
         session = runtime.session("s-1").open()
         events = iter(session.turn("Hi").stream())
         first = next(events)
-        until(lambda: provider.taken >= STREAM_EVENTS - 2)
+        until_so(lambda: provider.taken >= STREAM_EVENTS - 2)
         time.sleep(0.2)  # in which all would be taken, if nothing held it back
         assert provider.taken <= STREAM_EVENTS + 2
         rest = list(events)
@@ -255,7 +247,7 @@ def test_a_wait_may_run_out_and_the_turn_goes_on() -> None:
             session.turn("Hi").id("t-1").run(wait=0.05)
         with pytest.raises(TimeoutError):
             session.turn("Hi").id("t-1").stream_to(seen.append, wait=0.05)
-        assert session.turn("Hi").id("t-1").stream_to(seen.append, wait=PATIENCE).text == "Late."
+        assert session.turn("Hi").id("t-1").stream_to(seen.append, wait=HANG_S).text == "Late."
         assert isinstance(seen[-1], TurnFinishedEvent)
 
 
@@ -273,7 +265,7 @@ def test_several_threads_take_turns_of_their_own_sessions() -> None:
 
         threads = [in_thread(lambda number=number: chat(number)) for number in range(8)]  # type: ignore[misc]
         for thread, _ in threads:
-            thread.join(PATIENCE)
+            thread.join(HANG_S)
         assert [outcome for _, outcome in threads] == [[[f"{n}.{turn}" for turn in range(5)]] for n in range(8)]
 
 
@@ -338,11 +330,11 @@ def test_who_waits_when_the_runtime_is_closed_is_told_and_the_turn_goes_on_later
     with SyncRuntime(url, provider=slow) as runtime:
         session = runtime.session("s-1").open()
         thread, outcome = in_thread(session.turn("Hi").id("t-1").run)
-        until(lambda: slow.requests)
-    thread.join(PATIENCE)
+        until_so(lambda: slow.requests)
+    thread.join(HANG_S)
     assert [type(each) for each in outcome] == [RuntimeClosedError]
     with SyncRuntime(url, provider=ScriptedProvider(["At last."])) as runtime:
-        assert runtime.session("s-1").open().turn("Hi").id("t-1").run(wait=PATIENCE).text == "At last."
+        assert runtime.session("s-1").open().turn("Hi").id("t-1").run(wait=HANG_S).text == "At last."
 
 
 def test_a_stream_that_outlives_its_runtime_ends_quietly() -> None:
@@ -371,6 +363,6 @@ def test_items_are_sent_worked_and_cancelled_without_asyncio(tmp_path: Path) -> 
         assert [item.id for item in session.queued_work()] == ["a", "c", "b"]
         assert session.cancel_queued_work("c", "no need").status == "cancelled"
         assert [result.text for result in session.queued_turn().run()] == ["One."]
-        assert session.wait_for("a", timeout=1) == session.outcome("a")
+        assert session.wait_for("a", timeout=HANG_S) == session.outcome("a")
         assert (session.cancel(item="b").state, session.cancel().state) == ("withdrawn", "idle")
         assert session.cancel_running_turns() == 0

@@ -14,8 +14,9 @@ from holdfast import ToolContext
 from holdfast.agent.live_events import LiveEvent, ToolOutputEvent
 from holdfast.agent.tools import Tool
 from holdfast.agent.tools.subprocesses import KILL_AFTER_S, OUTPUT_BYTES, SubprocessResult
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import tool_call
-from tests.agent.helpers import Home, soon, until
+from tests.agent.helpers import Home
 
 STUBBORN = """
 import os, signal, subprocess, sys, time

@@ -28,12 +28,13 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.turn_stream import STREAM_EVENTS
 from holdfast.core.queries import ToolQuery
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.provider import fault, reasoning, reply, stream, tool_call
-from tests.agent.helpers import OBJECT, USED, Home, add, said, soon, until
+from tests.agent.helpers import OBJECT, USED, Home, add, said
 
 
 async def events_of(session: AgentSession, text: str = "Hi") -> list[LiveEvent]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         return [event async for event in session.turn(text).stream()]
 
 
@@ -177,7 +178,7 @@ async def test_a_turn_that_waits_for_somebody_outside_says_so_once(home: Home) -
         runtime.tools.declare("approve", "Ask somebody.", OBJECT)
         session = await runtime.session("s").open()
         events: list[LiveEvent] = []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             async for event in session.turn("May I?").stream():
                 events.append(event)
                 if isinstance(event, WaitingEvent):
@@ -233,7 +234,7 @@ async def test_a_stream_whose_reader_rests_is_held_up_and_loses_nothing(home: Ho
     async with home.runtime(stream(*["x"] * many)) as runtime:
         session = await runtime.session("s").open()
         texts = 0
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             async for event in session.turn("Hi").stream():
                 if isinstance(event, ModelStartedEvent):
                     await asyncio.sleep(0.05)

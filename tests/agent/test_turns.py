@@ -17,8 +17,9 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Finish, ToolContext, ToolError, ToolRetryPolicy, tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AnsweredRecord, AttemptedRecord
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedToolCall, fault, reply, tool_call
-from tests.agent.helpers import OBJECT, Home, add, journal, said, soon, until
+from tests.agent.helpers import OBJECT, Home, add, journal, said
 
 
 def stopped(result: Any) -> Stopped:

@@ -11,8 +11,9 @@ from holdfast.agent.machine.turn import Stopped
 from holdfast.agent.results import TokenUsage, token_usage_of
 from holdfast.core.budget import Price
 from holdfast.core.queries import Usage
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, fault, reply, tool_call
-from tests.agent.helpers import USED, Home, add, soon, until
+from tests.agent.helpers import USED, Home, add
 
 FULL = Usage(
     prompt_tokens=100, completion_tokens=50, cache_read_tokens=60, cache_write_tokens=30, reasoning_tokens=20, cost=0.25

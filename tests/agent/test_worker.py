@@ -9,9 +9,10 @@ import pytest
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.engine.errors import StaleError, WorkerExistsError
 from holdfast.store.errors import LeaseLostError, PositionConflictError
+from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptStep
 from holdfast.testing.sessions import claim
-from tests.agent.helpers import Home, journal, soon, until
+from tests.agent.helpers import Home, journal
 from tests.agent.queue_helpers import Gate, echo, echoes, inputs, text_of
 
 # --- draining ------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from holdfast.agent.observer import Observer
 from holdfast.agent.providers import provider as protocol
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
 from holdfast.agent.transcript import Transcript
-from tests.agent.helpers import PATIENCE, until
+from holdfast.testing.patience import HANG_S, until
 
 
 class Watcher:
@@ -58,7 +58,7 @@ async def watching(observer: Observer, cursor: str | None) -> AsyncIterator[Watc
 
 
 async def resumed(observer: Observer, cursor: str | None) -> list[ObservedEvent]:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_S):
         return [seen async for seen in observer.resume_from(cursor)]
 
 

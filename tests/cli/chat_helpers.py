@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.testing.model_server import ModelServer
+from holdfast.testing.patience import until_so
 from holdfast.testing.provider import ScriptStep
 from tests.cli.helpers import Home, Terminal
 
@@ -54,10 +54,7 @@ def serving(*steps: ScriptStep, loop: bool = False, api_key: str | None = None) 
 
 def until_asked(server: ModelServer) -> None:
     """Wait until the model was asked something."""
-    deadline = time.monotonic() + 20
-    while not server.requests:
-        assert time.monotonic() < deadline, "the model was not asked"
-        time.sleep(0.02)
+    until_so(lambda: server.requests)
 
 
 def said_to(server: ModelServer, number: int = -1) -> list[str]:

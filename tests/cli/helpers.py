@@ -24,6 +24,8 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import cli
 from holdfast.programs import registry
+from holdfast.testing.patience import HANG_S
+from tests.forks.popen import take_terminal
 
 STRATEGIES = """
 import asyncio
@@ -118,7 +120,7 @@ class Home:
             env=self._env(env),
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=HANG_S,
             check=False,
             cwd=self.folder,
         )
@@ -158,9 +160,6 @@ class Terminal:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("=HHHH", 40, columns, 0, 0))  # 40 rows
 
-        def take_terminal() -> None:
-            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C becomes a signal
-
         self._process = subprocess.Popen(
             command,
             stdin=slave,
@@ -178,7 +177,7 @@ class Terminal:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._seen = 0
 
-    def expect(self, text: str, seconds: float = 20) -> None:
+    def expect(self, text: str, seconds: float = HANG_S) -> None:
         """Wait until a text is printed after what was waited for before."""
         deadline = time.monotonic() + seconds
         while text not in self.shown[self._seen :]:
@@ -213,7 +212,7 @@ class Terminal:
         self.expect(until)
 
     def exit_code(self) -> int:
-        return self._process.wait(timeout=20)
+        return self._process.wait(timeout=HANG_S)
 
     def close(self) -> None:
         if self._process.poll() is None:

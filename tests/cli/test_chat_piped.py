@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from holdfast.testing.provider import ScriptStep, fault, reasoning, reply, stream, tool_call
 from tests.cli.chat_helpers import only_session, said_to, serving, with_tools
 from tests.cli.helpers import Home
@@ -135,6 +137,7 @@ def test_a_key_goes_to_another_url_only_for_the_service_that_it_is_of(home: Home
     assert "Incorrect API key" in done.stderr
 
 
+@pytest.mark.executes
 def test_a_missing_extra_is_told_with_the_command_that_installs_it(home: Home) -> None:
     (home.folder / "httpx2.py").write_text("raise ModuleNotFoundError(\"No module named 'httpx2'\", name='httpx2')\n")
     done = home.process("chat", "--model", "http://127.0.0.1:9/v1#m", "-m", "Hi")

@@ -9,6 +9,7 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
 
 
@@ -46,7 +47,7 @@ def test_an_export_to_what_is_no_file_writes_to_it_and_does_not_replace_it(home:
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
         home.ok("export", sid, str(pipe))
-        piped, _ = reader.communicate(timeout=10)
+        piped, _ = reader.communicate(timeout=HANG_S)
     assert pipe.is_fifo()
     assert piped == plain.read_bytes()
 

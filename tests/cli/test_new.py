@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
 
 
@@ -27,7 +28,7 @@ def test_a_new_strategy_passes_its_check_its_test_and_a_dry_run(home: Home) -> N
         cwd=home.folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         check=False,
     )
     assert tested.returncode == 0, tested.stdout

@@ -7,43 +7,44 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
 
 OWNER = """
-import asyncio, sys, holdfast
+import asyncio, os, sys, holdfast
 
-async def main(url, program):
+async def main(url, program, gate):
     async with holdfast.open(url) as hf:
         async def slow():
-            await asyncio.sleep(3)
+            while not os.path.exists(gate):
+                await asyncio.sleep(0.01)
             return "late"
         hf.drive("slow", slow)
         await hf.start(program, id="owned", wait=0)
         print("started", flush=True)
-        print(await hf.result("owned", timeout=20), flush=True)
+        print(await hf.result("owned", timeout=60), flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
 def test_one_store_is_shared_by_a_running_process_and_the_command(home: Home) -> None:
-    command = [sys.executable, "-c", OWNER, home.url, f"{home.file}:owned"]
+    gate = home.folder / "gate"
+    command = [sys.executable, "-c", OWNER, home.url, f"{home.file}:owned", str(gate)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         try:
             assert owner.stdout is not None
             assert owner.stdout.readline() == "started\n"
             row = home.json("sessions")["sessions"][0]
             assert (row["waiting_for"], row["owner"] is not None) == (["human", "tool"], True)
-            began = time.monotonic()
             assert home.json("answer", "owned", "Ada", "--query", "q-0")["status"] == "accepted"
-            assert time.monotonic() - began < 2, "the answer waited for the owner's effect"
+            gate.touch()  # the answer did not wait for the owner's effect
             assert owner.stdout.readline() == "Ada and late\n"
         finally:
             owner.kill()
@@ -96,7 +97,7 @@ def test_ctrl_c_gives_exit_code_130_and_a_sentence(home: Home) -> None:
     assert watching.stdout is not None
     watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
-    _, told = watching.communicate(timeout=10)
+    _, told = watching.communicate(timeout=HANG_S)
     assert watching.returncode == 130
     assert told.strip().splitlines()[-1] == "holdfast: interrupted; all answers are kept"
 
@@ -111,7 +112,7 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
     assert watching.stderr is not None
     with watching.stderr:
         assert watching.stderr.read() == ""
-    assert watching.wait(timeout=10) == 141
+    assert watching.wait(timeout=HANG_S) == 141
 
 
 def test_version_and_help_come_from_the_installed_command(home: Home) -> None:

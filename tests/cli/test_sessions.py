@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 
+from holdfast.testing.patience import HANG_S
 from tests.cli.helpers import Home
 
 
@@ -132,12 +132,10 @@ def test_watch_follows_a_session_that_another_process_goes_on_with(home: Home) -
         assert watching.stdout is not None
         first = [json.loads(watching.stdout.readline())["record"]["type"] for _ in range(2)]
         assert first == ["started", "paused"]
-        began = time.monotonic()
         home.ok("cancel", sid)
         rest = [json.loads(line)["record"]["type"] for line in watching.stdout]
         assert rest == ["cancelled"]
-        assert time.monotonic() - began < 10
-        assert watching.wait(timeout=10) == 1
+        assert watching.wait(timeout=HANG_S) == 1
     finally:
         watching.kill()
         watching.communicate()

@@ -43,9 +43,11 @@ def test_watch_shows_on_a_terminal_what_another_process_is_being_told(home: Home
             terminal.expect("the next input")
             turn = threading.Thread(target=session.turn("What is it doing?").run)
             turn.start()
-            terminal.expect("m-1 …")
-            terminal.expect("The tide comes")
-            model.go_on.set()
+            try:
+                terminal.expect("m-1 …")
+                terminal.expect("The tide comes")
+            finally:
+                model.go_on.set()
             terminal.expect("answered")
             terminal.expect("The tide comes in.")  # as the journal tells it
             terminal.expect("the next input")

@@ -11,6 +11,7 @@ from holdfast.core.decide import decide_pause, decide_start
 from holdfast.core.errors import BudgetExceededError, InvalidBudgetError
 from holdfast.core.queries import Failure, Query, TimerQuery, ToolQuery, Usage
 from tests.core.helpers import PROGRAM, Journal, given, llm, refused, started
+from tests.tables import each_row
 
 CENT_A_TOKEN = {"default": Price(10_000.0, 10_000.0)}
 """A hundredth for each token."""
@@ -181,7 +182,7 @@ def test_a_pause_may_ask_with_what_it_frees_by_withdrawing() -> None:
     assert journal.session.metrics.reserved_tokens == 80
 
 
-@pytest.mark.parametrize("ending", ["complete", "fail", "cancel"])
+@each_row("ending", ["complete", "fail", "cancel"])
 def test_every_ending_frees_everything(ending: str) -> None:
     journal = started(prices=CENT_A_TOKEN).ask(small(), small(), wake="first").answer("q-0")
     getattr(journal, ending)()
@@ -235,19 +236,19 @@ def test_the_stats_tell_the_limits_that_were_set() -> None:
 # --- budgets that cannot be kept -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", ["max_llm_calls", "max_elapsed_ms", "max_own_ms", "max_tokens", "max_cost"])
+@each_row("limit", ["max_llm_calls", "max_elapsed_ms", "max_own_ms", "max_tokens", "max_cost"])
 def test_a_negative_limit_is_invalid(limit: str) -> None:
     with pytest.raises(InvalidBudgetError, match=f"{limit} must be at least 0, got -1"):
         decide_start(PROGRAM, budget=Budget(**{limit: -1}), prices=CENT_A_TOKEN)
 
 
-@pytest.mark.parametrize("cost", [float("nan"), float("inf"), -0.01])
+@each_row("cost", [float("nan"), float("inf"), -0.01])
 def test_a_cost_that_is_no_amount_is_invalid(cost: float) -> None:
     with pytest.raises(InvalidBudgetError):
         decide_start(PROGRAM, budget=Budget(max_cost=cost), prices=CENT_A_TOKEN)
 
 
-@pytest.mark.parametrize("price", [float("nan"), float("inf"), -1.0])
+@each_row("price", [float("nan"), float("inf"), -1.0])
 def test_a_price_that_is_no_amount_is_invalid(price: float) -> None:
     for bad in (Price(price, 1.0), Price(1.0, price)):
         with pytest.raises(InvalidBudgetError, match="price 'big'"):

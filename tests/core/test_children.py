@@ -11,6 +11,7 @@ from holdfast.core.queries import ChildQuery, Failure, Usage
 from holdfast.core.records import PausedRecord, decode_record
 from holdfast.core.state import Session
 from tests.core.helpers import Journal, given, llm, refused, started
+from tests.tables import each_row
 
 PRICES = {"default": Price(1.0, 1.0)}
 SPENT = Usage(prompt_tokens=30, completion_tokens=70, cost=0.5, llm_calls=3)
@@ -72,7 +73,7 @@ def test_a_child_may_spend_what_is_left_and_not_the_time_that_its_parent_may_com
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("own", "given"),
     [
         (Budget(max_llm_calls=2), Budget(max_llm_calls=2, max_tokens=50)),

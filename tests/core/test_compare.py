@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
@@ -24,6 +23,7 @@ from holdfast.core.records import (
     StartedRecord,
 )
 from tests.core.helpers import Journal, llm
+from tests.tables import each_row
 
 
 def session(session_id: str, fork: Fork | None = None, program: Program | None = None) -> Journal:
@@ -131,7 +131,7 @@ def test_answers_that_came_in_another_order_stand_beside_each_other() -> None:
     assert found.difference is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("left", "right", "descent"),
     [
         (None, Fork("a", 4, "a"), CommonFork("a", 4)),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.decide import FeedMessage, decide, decide_feed
 from holdfast.core.errors import (
     AnswerConflictError,
@@ -22,6 +20,7 @@ from holdfast.core.queries import Failure, ToolQuery, Usage
 from holdfast.core.records import AnsweredRecord, LoggedRecord
 from holdfast.core.state import State
 from tests.core.helpers import Journal, given, in_state, llm, paused, refused, started
+from tests.tables import each_row
 
 
 def three() -> Journal:
@@ -45,7 +44,7 @@ def test_an_answer_without_id_goes_to_the_only_pending_query() -> None:
     assert journal.session.settled["q-1"].preview == '"yes"'
 
 
-@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED])
+@each_row("state", [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED])
 def test_an_answer_without_id_is_refused_when_nothing_is_pending(state: State) -> None:
     journal = in_state(state)
     with refused(journal.session, NoPendingQueryError) as caught:
@@ -67,7 +66,7 @@ def test_an_answer_without_id_is_refused_when_several_queries_are_pending() -> N
     assert str(caught.value).startswith("3 queries pending; specify query_id explicitly")
 
 
-@pytest.mark.parametrize("query_id", ["q-3", "q-00", "Q-0", "", "q-0 ", "f-0-0"])
+@each_row("query_id", ["q-3", "q-00", "Q-0", "", "q-0 ", "f-0-0"])
 def test_an_id_that_was_never_asked_is_unknown(query_id: str) -> None:
     journal = three()
     with refused(journal.session, UnknownQueryError) as caught:
@@ -83,7 +82,7 @@ def test_an_answer_to_a_query_that_was_withdrawn_is_stale() -> None:
     assert "the program withdrew it" in str(caught.value)
 
 
-@pytest.mark.parametrize("ending", ["cancel", "expire"])
+@each_row("ending", ["cancel", "expire"])
 def test_an_answer_that_comes_after_the_end_is_stale(ending: str) -> None:
     journal = paused()
     getattr(journal, ending)()
@@ -114,7 +113,7 @@ def test_several_answers_are_taken_together_and_wake_the_session_once() -> None:
     assert journal.session.metrics.rounds == 1
 
 
-@pytest.mark.parametrize("order", [("q-0", "q-1", "q-2"), ("q-2", "q-0", "q-1"), ("q-1", "q-2", "q-0")])
+@each_row("order", [("q-0", "q-1", "q-2"), ("q-2", "q-0", "q-1"), ("q-1", "q-2", "q-0")])
 def test_answers_may_come_in_any_order(order: tuple[str, ...]) -> None:
     journal = three()
     for query_id in order[:-1]:
@@ -122,7 +121,7 @@ def test_answers_may_come_in_any_order(order: tuple[str, ...]) -> None:
     assert journal.answer(order[-1]).session.state is State.RUNNING
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("bad", "error"),
     [
         (given("q-9"), UnknownQueryError),
@@ -132,7 +131,7 @@ def test_answers_may_come_in_any_order(order: tuple[str, ...]) -> None:
         (given("q-2", "x", Usage(prompt_tokens=-1)), InvalidValueError),
     ],
 )
-@pytest.mark.parametrize("place", [0, 1, 2])
+@each_row("place", [0, 1, 2])
 def test_one_bad_answer_and_none_is_taken(bad: Any, error: type[Exception], place: int) -> None:
     journal = three()
     feed = [given("q-0", "a"), given("q-1", "b")]
@@ -162,14 +161,14 @@ def test_two_different_answers_to_one_query_in_one_feed_conflict() -> None:
 LOOKALIKES = [(1, True), (0, False), (1, 1.0), ("1", 1), ([], {}), (None, ""), (None, False), ({"a": 1}, {"a": True})]
 
 
-@pytest.mark.parametrize(("first", "second"), LOOKALIKES)
+@each_row(("first", "second"), LOOKALIKES)
 def test_values_that_only_look_alike_conflict(first: Any, second: Any) -> None:
     journal = three().answer("q-0", first)
     with refused(journal.session, AnswerConflictError):
         journal.feed(given("q-0", second))
 
 
-@pytest.mark.parametrize(("first", "second"), LOOKALIKES)
+@each_row(("first", "second"), LOOKALIKES)
 def test_values_that_only_look_alike_conflict_within_one_feed(first: Any, second: Any) -> None:
     journal = three()
     with refused(journal.session, AnswerConflictError):
@@ -236,7 +235,7 @@ def test_a_failure_after_a_value_with_the_same_words_is_a_conflict() -> None:
         journal.feed(given("q-0", Failure("no")))
 
 
-@pytest.mark.parametrize("ending", ["complete", "fail", "cancel"])
+@each_row("ending", ["complete", "fail", "cancel"])
 def test_same_answer_after_the_end_is_still_a_replay(ending: str) -> None:
     journal = paused().answer("q-0", "a")
     getattr(journal, ending)()

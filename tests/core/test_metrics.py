@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.budget import Price
 from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Usage
 from holdfast.core.records import LoggedRecord, ProgressedRecord, RefusedRecord, StatRecord
 from holdfast.core.state import State
 from holdfast.core.tokens import estimate_tokens
 from tests.core.helpers import START, Journal, given, in_state, llm, paused, started
+from tests.tables import each_row
 
 PER_MILLION = 1_000_000
 
@@ -122,7 +121,7 @@ def test_the_words_of_a_failure_are_not_counted_as_a_response() -> None:
 # --- tokens ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "estimate"),
     [
         ("", 0),
@@ -157,7 +156,7 @@ def test_usage_replaces_the_estimate() -> None:
     assert tokens(journal) == ((50, "provided"), (7, "provided"), (57, "provided"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("usage", "counted"),
     [
         (Usage(prompt_tokens=50), ((50, "provided"), (2, "estimated"), (52, "estimated"))),

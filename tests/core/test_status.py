@@ -13,6 +13,7 @@ from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.state import State
 from holdfast.core.status import parse_pending_filter, snapshot
 from tests.core.helpers import START, Journal, given, in_state, llm, paused, picture, started
+from tests.tables import each_row
 
 ALIVE = [State.RUNNING, State.PAUSED]
 ENDED = [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED]
@@ -58,19 +59,19 @@ def test_a_paused_session_is_shown_whole() -> None:
     }
 
 
-@pytest.mark.parametrize("state", ALIVE)
+@each_row("state", ALIVE)
 def test_a_living_session_is_in_the_state_of_its_phase(state: State) -> None:
     status = shown(in_state(state))
     assert (status["state"], status["phase"]) == (state, state)
 
 
-@pytest.mark.parametrize("state", ENDED)
+@each_row("state", ENDED)
 def test_an_ended_session_is_terminal_and_its_phase_tells_how(state: State) -> None:
     status = shown(in_state(state))
     assert (status["state"], status["phase"]) == ("terminal", state)
 
 
-@pytest.mark.parametrize("state", ENDED)
+@each_row("state", ENDED)
 def test_an_ended_session_has_nothing_pending(state: State) -> None:
     journal = in_state(state)
     assert "pending_queries" not in shown(journal)
@@ -78,7 +79,7 @@ def test_an_ended_session_has_nothing_pending(state: State) -> None:
     assert shown(journal)["metrics"]["tokens"]["current_query"] is None
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.PAUSED])
+@each_row("state", [state for state in State if state is not State.PAUSED])
 def test_pending_queries_are_counted_only_while_paused(state: State) -> None:
     assert "pending_queries" not in shown(in_state(state))
 
@@ -187,7 +188,7 @@ def test_a_short_prompt_is_previewed_whole() -> None:
     assert pending(paused(llm("short")), "preview")[0]["prompt_preview"] == "short"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "told"),
     [
         ({}, {}),
@@ -228,16 +229,14 @@ def test_an_unknown_preset_is_refused_with_those_that_exist() -> None:
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize(
-    ("wanted", "kind"), [(3, "number"), (1.5, "number"), (True, "boolean"), ([], "array"), (["meta"], "array")]
-)
+@each_row(("wanted", "kind"), [(3, "number"), (1.5, "number"), (True, "boolean"), ([], "array"), (["meta"], "array")])
 def test_a_filter_of_another_type_is_refused(wanted: object, kind: str) -> None:
     with pytest.raises(InvalidFilterError) as caught:
         parse_pending_filter(wanted)
     assert str(caught.value) == f"pending_filter must be a preset name (string) or filter object, got {kind}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wanted",
     [
         {"query_id": "yes"},

@@ -34,6 +34,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.state import Session, State
 from tests.core.helpers import PROGRAM, Journal, in_state, llm, paused, picture, refused, started
+from tests.tables import each_row
 
 # Which state follows when a record meets a state in which q-0 is pending and q-2 is the next query to be asked
 # (q-1 in PAUSED). A record that is not named under a state is refused there.
@@ -105,9 +106,7 @@ def test_the_table_speaks_of_every_state_and_every_record() -> None:
     assert {type_of(record) for record in RECORDS} == set(EXPECTED)
 
 
-@pytest.mark.parametrize(
-    ("state", "record"), CELLS, ids=lambda cell: cell if isinstance(cell, State) else type_of(cell)
-)
+@each_row(("state", "record"), CELLS, ids=lambda cell: cell if isinstance(cell, State) else type_of(cell))
 def test_a_record_leads_to_the_state_in_the_table_or_is_refused(state: State, record: Record) -> None:
     journal = in_state(state)
     assert journal.session.state is state
@@ -123,12 +122,12 @@ def test_a_record_leads_to_the_state_in_the_table_or_is_refused(state: State, re
     assert f"expected {EXPECTED[name]}, got {state}" in str(error)
 
 
-@pytest.mark.parametrize("state", list(State))
+@each_row("state", list(State))
 def test_a_session_is_terminal_exactly_in_its_four_endings(state: State) -> None:
     assert in_state(state).session.is_terminal == (state in {"completed", "failed", "cancelled", "expired"})
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.RUNNING])
+@each_row("state", [state for state in State if state is not State.RUNNING])
 def test_only_a_running_program_can_pause_complete_or_fail(state: State) -> None:
     session = in_state(state).session
     for decision in (
@@ -141,7 +140,7 @@ def test_only_a_running_program_can_pause_complete_or_fail(state: State) -> None
         assert (caught.value.expected, caught.value.actual) == ("running", state)
 
 
-@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.EXPIRED])
+@each_row("state", [State.COMPLETED, State.FAILED, State.EXPIRED])
 def test_a_session_that_ended_otherwise_cannot_be_cancelled(state: State) -> None:
     session = in_state(state).session
     with refused(session, TransitionError) as caught:
@@ -157,7 +156,7 @@ def test_cancelling_twice_is_a_replay_of_the_first_time() -> None:
     assert journal.wire()["reason"] == "enough"
 
 
-@pytest.mark.parametrize("position", [-1, 0, 1, 2, 4, 5, 2**63])
+@each_row("position", [-1, 0, 1, 2, 4, 5, 2**63])
 def test_only_the_next_position_is_accepted(position: int) -> None:
     journal = paused()
     with refused(journal.session, JournalError) as caught:
@@ -178,7 +177,7 @@ def test_a_journal_in_another_order_cannot_be_folded() -> None:
         Session.fold("s-1", reversed(entries))
 
 
-@pytest.mark.parametrize("query_id", ["q-0", "q-2", "", "q-01", "x"])
+@each_row("query_id", ["q-0", "q-2", "", "q-01", "x"])
 def test_a_pause_must_number_its_queries_on_from_the_last_one(query_id: str) -> None:
     journal = paused().answer("q-0")
     with refused(journal.session, JournalError):
@@ -203,14 +202,14 @@ def test_a_pause_that_withdraws_all_it_could_wait_for_is_refused() -> None:
         decide_pause(journal.session, [], 0, withdrawn=["q-0"])
 
 
-@pytest.mark.parametrize("query_id", ["q-1", "q-7", ""])
+@each_row("query_id", ["q-1", "q-7", ""])
 def test_only_a_pending_query_can_be_withdrawn(query_id: str) -> None:
     journal = in_state(State.RUNNING)
     with refused(journal.session, JournalError):
         decide_pause(journal.session, [llm()], 0, withdrawn=[query_id])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "record",
     [AnsweredRecord(query_id="q-1", answer=Value(value="other")), AttemptedRecord(query_id="q-7", driver="model")],
     ids=type_of,

@@ -37,6 +37,7 @@ from holdfast.core.records import CompletedRecord, Parent, Program, Record, deco
 from holdfast.core.state import State
 from holdfast.core.values import check_value, encode, fingerprint, preview
 from tests.core.helpers import PROGRAM, START, given, in_state, llm, nested, paused, picture, refused, started
+from tests.tables import each_row
 
 LONE = "\ud800"
 """Half of a surrogate pair: text to Python, but not to UTF-8."""
@@ -47,12 +48,12 @@ HUGE = 10**5000
 # --- ids ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["a", "0", "s-1", "A.b_c:d@e+f=g-h", "x" * MAX_ID_CHARS, "a..b"])
+@each_row("text", ["a", "0", "s-1", "A.b_c:d@e+f=g-h", "x" * MAX_ID_CHARS, "a..b"])
 def test_a_good_id_is_given_back(text: str) -> None:
     assert check_id(text, "session id") == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "",
@@ -108,7 +109,7 @@ def test_new_session_ids_do_not_repeat() -> None:
     assert len({new_session_id() for _ in range(10_000)}) == 10_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     "query_id", ["../../etc/passwd", "q-0\0", "x" * 1_000_000, '"', LONE, "q-0\n", "q-" + "9" * 5000], ids=range(7)
 )
 def test_an_answer_to_a_hostile_query_id_is_unknown_in_a_short_sentence(query_id: str) -> None:
@@ -142,7 +143,7 @@ GOOD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", GOOD, ids=range(len(GOOD)))
+@each_row("value", GOOD, ids=range(len(GOOD)))
 def test_a_value_that_is_accepted_comes_back_exactly(value: Any) -> None:
     check_value(value, "result")
     kept = decode_record(encode(CompletedRecord(result=value)))
@@ -162,7 +163,7 @@ class Word(StrEnum):
     YES = "yes"
 
 
-@pytest.mark.parametrize("value", [Text("a"), Number(1.5), Word.YES, [Text("a")], {Text("a"): 1}, (1, 2)], ids=repr)
+@each_row("value", [Text("a"), Number(1.5), Word.YES, [Text("a")], {Text("a"): 1}, (1, 2)], ids=repr)
 def test_a_value_of_a_type_close_to_json_is_refused_or_can_be_encoded(value: Any) -> None:
     try:
         check_value(value, "result")
@@ -207,7 +208,7 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "why"), BAD, ids=[why.replace(" ", "-") + f"-{n}" for n, (_, why) in enumerate(BAD)])
+@each_row(("value", "why"), BAD, ids=[why.replace(" ", "-") + f"-{n}" for n, (_, why) in enumerate(BAD)])
 def test_a_value_that_json_cannot_keep_is_refused_wherever_it_is(value: Any, why: str) -> None:
     for hidden in (value, [value], {"a": [0, value]}):
         with pytest.raises(InvalidValueError) as caught:
@@ -232,7 +233,7 @@ def test_the_place_is_right_after_deeper_neighbours() -> None:
     assert caught.value.path == "[2].c"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     ["\0" * (MAX_VALUE_BYTES // 4), [MIN_INTEGER] * (MAX_VALUE_BYTES // 10)],
     ids=["escapes", "integers"],
@@ -253,7 +254,7 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
     assert fingerprint({"a": 1, "b": {"c": 1, "d": 2}}) == fingerprint({"b": {"d": 2, "c": 1}, "a": 1})
 
 
-@pytest.mark.parametrize("value", ["x" * 1_000_000, list(range(100_000)), {"k" * 1000: "v"}, "\0" * 1000])
+@each_row("value", ["x" * 1_000_000, list(range(100_000)), {"k" * 1000: "v"}, "\0" * 1000])
 def test_a_preview_is_short(value: Any) -> None:
     assert len(preview(value)) <= 81
     assert preview(value).endswith("…")
@@ -286,7 +287,7 @@ BAD_QUERIES: list[Query] = [
 ]
 
 
-@pytest.mark.parametrize("query", BAD_QUERIES, ids=range(len(BAD_QUERIES)))
+@each_row("query", BAD_QUERIES, ids=range(len(BAD_QUERIES)))
 def test_a_query_that_cannot_be_kept_is_not_asked(query: Query) -> None:
     session = started().session
     with refused(session, InvalidValueError) as caught:
@@ -313,14 +314,14 @@ MISTYPED_QUERIES: dict[str, Callable[[], Query]] = {
 }
 
 
-@pytest.mark.parametrize("query", MISTYPED_QUERIES.values(), ids=MISTYPED_QUERIES)
+@each_row("query", MISTYPED_QUERIES.values(), ids=MISTYPED_QUERIES)
 def test_a_query_with_a_field_of_another_type_is_not_asked(query: Callable[[], Query]) -> None:
     session = started().session
     with refused(session, InvalidValueError):
         decide_pause(session, [query()], START)
 
 
-@pytest.mark.parametrize("wake", ["any", "", None])
+@each_row("wake", ["any", "", None])
 def test_an_unknown_wake_rule_is_refused(wake: Any) -> None:
     session = started().session
     with refused(session, InvalidValueError):
@@ -348,14 +349,14 @@ BAD_FEEDS: dict[str, FeedMessage] = {
 }
 
 
-@pytest.mark.parametrize("feed", BAD_FEEDS.values(), ids=BAD_FEEDS)
+@each_row("feed", BAD_FEEDS.values(), ids=BAD_FEEDS)
 def test_an_answer_that_cannot_be_kept_is_not_taken(feed: FeedMessage) -> None:
     session = paused().session
     with refused(session, InvalidValueError):
         decide_feed(session, feed)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "cancel",
     [CancelMessage(reason=LONE), CancelMessage(by=LONE), CancelMessage(reason=UNTYPED)],
     ids=["reason", "by", "reason of another type"],
@@ -366,7 +367,7 @@ def test_a_cancellation_that_cannot_be_kept_is_refused(cancel: CancelMessage) ->
         decide_cancel(session, cancel)
 
 
-@pytest.mark.parametrize("result", [LONE, object(), float("nan"), nested(100_000), {1: 1}], ids=range(5))
+@each_row("result", [LONE, object(), float("nan"), nested(100_000), {1: 1}], ids=range(5))
 def test_a_result_that_cannot_be_kept_is_refused(result: Any) -> None:
     session = started().session
     with refused(session, InvalidValueError):
@@ -389,13 +390,13 @@ STARTS: dict[str, Callable[[], Record]] = {
 }
 
 
-@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+@each_row("start", STARTS.values(), ids=STARTS)
 def test_a_start_that_cannot_be_kept_is_refused(start: Callable[[], Record]) -> None:
     with pytest.raises((InvalidValueError, errors.InvalidBudgetError, InvalidIdError)):
         start()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "kind"),
     [(LONE, "error"), ("boom", LONE), ("\0" * 10, "error"), ("x" * 50_000_000, "error")],
     ids=range(4),
@@ -424,7 +425,7 @@ def example(kind: type[HoldfastError]) -> HoldfastError:
     return kind(**{name: samples.get(name, f"<{name}>") for name in fields})
 
 
-@pytest.mark.parametrize("kind", every_error())
+@each_row("kind", every_error())
 def test_every_error_tells_its_kind_its_sentence_and_its_fields_as_json(kind: type[HoldfastError]) -> None:
     error = example(kind)
     told = json.loads(json.dumps(error.to_json()))
@@ -432,7 +433,7 @@ def test_every_error_tells_its_kind_its_sentence_and_its_fields_as_json(kind: ty
     assert told == {"kind": kind.kind, "error": str(error), **{name: getattr(error, name) for name in fields}}
 
 
-@pytest.mark.parametrize("kind", [k for k in every_error() if "session_id" in getattr(k, "__dataclass_fields__", {})])
+@each_row("kind", [k for k in every_error() if "session_id" in getattr(k, "__dataclass_fields__", {})])
 def test_every_error_about_a_session_names_it(kind: type[HoldfastError]) -> None:
     if kind is BudgetExceededError:  # raised inside the program, whose authors match on this text
         assert example(kind).to_json()["session_id"] == "s-named"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.decide import WakeMessage, decide, decide_due, decide_expire, decide_pause
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_IDLE_TTL_MS, MAX_QUERIES_PER_PAUSE, MAX_WAIT_MS
@@ -11,6 +9,7 @@ from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Va
 from holdfast.core.records import AnsweredRecord, Entry, LoggedRecord, Record
 from holdfast.core.state import Session, State
 from tests.core.helpers import START, Journal, given, in_state, llm, paused, refused, started
+from tests.tables import each_row
 
 
 def answered(records: list[Record]) -> list[str]:
@@ -235,7 +234,7 @@ def test_with_a_limit_of_zero_a_paused_session_expires_at_once() -> None:
     assert expires(paused(), 0)
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.PAUSED])
+@each_row("state", [state for state in State if state is not State.PAUSED])
 def test_only_a_paused_session_expires(state: State) -> None:
     assert not expires(in_state(state).later(DEFAULT_IDLE_TTL_MS * 2), 0)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from holdfast.core.events import AcceptedEvent, CancelledEvent, CompletedEvent, FailedEvent, PausedEvent, RunningEvent
 from holdfast.core.queries import ChildQuery, HumanQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.state import State
 from holdfast.core.values import encode
 from tests.core.helpers import START, in_state, llm, paused, started
+from tests.tables import each_row
 
 
 def asked(*queries: Query, session_id: str = "s-abc") -> dict[str, Any]:
@@ -73,7 +73,7 @@ def test_several_queries_are_told_as_a_list_with_ids() -> None:
     }
 
 
-@pytest.mark.parametrize("flag", ["grounded", "underspecified"])
+@each_row("flag", ["grounded", "underspecified"])
 def test_in_a_list_only_the_flagged_query_carries_its_flag(flag: str) -> None:
     first, second = asked(llm("verify", **{flag: True}), llm("generate"))["queries"]
     assert first[flag] is True
@@ -108,12 +108,12 @@ def test_cancelled_tells_the_stats() -> None:
 # --- what Holdfast adds ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.ABSENT])
+@each_row("state", [state for state in State if state is not State.ABSENT])
 def test_every_shape_carries_the_session_id(state: State) -> None:
     assert in_state(state).wire()["session_id"] == "s-1"
 
 
-@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED])
+@each_row("state", [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED])
 def test_every_ending_carries_the_stats(state: State) -> None:
     journal = in_state(state).later(5)
     assert journal.wire()["stats"] == journal.session.metrics.to_json(journal.now, None)
@@ -133,7 +133,7 @@ def test_a_query_without_options_has_no_such_key() -> None:
     assert "options" not in asked(llm())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "told"),
     [
         (ToolQuery(name="grep", arguments={"for": "x"}), {"kind": "tool", "name": "grep", "arguments": {"for": "x"}}),
@@ -194,7 +194,7 @@ def test_a_later_pause_offers_what_is_left_over_together_with_what_is_new() -> N
     assert [query["id"] for query in journal.wire()["queries"]] == ["q-0", "q-2"]
 
 
-@pytest.mark.parametrize("state", [state for state in State if state is not State.ABSENT])
+@each_row("state", [state for state in State if state is not State.ABSENT])
 def test_every_shape_is_plain_json(state: State) -> None:
     wire = in_state(state).wire()
     assert msgspec.json.decode(encode(wire)) == wire

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +19,6 @@ from holdfast.store import Store
 from holdfast.store.commits import Commit
 
 T = TypeVar("T")
-
-PATIENCE = 5.0
-"""Seconds after which a wait that should be short is a failure."""
-
-
-async def soon(work: Awaitable[T], seconds: float = PATIENCE) -> T:
-    """The outcome of something that must not hang."""
-    return await asyncio.wait_for(work, seconds)
 
 
 def ponder(seconds: float) -> None:
@@ -71,15 +62,6 @@ async def records(store: Store, session_id: str) -> list[Record]:
 
 async def of_type(store: Store, session_id: str, kind: type[T]) -> list[T]:
     return [record for record in await records(store, session_id) if isinstance(record, kind)]
-
-
-async def until(condition: Callable[[], Awaitable[Any]], seconds: float = PATIENCE) -> None:
-    """Wait until something has come true."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def write(

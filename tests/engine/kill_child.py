@@ -6,6 +6,7 @@ Both write down what the outside world has seen in a ledger: a line is durable b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -25,12 +26,10 @@ from holdfast.programs.registry import Strategy
 from holdfast.store import Store, open_store
 from holdfast.store.contract import SessionRow
 from holdfast.testing.crash.seams import Seam, SeamObserver
+from holdfast.testing.patience import HANG_S, until
 
 LEASE_MS = 500
 """Milliseconds an owner holds a session: long enough for a machine under load, short enough to wait for."""
-
-PATIENCE = 20.0
-"""Seconds after which a process that has not got on says so, and fails."""
 
 UNANSWERED = "nobody answers"
 """How the prompts begin that the host leaves alone."""
@@ -55,15 +54,6 @@ class Ledger:
 def read_ledger(directory: Path) -> list[dict[str, Any]]:
     path = directory / "ledger"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-async def until(is_so: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Look again and again. Whoever calls it has set a time limit."""
-    while True:
-        so = is_so()
-        if so if isinstance(so, bool) else await so:
-            return
-        await asyncio.sleep(0.005)
 
 
 async def has_ended(store: Store, session: str) -> bool:
@@ -95,7 +85,7 @@ class Gate:
 
     def block(self) -> None:
         """Wait as a strategy that computes does: without letting anybody else run in its thread."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + HANG_S
         while not self.is_open and time.monotonic() < deadline:
             time.sleep(0.002)
 
@@ -378,7 +368,7 @@ class Scenario:
         return open_holdfast(store, lease_ms=LEASE_MS, seam=self._seams, **options)
 
     async def run(self) -> None:
-        async with asyncio.timeout(PATIENCE), self._open() as hf:
+        async with asyncio.timeout(HANG_S), self._open() as hf:
             self._world.drive(hf)
             host = Host(hf, self._ledger)
             for step in self._steps:
@@ -484,7 +474,7 @@ async def finish(url: str, directory: Path, steps: Sequence[str], *, patient: bo
     """Bring every session of these steps to its end. A patient finisher first waits until all leases have run out."""
     ledger = Ledger(directory, "finisher")
     world = World(directory, ledger)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(HANG_S):
         await _note_what_is_recorded(url, ledger, patient)
         async with open_holdfast(url, lease_ms=LEASE_MS) as hf:
             world.drive(hf)
@@ -555,12 +545,13 @@ async def _exists(store: Store, session: str) -> bool:
 
 
 async def _until_mail_is_taken(hf: Holdfast) -> None:
-    """Mail should not wait for ever. A few looks of the upkeep are long enough to tell."""
-    deadline = time.monotonic() + 4.0
-    while time.monotonic() < deadline:
-        if not any([await hf.store.mailbox(row.session_id) for row in (await hf.sessions()).rows]):
-            return
-        await asyncio.sleep(0.02)
+    """Mail should not wait for ever."""
+
+    async def is_taken() -> bool:
+        return not any([await hf.store.mailbox(row.session_id) for row in (await hf.sessions()).rows])
+
+    with contextlib.suppress(TimeoutError):  # what was left is told by those who look at the store afterwards
+        await until(is_taken)
 
 
 # --- an owner that is paused -----------------------------------------------------------------------
@@ -574,7 +565,7 @@ async def own(url: str, directory: Path, session: str) -> None:
         directory / "trace", refused=lambda session, error: ledger.note("refused", session, error=error)
     )
     store = seams.guard(open_store(url))
-    async with asyncio.timeout(PATIENCE), open_holdfast(store, lease_ms=LEASE_MS) as hf:
+    async with asyncio.timeout(HANG_S), open_holdfast(store, lease_ms=LEASE_MS) as hf:
         world.drive(hf)
         host = Host(hf, ledger)
         world.held.close()

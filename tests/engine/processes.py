@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.engine.helpers import soon
+from holdfast.testing.patience import soon
 from tests.paths import REPO
 
 
@@ -34,7 +34,7 @@ class Process:
         pipe = asyncio.subprocess.PIPE
         process = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe), ledger)
         try:
-            await soon(process._waiting[0], 20)
+            await soon(process._waiting[0])
             yield process
         finally:
             await process.kill()
@@ -59,7 +59,7 @@ class Process:
 
     async def do(self, name: str, **arguments: Any) -> Any:
         """Have something done there."""
-        outcome = await soon(self.call(name, **arguments), 20)
+        outcome = await soon(self.call(name, **arguments))
         assert not (isinstance(outcome, dict) and "broken" in outcome), outcome["broken"]
         return outcome
 

@@ -28,7 +28,8 @@ from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.store.contract import SessionFilter
-from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until
+from holdfast.testing.patience import soon, until
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, sqlite
 from tests.engine.shown_child import asker, by_name, helped, middle, three, top
 from tests.paths import REPO
 
@@ -291,10 +292,10 @@ async def test_many_answers_at_once_from_many_hosts_are_all_taken_once(hf: Holdf
     async def wide(ctx: Context) -> Any:
         return list(await asyncio.gather(*(ctx.child(asker, {"name": str(each)}) for each in range(20))))
 
-    event = await soon(hf.start(wide, id="p"), 20)
+    event = await soon(hf.start(wide, id="p"))
     assert len(asked(event)) == 20
     answers = [hf.feed("p", {query.id: query.id}) for query in asked(event)]
-    events = await soon(asyncio.gather(*answers), 20)
+    events = await soon(asyncio.gather(*answers))
     assert result(await soon(hf.resume("p"))) == [[f"q-{each}.q-0"] for each in range(20)]
     assert any(isinstance(event, CompletedEvent) for event in events)
 
@@ -381,13 +382,13 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def test_a_child_is_found_by_name_in_any_language_and_kept_as_it_was(hf: Holdfast, packages: Path) -> None:
-    event = await soon(hf.start(by_name, ctx={"program": "lua_asker", "ctx": {"task": "t"}}, id="p"), 20)
+    event = await soon(hf.start(by_name, ctx={"program": "lua_asker", "ctx": {"task": "t"}}, id="p"))
     assert prompts(event) == {"q-0.q-0": "lua: t"}
     started = (await hf.store.load("p.q-0")).started
     assert started is not None
     assert (started.program.kind, started.program.name) == ("lua", "lua_asker")
     (packages / "lua_asker" / "init.lua").unlink()
-    assert result(await soon(hf.feed("p", "A"), 20)) == {"task": "t", "result": "A"}
+    assert result(await soon(hf.feed("p", "A"))) == {"task": "t", "result": "A"}
 
 
 @pytest.mark.parametrize("name", ["no_such_thing", "../shown", "a b"])
@@ -408,7 +409,7 @@ async def process(url: str, session: str, program: str, ctx: Any, *drives: str) 
     started = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=asyncio.subprocess.PIPE)
     try:
         assert started.stdout is not None
-        yield json.loads(await soon(started.stdout.readline(), 20))
+        yield json.loads(await soon(started.stdout.readline()))
     finally:
         started.kill()  # kill -9: it has no chance to say anything
         await started.wait()

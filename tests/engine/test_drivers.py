@@ -18,7 +18,8 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
+from holdfast.testing.patience import soon, until
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, sqlite, write
 
 
 @pytest.fixture
@@ -220,7 +221,7 @@ async def test_no_more_effects_of_a_driver_run_at_once_than_it_allows(hf: Holdfa
         return list(await asyncio.gather(*(ctx.tool("pay", amount=n) for n in range(5))))
 
     hf.drive("pay", pay, concurrency=3)
-    events = await soon(asyncio.gather(*(hf.start(pays_often) for _ in range(4))), 20)
+    events = await soon(asyncio.gather(*(hf.start(pays_often) for _ in range(4))))
     assert [result(event) for event in events] == [["paid"] * 5] * 4
     assert most == 3
 
@@ -259,7 +260,7 @@ async def test_a_session_is_let_go_when_a_host_answers_before_the_driver_gets_to
     async def let_go() -> bool:
         return (await hf.store.session(second.session_id)).owner is None
 
-    await until(let_go, 2)
+    await until(let_go)
     assert result(await hf.feed(second.session_id, "!")) == "!"
 
 
@@ -301,7 +302,7 @@ async def test_an_effect_whose_question_was_withdrawn_is_stopped(hf: Holdfast) -
     event = await soon(hf.start(gives_up))
     event = await soon(hf.feed(event.session_id, {"q-1": "no"}))
     assert prompts(event) == {"q-2": "and now?"}
-    await soon(stopped.wait(), 2)
+    await soon(stopped.wait())
 
 
 # --- recovery -------------------------------------------------------------------------------------------
@@ -435,7 +436,7 @@ async def test_an_owner_that_is_gone_is_taken_over_when_its_lease_has_run_out(tm
         await write(hf.store, "left", uses_tool.program, LEFT, hold_ms=300)
         await asyncio.sleep(0.1)
         assert till.attempts == []
-        assert await soon(hf.result("left"), 8) == "paid"
+        assert await soon(hf.result("left")) == "paid"
         assert till.attempts == [Attempt("left", "q-0", 2)]
 
 

@@ -17,7 +17,8 @@ from holdfast.engine.drivers import Attempt
 from holdfast.engine.errors import ForkPointError
 from holdfast.programs.native.ctx import Context
 from holdfast.store.errors import ForkPositionError
-from tests.engine.helpers import of_type, prompts, quiet, records, result, soon, sqlite, until
+from holdfast.testing.patience import soon, until
+from tests.engine.helpers import of_type, prompts, quiet, records, result, sqlite
 
 
 @holdfast.strategy(name="forking-three")

@@ -38,9 +38,10 @@ from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
 from holdfast.testing.crash.processes import CrashProcess, run_process
 from holdfast.testing.crash.seams import Seam, read_trace
+from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.postgres_server import fresh_database
 from tests.engine import kill_child
-from tests.engine.kill_child import LEASE_MS, PATIENCE, STEPS, Host, Ledger, World, did, read_ledger, until
+from tests.engine.kill_child import LEASE_MS, STEPS, Host, Ledger, World, did, read_ledger
 
 SEAMS = Path(__file__).with_name("seams.json")
 
@@ -424,7 +425,7 @@ async def paused_owner(place: Place, session: str) -> AsyncIterator[CrashProcess
     """A process that owns a session, and does not know that time passes."""
     owner = CrashProcess(kill_child.own_job, place.url, place.directory, session)
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_S):
             await until(lambda: owner.exit_code is not None or bool(seen(place, "owning")))
             assert owner.exit_code is None, place.errors()
             owner.pause()
@@ -454,7 +455,7 @@ async def test_an_answer_sent_to_an_owner_that_died_is_taken_by_whoever_comes_ne
         assert event.status == "running"
     async with open_holdfast(place.url, lease_ms=LEASE_MS) as hf:
         World(place.directory, Ledger(place.directory, "successor")).drive(hf)
-        assert await hf.result("busy", timeout=6) == [did("held", "on"), "an answer that was accepted"]
+        assert await hf.result("busy", timeout=HANG_S) == [did("held", "on"), "an answer that was accepted"]
 
 
 async def finish_for(place: Place, session: str) -> Any:

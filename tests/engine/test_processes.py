@@ -28,8 +28,9 @@ from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.store import Store
+from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
-from tests.engine.helpers import of_type, ponder, quiet, records, soon, sqlite, until
+from tests.engine.helpers import of_type, ponder, quiet, records, sqlite
 from tests.engine.process_child import called, helped, questions, sleeper, thinker
 from tests.engine.processes import Process, Start
 from tests.paths import REPO
@@ -88,7 +89,7 @@ async def test_an_answer_reaches_an_owner_that_is_busy_with_an_effect(hf: Holdfa
         await owner.do("drive", what="work")
         await owner.do("start", program=helped.program.source, id="s", ctx={"ms": 400}, wait=0)
         event = await soon(hf.feed("s", {"q-0": "me"}))
-        there = await owner.do("result", session="s", timeout=10)
+        there = await owner.do("result", session="s", timeout=HANG_S)
         assert there == ["me", f"done by {owner.pid}"]
         assert await soon(hf.result("s")) == there
         assert not event.replayed
@@ -130,7 +131,7 @@ async def test_a_cancellation_reaches_a_busy_owner_and_both_see_the_same_end(hf:
     async with another() as owner:
         await owner.do("drive", what="work")
         await owner.do("start", program=called.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
-        there = owner.call("result", session="s", timeout=10)
+        there = owner.call("result", session="s", timeout=HANG_S)
         event = await soon(hf.cancel("s", "enough", by="me"))
         assert event.to_json()["reason"] == "enough"
         told = await soon(there)
@@ -148,7 +149,7 @@ async def test_an_answer_reaches_an_owner_that_thinks_in_a_thread(hf: Holdfast, 
         assert await is_owned(hf.store, "s")
         event = await soon(hf.feed("s", {"q-1": "two"}))
         assert event.result == ["one", "two"]
-        assert await owner.do("result", session="s", timeout=5) == ["one", "two"]
+        assert await owner.do("result", session="s", timeout=HANG_S) == ["one", "two"]
     await check_sound(hf.store, "s")
 
 
@@ -197,7 +198,7 @@ async def test_processes_that_race_agree_about_every_answer_and_the_end(
                     answers = {f"q-{chance.choice([0, 0, 1, 2])}": f"{process.pid} {turn}"}
                     sent.append((answers, process.call("feed", session=session, answers=answers, wait=5)))
                 await asyncio.sleep(chance.choice([0, 0, 0.003]))
-            outcomes = await soon(asyncio.gather(*(outcome for _, outcome in sent)), 30)
+            outcomes = await soon(asyncio.gather(*(outcome for _, outcome in sent)))
             await one.do("cancel", session=session, reason="over")
             folded = await check_sound(hf.store, session)
             answered = {
@@ -228,10 +229,10 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
         await owner.do("start", program=called.program.source, id="s", ctx={"ms": 1000}, wait=0)
         owner.stop()
         await heir.do("drive", what="work", recovery="safe")
-        assert await soon(hf.result("s"), 15) == f"done by {heir.pid}"
+        assert await soon(hf.result("s")) == f"done by {heir.pid}"
         written = await records(hf.store, "s")
         owner.go_on()
-        assert await owner.do("result", session="s", timeout=5) == f"done by {heir.pid}"
+        assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {heir.pid}"
         await asyncio.sleep(0.4)  # until the effect that was stopped has ended too
         assert await records(hf.store, "s") == written
         assert await owner.do("start", program=called.program.source, id="t", ctx={"ms": 0}, wait=5)
@@ -248,11 +249,11 @@ async def test_a_thought_of_an_owner_that_was_stopped_past_its_lease_is_ignored(
         await owner.do("start", program=thinker.program.source, id="s", ctx={"ms": 400})
         await owner.do("feed", session="s", answers={"q-0": "one"}, wait=0)
         owner.stop()
-        event = await soon(hf.feed("s", {"q-1": "two"}), 15)
+        event = await soon(hf.feed("s", {"q-1": "two"}))
         assert event.result == ["one", "two"]
         written = await records(hf.store, "s")
         owner.go_on()
-        assert await owner.do("result", session="s", timeout=5) == ["one", "two"]
+        assert await owner.do("result", session="s", timeout=HANG_S) == ["one", "two"]
         await asyncio.sleep(0.5)
         assert await records(hf.store, "s") == written
         assert owner.is_alive
@@ -268,7 +269,7 @@ async def test_the_session_of_a_killed_owner_goes_on_elsewhere_as_its_policy_say
         await until(lambda: _is_so(runs()))
         await owner.kill()
         await heir.do("drive", what="work", recovery=recovery)
-        told = await soon(hf.result("s"), 15)
+        told = await soon(hf.result("s"))
         assert told == ("unknown_outcome" if recovery == "never" else f"done by {heir.pid}")
     assert [run[2] for run in runs()] == [str(number + 1) for number in range(attempts)]
     assert len(await of_type(hf.store, "s", AttemptedRecord)) == attempts
@@ -298,7 +299,7 @@ async def cli(url: str, *arguments: str) -> tuple[int, Any]:
     command = (str(HOLDFAST), "--store", url, "--json", *arguments)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=pipe, stderr=pipe)
-    told, errors = await soon(process.communicate(), 20)
+    told, errors = await soon(process.communicate())
     assert b"Traceback" not in errors, errors.decode()
     return process.returncode or 0, json.loads(told) if told.strip() else errors.decode()
 
@@ -310,7 +311,7 @@ async def test_the_command_line_works_on_the_file_of_a_running_engine(tmp_path: 
         await owner.do("start", program=helped.program.source, id="busy", ctx={"ms": 2_500}, wait=0)
         await owner.do("start", program=called.program.source, id="endless", ctx={"ms": LONG_MS}, wait=0)
         await owner.do("start", program=questions.program.source, id="idle")
-        there = owner.call("result", session="endless", timeout=20)
+        there = owner.call("result", session="endless", timeout=HANG_S)
 
         code, shown = await cli(url, "show", "busy")
         assert (code, [each["query_id"] for each in shown["pending"]]) == (0, ["q-0", "q-1"])
@@ -324,7 +325,7 @@ async def test_the_command_line_works_on_the_file_of_a_running_engine(tmp_path: 
         code, told = await cli(url, "cancel", "endless")
         assert told["status"] == "cancelled"
         assert (await soon(there))["refused"] == "session_failed"
-        assert await owner.do("result", session="busy", timeout=10) == ["hello", f"done by {owner.pid}"]
+        assert await owner.do("result", session="busy", timeout=HANG_S) == ["hello", f"done by {owner.pid}"]
 
 
 async def test_a_watcher_sees_every_entry_of_a_session_driven_elsewhere(hf: Holdfast, another: Start) -> None:
@@ -349,7 +350,7 @@ async def test_a_timer_of_a_process_that_died_is_fired_by_another(hf: Holdfast, 
     async with another() as owner, another():
         await owner.do("start", program=sleeper.program.source, id="s", ctx={"ms": 700}, wait=0)
         await owner.kill()
-        assert await soon(hf.result("s"), 10) == "woken"
+        assert await soon(hf.result("s")) == "woken"
     assert len(await of_type(hf.store, "s", AnsweredRecord)) == 1
 
 
@@ -359,7 +360,7 @@ async def test_timers_that_two_processes_know_of_fire_once(hf: Holdfast, another
             process = (one, two)[number % 2]
             await process.do("start", program=sleeper.program.source, id=f"s-{number}", ctx={"ms": 600}, wait=0)
         for number in range(10):
-            assert await soon(hf.result(f"s-{number}"), 10) == "woken"
+            assert await soon(hf.result(f"s-{number}")) == "woken"
             assert len(await of_type(hf.store, f"s-{number}", AnsweredRecord)) == 1
             await check_sound(hf.store, f"s-{number}")
         assert one.is_alive

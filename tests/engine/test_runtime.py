@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -40,23 +40,12 @@ from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
+from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.programs.registry import strategy
 from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import ForkPositionError
-from tests.engine.helpers import (
-    asked,
-    error,
-    of_type,
-    ponder,
-    prompts,
-    quiet,
-    records,
-    result,
-    soon,
-    sqlite,
-    until,
-    write,
-)
+from holdfast.testing.patience import HANG_S, soon, until
+from tests.engine.helpers import asked, error, of_type, ponder, prompts, quiet, records, result, sqlite, write
 
 
 @pytest.fixture
@@ -513,10 +502,10 @@ async def test_a_deleted_session_is_gone_and_its_id_stays_taken(hf: Holdfast) ->
 @pytest.mark.parametrize("hot", [0, 1, 5])
 async def test_many_sessions_work_with_few_programs_in_memory(tmp_path: Path, hot: int) -> None:
     async with open_holdfast(sqlite(tmp_path), hot_programs=hot) as hf:
-        events = await soon(asyncio.gather(*(hf.start(two_questions) for _ in range(50))), 20)
+        events = await soon(asyncio.gather(*(hf.start(two_questions) for _ in range(50))))
         ids = [event.session_id for event in events]
-        await soon(asyncio.gather(*(hf.feed(each, f"1 {each}") for each in ids)), 20)
-        ended = await soon(asyncio.gather(*(hf.feed(each, "2") for each in ids)), 20)
+        await soon(asyncio.gather(*(hf.feed(each, f"1 {each}") for each in ids)))
+        ended = await soon(asyncio.gather(*(hf.feed(each, "2") for each in ids)))
         assert [result(event) for event in ended] == [[f"1 {each}", "2"] for each in ids]
 
 
@@ -545,18 +534,21 @@ async def test_a_session_that_has_ended_cannot_be_cancelled(hf: Holdfast) -> Non
 
 
 async def test_a_session_is_cancelled_while_its_program_computes(hf: Holdfast) -> None:
+    may_end, has_ended = threading.Event(), threading.Event()
+
     async def computes_long(ctx: Context) -> str:
-        ponder(0.05)
+        ponder(10 * PROMPT_MS / 1000)  # so that it is run in a thread
         await ctx.llm("?")
-        ponder(0.5)
+        may_end.wait(HANG_S)
+        has_ended.set()
         return "too late"
 
     event = await hf.start(computes_long)
     assert isinstance(await hf.feed(event.session_id, "!", wait=0.05), RunningEvent)
-    began = time.monotonic()
     assert (await soon(hf.cancel(event.session_id))).status == "cancelled"
-    assert time.monotonic() - began < 0.3
-    await asyncio.sleep(0.6)
+    may_end.set()
+    await until(has_ended.is_set)
+    await asyncio.sleep(0.05)  # in which what it returns would be heard
     assert (await hf.status(event.session_id))["phase"] == "cancelled"
     assert (await hf.store.session(event.session_id)).owner is None
 

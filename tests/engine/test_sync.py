@@ -14,6 +14,7 @@ from holdfast.engine.errors import ResultTimeoutError
 from holdfast.engine.sync import open_sync
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
+from holdfast.testing.patience import HANG_S
 from tests.engine.helpers import prompts, result, sqlite
 
 
@@ -56,8 +57,8 @@ def test_drivers_cancel_fork_and_delete_work(tmp_path: Path) -> None:
         with pytest.raises(SessionNotFoundError):
             hf.status(event.session_id)
         hf.drive("llm", lambda query: query.prompt.upper())
-        assert hf.result(hf.start(two).session_id, timeout=5) == ["ONE", "TWO"]
-        assert hf.result(fork.session_id, timeout=5) == ["ONE", "TWO"]
+        assert hf.result(hf.start(two).session_id, timeout=HANG_S) == ["ONE", "TWO"]
+        assert hf.result(fork.session_id, timeout=HANG_S) == ["ONE", "TWO"]
 
 
 def test_watch_follows_a_session_to_its_end_and_may_be_left_early(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_wait_may_run_out(tmp_path: Path) -> None:
     with open_sync(sqlite(tmp_path)) as hf:
         event = hf.start(sync_nap, wait=0.01)
         assert isinstance(event, RunningEvent)
-        assert hf.result(event.session_id, timeout=5) == "rested"
+        assert hf.result(event.session_id, timeout=HANG_S) == "rested"
 
 
 def test_it_says_how_it_is_used_when_it_is_used_otherwise() -> None:

@@ -31,7 +31,8 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import open_store
 from holdfast.store.contract import Store
-from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, soon, sqlite, until, write
+from holdfast.testing.patience import soon, until
+from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, sqlite, write
 
 
 @pytest.fixture
@@ -44,6 +45,12 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 @strategy(name="time-asks")
 async def asks(ctx: Context) -> str:
     return str(await ctx.llm("?"))
+
+
+@strategy(name="time-sleeps-an-hour")
+async def sleeps_an_hour(ctx: Context) -> str:
+    await ctx.sleep(3600)
+    return "rested"
 
 
 @strategy(name="time-naps")
@@ -68,7 +75,7 @@ async def test_a_timer_fires_when_it_is_due(tmp_path: Path) -> None:
     async with open_holdfast(sqlite(tmp_path)) as hf:
         began = time.monotonic()
         assert result(await soon(hf.start(naps))) == "rested"
-        assert 0.3 <= time.monotonic() - began < 1.0
+        assert time.monotonic() - began >= 0.3
 
 
 async def test_a_timer_fires_in_a_new_engine_after_the_old_one_is_gone(tmp_path: Path) -> None:
@@ -78,14 +85,12 @@ async def test_a_timer_fires_in_a_new_engine_after_the_old_one_is_gone(tmp_path:
         assert await soon(hf.result(event.session_id)) == "rested"
 
 
-async def test_a_timer_that_was_due_while_nobody_ran_fires_at_once(tmp_path: Path) -> None:
-    async with quiet(sqlite(tmp_path)) as hf:
-        event = await hf.start(naps, wait=0.01)
-    await asyncio.sleep(0.3)
-    began = time.monotonic()
+async def test_a_timer_that_was_due_while_nobody_ran_fires_at_once(store: Store, tmp_path: Path) -> None:
+    hour_ms = 3_600_000
+    asleep = PausedRecord(queries=[TimerQuery(id="q-0", delay_ms=hour_ms)])
+    await write(store, "s", sleeps_an_hour.program, [asleep], at=time.time_ns() // 1_000_000 - hour_ms)
     async with open_holdfast(sqlite(tmp_path)) as hf:
-        assert await soon(hf.result(event.session_id)) == "rested"
-    assert time.monotonic() - began < 0.5
+        assert await soon(hf.result("s")) == "rested"
 
 
 async def test_many_timers_fire_in_the_order_in_which_they_are_due(tmp_path: Path) -> None:
@@ -110,7 +115,7 @@ async def test_timers_of_sessions_that_cannot_run_here_do_not_hold_up_the_others
     for n in range(120):
         await write(store, f"stuck-{n}", unknown, [PausedRecord(queries=[TimerQuery(id="q-0", delay_ms=1)])])
     async with open_holdfast(sqlite(tmp_path)) as hf:
-        assert result(await soon(hf.start(naps), 4)) == "rested"
+        assert result(await soon(hf.start(naps))) == "rested"
 
 
 # --- deadlines ------------------------------------------------------------------------------------------
@@ -266,7 +271,7 @@ async def test_orphans_are_found_behind_many_sessions_that_cannot_run_here(tmp_p
     for n in range(120):
         await write(store, f"foreign-{n}", Program("native", "time-elsewhere"), ANSWERED)
     async with open_holdfast(sqlite(tmp_path)) as hf:
-        assert await soon(hf.result("orphan"), 8) == "!"
+        assert await soon(hf.result("orphan")) == "!"
 
 
 async def test_an_answer_to_a_session_whose_program_is_not_here_is_accepted_and_kept(tmp_path: Path) -> None:

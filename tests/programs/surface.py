@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Function, strategy
+from holdfast.testing.patience import soon
 
 T = TypeVar("T")
 Answer = Callable[[str], Any]
@@ -21,10 +21,6 @@ Answer = Callable[[str], Any]
 
 def quiet(folder: Path) -> Holdfast:
     return open_holdfast(f"sqlite:///{folder}/sessions.db", upkeep=Upkeep(on=False))
-
-
-async def soon(work: Awaitable[T], seconds: float = 10) -> T:
-    return await asyncio.wait_for(work, seconds)
 
 
 def asked(event: Event) -> list[LlmQuery]:

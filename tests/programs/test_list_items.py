@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from holdfast.programs import model_text as reading
 from tests.alc.lua import scripted
+from tests.tables import each_row
 
 CASES: list[tuple[str, int | None, list[str]]] = [
     # lines with a mark in front
@@ -63,7 +62,7 @@ LUA = """
 """
 
 
-@pytest.mark.parametrize(("text", "most", "entries"), CASES)
+@each_row(("text", "most", "entries"), CASES)
 def test_the_entries_of_a_list_are_found(text: str, most: int | None, entries: list[str]) -> None:
     assert reading.list_items(text, most) == entries
 
@@ -78,6 +77,6 @@ def test_lua_says_what_is_no_text_at_the_line_of_the_call() -> None:
     assert scripted.run("\nalc.list_items(nil)").error == told
 
 
-@pytest.mark.parametrize("text", [" " * 3_000_000, "9" * 3_000_000, "- \n" * 500_000, "[" * 1_000_000])
+@each_row("text", [" " * 3_000_000, "9" * 3_000_000, "- \n" * 500_000, "[" * 1_000_000])
 def test_lua_is_quick_on_hostile_texts(text: str) -> None:
     assert scripted.run("return #alc.list_items(ctx)", ctx=text).result == 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.programs import model_text as reading
 from holdfast.programs.similarity import WordSimilarity, words_of
 from tests.alc.lua import scripted
+from tests.tables import each_row
 
 Case = tuple[str, list[Any], dict[str, Any]]
 """A function, what it is given, and its options: keywords in Python, the last table in Lua."""
@@ -373,7 +374,7 @@ def in_both(case: Case) -> tuple[Any, Any]:
     return in_python(case), in_lua([case])[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "candidates", "python", "lua"),
     [
         ("HAUPTSTRASSE", ["Hauptstraße", "xHAUPTSTRASSE"], "Hauptstraße", "xHAUPTSTRASSE"),
@@ -392,7 +393,7 @@ def test_marks_belong_to_words_and_variations_of_pictures_do_not() -> None:
     assert list(words_of("(हिन्दी) «пас»! ✅\ufe0f ok✅\ufe0f …")) == ["हिन्दी", "пас", "ok"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answers", "winner"),
     [
         ([{"b": 1, "a": [True]}, {"a": [True], "b": 1}, "x"], '{"a":[true],"b":1}'),
@@ -413,7 +414,7 @@ def test_an_empty_list_of_defaults_is_replaced_where_lua_takes_it_for_an_empty_t
     assert in_both(("tuning", [{"l": []}, {"l": [1]}], {})) == ({"l": [1]}, {"l": {}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "python", "lua", "number"),
     [
         ("5 of 9 subtasks", r"(\d+)\s+subtask", "(%d+)%s+subtask", 9),
@@ -445,7 +446,7 @@ def test_a_group_that_took_no_part_is_no_number() -> None:
     assert reading.parse_number("b7", r"(?:a(\d)|b\d)") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "b", "score"),
     [  # published values of Winkler's papers
         ("martha", "marhta", 0.961),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.programs import model_text as reading
+from tests.tables import each_row
 
 
 def calling(name: str, *args: Any, **options: Any) -> Callable[[], Any]:
@@ -20,7 +21,7 @@ def calling(name: str, *args: Any, **options: Any) -> Callable[[], Any]:
 # --- arguments --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "told"),
     [
         (calling("json_extract", None), "json_extract: text must be str, got NoneType"),
@@ -54,7 +55,7 @@ def test_a_wrong_type_is_told_to_the_author(call: Callable[[], Any], told: str) 
     assert str(raised.value) == told
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "told"),
     [
         (calling("list_items", "- a", -1), "list_items: most must be 0 or more, got -1"),
@@ -90,7 +91,7 @@ LONG = 3_000_000
 DICTS = laughs(lambda inner: {"a": inner, "b": inner}, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "told"),
     [
         (lambda: reading.match_bool("x" * (reading.MAX_TEXT_CHARS + 1)), "text has 10000001 characters"),
@@ -117,14 +118,14 @@ DICTS = laughs(lambda inner: {"a": inner, "b": inner}, {})
     ],
 )
 def test_what_would_take_too_long_is_refused_at_once(call: Callable[[], Any], told: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError) as raised:
         call()
     assert told in str(raised.value)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     "call",
     [
         lambda: reading.json_extract("{" * 900_000),
@@ -151,9 +152,9 @@ def test_what_would_take_too_long_is_refused_at_once(call: Callable[[], Any], to
     ],
 )
 def test_long_texts_are_read_in_time(call: Callable[[], Any]) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     call()
-    assert time.monotonic() - began < 8
+    assert time.process_time() - began < 8
 
 
 def test_lone_surrogates_break_nothing() -> None:

@@ -14,6 +14,8 @@ from holdfast.core.records import Program
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Strategy, find, resolve, strategy
+from holdfast.testing.patience import HANG_S
+from tests.tables import each_row
 
 
 async def at_the_top(ctx: Context) -> int:
@@ -73,7 +75,7 @@ def test_a_strategy_at_the_top_of_a_module_is_found_by_its_address_in_another_pr
 
 def run(source: str, folder: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, check=True, timeout=HANG_S
     )
     return done.stdout.strip()
 
@@ -84,7 +86,7 @@ def test_a_strategy_in_the_main_program_has_an_address_that_others_can_use(
 ) -> None:
     write_module(tmp_path, PLAIN + "\n\nprint(greet.program.source)\n", "main_program")
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=HANG_S
     )
     assert not done.stdout.startswith("__main__")
 
@@ -107,7 +109,7 @@ def test_a_file_with_several_strategies_asks_which_one(tmp_path: Path) -> None:
         find(str(path))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "why"),
     [
         ("registry-unknown", "no strategy has that name"),
@@ -121,7 +123,7 @@ def test_what_cannot_be_found_says_why(given: str, why: str) -> None:
         find(given)
 
 
-@pytest.mark.parametrize("given", ["json:dumps", "json:__doc__", "json:JSONDecoder"])
+@each_row("given", ["json:dumps", "json:__doc__", "json:JSONDecoder"])
 def test_what_is_no_strategy_is_said_to_be_none(given: str) -> None:
     with pytest.raises(ProgramNotFoundError):
         find(given)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ from holdfast.serve.mcp.server import Family, McpServer
 
 ERAS = ("legacy", "2026-07-28")
 KEYS = [b"k" * 32]
-PATIENCE = 30.0
-"""Seconds after which something that hangs is a failure, on a machine that has other things to do."""
-
 TWICE = """
 --- twice: asks, and asks again.
 local M = {}
@@ -124,14 +120,6 @@ async def error_of(asking: Awaitable[object]) -> types.ErrorData:
     with pytest.raises(MCPError) as refused:
         await asking
     return refused.value.error
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
-    """Wait until something is so, and give what it is."""
-    async with asyncio.timeout(PATIENCE):
-        while not (found := await condition()):  # noqa: ASYNC110 - what is waited for is in a store
-            await asyncio.sleep(0.01)
-    return found
 
 
 async def only_session(holdfast: Holdfast) -> str | None:

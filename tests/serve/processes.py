@@ -19,6 +19,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from holdfast.testing.patience import HANG_S
+from tests.forks.popen import PID_FILE
 from tests.serve.calls import Host
 
 ECHO = "return alc.llm('first?') .. ' ' .. alc.llm('second?')"
@@ -52,7 +54,7 @@ class Place:
             cwd=self.folder,
             input=stdin,
             capture_output=True,
-            timeout=30,
+            timeout=HANG_S,
             check=False,
         )
 
@@ -60,8 +62,9 @@ class Place:
     async def host(self, era: str = "2026-07-28", *args: str, **options: Any) -> AsyncIterator[StdioHost]:
         """A host that has started a server of its own, over stdio."""
         pid = self.folder / f"pid-{time.monotonic_ns()}"
-        command = ["-c", f'echo $$ > {pid} && exec "$@"', "sh", *self.command("--tools", "all", *args)]
-        server = StdioServerParameters(command="/bin/sh", args=command, env=self.env, cwd=self.folder)
+        command, *arguments = self.command("--tools", "all", *args)
+        env = self.env | {PID_FILE: str(pid)}
+        server = StdioServerParameters(command=command, args=arguments, env=env, cwd=self.folder)
         with (self.folder / "stderr").open("a") as errors:
             async with Client(stdio_client(server, errors), mode=era, **options) as client:
                 yield StdioHost(client, pid)
@@ -156,7 +159,7 @@ class HttpServer:
     async def host(self, era: str = "2026-07-28", token: str | None = None, **options: Any) -> AsyncIterator[Host]:
         """A host that is connected to it."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=HANG_S) as http:
             transport = streamable_http_client(self.url, http_client=http)
             async with Client(transport, mode=era, **options) as client:
                 yield Host(client)

@@ -20,6 +20,7 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.serve.mcp.holdfast_tools import TOOLS as OWN_TOOLS
 from holdfast.serve.mcp.required_input import _request
 from holdfast.testing import ScriptedProvider, tool_call
+from holdfast.testing.patience import HANG_S, soon
 from tests.serve.calls import ERAS, Host, host_of
 
 
@@ -49,7 +50,7 @@ async def session(tmp_path: Path, holdfast: Holdfast, did: list[str]) -> AsyncIt
     async with Runtime(f"sqlite:///{tmp_path}/runs.db", provider=script, tools=[remove], plugins=[rules]) as runtime:
         opened = await runtime.session("talk").open()
         turn = asyncio.create_task(opened.turn("Go").id("t-1").run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             with runtime.mount.store.watch("talk") as changes:
                 while not (await opened.read_view()).approvals:
                     await changes.changed()
@@ -74,7 +75,7 @@ async def test_a_host_of_algoclines_tools_sees_the_call_and_decides(
         why = await host.refusal("alc_continue", session_id="talk", query_id="q-2", response="sure")
         assert "q-2 asks whether to run the tool 'remove'" in why
         await host.call("alc_continue", session_id="talk", query_id="q-2", response=response)
-    result = await asyncio.wait_for(session.turn("Go").id("t-1").run(), 10)
+    result = await soon(session.turn("Go").id("t-1").run())
     assert (result.text, did) == ("Done.", removed)
 
 
@@ -83,7 +84,7 @@ async def test_a_host_of_our_own_tools_sees_the_call_and_decides(
 ) -> None:
     async with host_of(holdfast, OWN_TOOLS, ERAS[0]) as host:
         await decided(host)
-    await asyncio.wait_for(session.turn("Go").id("t-1").run(), 10)
+    await soon(session.turn("Go").id("t-1").run())
     assert did == ["/x"]
 
 

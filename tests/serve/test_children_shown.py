@@ -14,7 +14,8 @@ from mcp import Client
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
-from tests.serve.hosts_helpers import ERAS, Tools, home, install, over_streams, served, until
+from holdfast.testing.patience import until
+from tests.serve.hosts_helpers import ERAS, Tools, home, install, over_streams, served
 
 __all__ = ["home"]
 

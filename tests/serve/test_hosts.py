@@ -17,6 +17,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from holdfast.serve.mcp.config_file import EditError, read_json, set_json, set_toml
 from holdfast.serve.mcp.hosts import HOSTS, ServerCommand, UserDirectories, write
+from holdfast.testing.patience import HANG_S
 
 LAUNCH = ServerCommand("/opt/holdfast/bin/holdfast", ("mcp", "--tools", "all"), {})
 ENTRY = {"command": "holdfast", "args": ["mcp"]}
@@ -252,7 +253,7 @@ def test_a_header_inside_a_text_is_not_taken_for_one() -> None:
 def _mcp(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast.cli", "mcp", *args]
     env = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, timeout=HANG_S, check=False)
 
 
 async def test_what_is_written_starts_a_server(tmp_path: Path) -> None:

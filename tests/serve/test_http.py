@@ -18,6 +18,7 @@ import pytest
 import holdfast
 from holdfast.serve.mcp.http import HttpError, HttpSettings
 from holdfast.serve.mcp.limits import GRACE_S, MAX_MESSAGE_BYTES
+from holdfast.testing.patience import HANG_S, soon
 from tests.serve.calls import ERAS
 from tests.serve.processes import ECHO, SLOW, HttpServer, Place, break_off
 
@@ -247,14 +248,14 @@ async def test_a_server_that_is_told_to_end_lets_its_sessions_go(place: Place, s
             pass
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(server.process.wait, GRACE_S + 5) == 0
+        assert await asyncio.to_thread(server.process.wait, HANG_S) == 0
         assert time.monotonic() - began > GRACE_S - 1, "the call under way had no time to end"
         assert server.process.stderr is not None
         assert server.process.stderr.read() == b""
         with pytest.raises(Exception, match=r"."):  # what the client makes of it is its own affair
             await slow
         async with holdfast.open(place.url) as hf:  # at once: no lease is left to run out
-            event = await asyncio.wait_for(hf.feed(asked["session_id"], "one"), 2)
+            event = await soon(hf.feed(asked["session_id"], "one"))
             assert event.to_json()["prompt"] == "second?"
         server.start()
         ended = await host.call("alc_continue", session_id=asked["session_id"], query_id="q-1", response="two")
@@ -266,14 +267,14 @@ async def test_hosts_that_only_listen_do_not_hold_up_the_end(server: HttpServer)
         await host.call("alc_status")
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(server.process.wait, 5) == 0
+        assert await asyncio.to_thread(server.process.wait, HANG_S) == 0
         assert time.monotonic() - began < GRACE_S
 
 
 def test_standard_output_stays_empty(server: HttpServer) -> None:
     assert _raw_request(server, {})[0] == 200
     server.process.send_signal(signal.SIGINT)
-    out, errors = server.process.communicate(timeout=10)
+    out, errors = server.process.communicate(timeout=HANG_S)
     assert (out, errors, server.process.returncode) == (b"", b"", 0)
 
 
@@ -302,7 +303,7 @@ def _raw_request(server: HttpServer, headers: dict[str, str]) -> tuple[int, str,
         **headers,
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=HANG_S) as connection:
         connection.sendall(f"POST /mcp HTTP/1.1\r\n{lines}\r\n{body}".encode())
         answer = b""
         while data := connection.recv(65536):

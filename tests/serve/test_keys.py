@@ -12,6 +12,7 @@ from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestStat
 
 from holdfast.serve.mcp.keys import KeyFileError, key_path, load_keys, rotate_keys
 from holdfast.serve.mcp.server import PAUSE_TTL_S
+from holdfast.testing.patience import HANG_S
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def _in_processes(count: int, code: str) -> list[str]:
     names = "from pathlib import Path\nfrom holdfast.serve.mcp.keys import load_keys, rotate_keys\nimport time"
     command = [sys.executable, "-c", f"{names}\n{wait}\n{code}"]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-    printed = [process.communicate(timeout=60)[0].strip() for process in started]
+    printed = [process.communicate(timeout=HANG_S)[0].strip() for process in started]
     assert [process.returncode for process in started] == [0] * count
     return printed
 

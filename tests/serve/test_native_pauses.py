@@ -17,18 +17,8 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
-from tests.serve.hosts_helpers import (
-    ERAS,
-    KEYS,
-    Tools,
-    error_of,
-    home,
-    only_session,
-    over_streams,
-    served,
-    text_of,
-    until,
-)
+from holdfast.testing.patience import until
+from tests.serve.hosts_helpers import ERAS, KEYS, Tools, error_of, home, only_session, over_streams, served, text_of
 
 __all__ = ["home"]
 

@@ -19,6 +19,7 @@ import pytest
 from holdfast.core.state import State
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.store.contract import SessionFilter
+from holdfast.testing.patience import HANG_S
 from tests.serve.conformance.node import NodeMissingError, installed
 from tests.serve.scripted_model import Model, Turn, Use, scripted_model
 
@@ -152,7 +153,7 @@ async def test_a_real_host_runs_a_strategy_to_its_end(host: Host, tmp_path: Path
     assert not model.problems
     async with open_holdfast(store) as holdfast:
         [row] = (await holdfast.sessions(SessionFilter(states=[State.COMPLETED]))).rows
-        result = await holdfast.result(row.session_id, timeout=5)
+        result = await holdfast.result(row.session_id, timeout=HANG_S)
     assert result == {"task": "tea", "result": {"sides": ["<For tea>", "<Against tea>"], "verdict": verdict}}
 
 

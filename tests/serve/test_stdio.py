@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 
 import holdfast
 from holdfast.serve.mcp.limits import MAX_MESSAGE_BYTES
+from holdfast.testing.patience import HANG_S
 from tests.serve.calls import ERAS
 from tests.serve.processes import ECHO, SLOW, Place, break_off
 
@@ -187,6 +188,7 @@ async def test_a_ctx_of_10_mb_is_taken_and_one_that_no_session_can_keep_is_refus
 # --- the wire --------------------------------------------------------------------------------------
 
 
+@pytest.mark.executes
 def test_standard_output_carries_the_protocol_and_nothing_else(place: Place) -> None:
     file = place.folder / "prints.py"
     file.write_text(PRINTS)
@@ -201,7 +203,7 @@ def test_standard_output_carries_the_protocol_and_nothing_else(place: Place) -> 
         assert "nothing to read" in json.dumps(server.ask("tools/call", status, 2))
         answer = {"name": "alc_continue", "arguments": {"session_id": "loud", "response": "ok"}}
         assert server.ask("tools/call", answer, 3)["structuredContent"]["result"] == "ok"
-        rest, errors = server.process.communicate(timeout=20)
+        rest, errors = server.process.communicate(timeout=HANG_S)
         assert (rest, server.process.returncode) == (b"", 0)
     for printed in ("imported", "a line from Python", "the stream that was", "bytes on", "of a child", "the last line"):
         assert printed.encode() in errors

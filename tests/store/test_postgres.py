@@ -30,8 +30,10 @@ from holdfast.store.postgres.schema import current_version
 from holdfast.store.postgres.store import PostgresStore, redact
 from holdfast.store.watch import Watch
 from holdfast.testing.laws.blobs import LARGE
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.sessions import begin, entries_of, feed, line, messages_of
 from tests.store.pg_fixtures import database, postgres_url, store
+from tests.tables import each_row
 
 __all__ = ["database", "postgres_url", "store"]
 
@@ -61,7 +63,7 @@ async def end_connections(url: str) -> None:
 async def until_someone_waits(connection: Any) -> None:
     """Until a statement waits for a lock, which `connection` holds."""
     waits = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         while await connection.fetchrow(waits) is None:  # noqa: ASYNC110 - the server does not tell
             await asyncio.sleep(0.01)
 
@@ -442,7 +444,7 @@ async def test_a_store_that_is_not_open_says_so(database: str) -> None:
 # --- urls -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "postgresql://ann:s3cret@localhost:1/db",

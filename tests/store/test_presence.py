@@ -17,18 +17,18 @@ import pytest
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
+from holdfast.store.limits import DEFAULT_LEASE_MS
 from holdfast.store.postgres import notify as postgres_notify
 from holdfast.store.postgres.presence import DEAD, PostgresPresence
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
+from holdfast.testing.patience import HANG_S, soon
 from holdfast.testing.sessions import begin, claim
 from tests.store import holder_child
 from tests.store.pg_fixtures import database, postgres_url, store
 from tests.store.test_postgres import connected, end_connections, execute
 
 __all__ = ["database", "postgres_url", "store"]
-
-SOON = 10.0
 
 
 @asynccontextmanager
@@ -39,7 +39,7 @@ async def holder(url: str, prefix: str = "held", count: int = 1) -> AsyncIterato
     process = await asyncio.create_subprocess_exec(*command, cwd=root, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), 20) == b"held\n"
+        assert await soon(process.stdout.readline()) == b"held\n"
         yield process
     finally:
         if process.returncode is None:
@@ -50,7 +50,7 @@ async def holder(url: str, prefix: str = "held", count: int = 1) -> AsyncIterato
 async def until(condition: Callable[[], Awaitable[object]]) -> float:
     """Seconds until something has come true."""
     began = time.monotonic()
-    async with asyncio.timeout(SOON):
+    async with asyncio.timeout(HANG_S):
         while not await condition():  # noqa: ASYNC110 - nobody tells that somebody has died
             await asyncio.sleep(0.005)
     return time.monotonic() - began
@@ -77,7 +77,7 @@ async def test_leases_of_a_killed_process_are_lost_within_moments_and_those_of_o
         dies.kill()
         took = await until(here.lost)
         print(f"{url.partition(':')[0]}: lost {took * 1000:.0f} ms after the kill")
-        assert took < 1
+        assert took < DEFAULT_LEASE_MS / 1000 / 2
         assert await lost(here) == ["held-0", "held-1", "held-2"]
         assert (await claim(here, "held-0", "heir")).epoch == 2
         assert await lost(here) == ["held-1", "held-2"]
@@ -237,7 +237,7 @@ async def test_closing_waits_for_a_first_lease_that_is_just_being_taken(database
         async with PostgresStore(database) as brief:
             beginning = asyncio.create_task(begin(brief, f"s-{number}"))
             await asyncio.sleep(number * 0.002)
-        await asyncio.wait_for(beginning, SOON)
+        await soon(beginning)
     async with PostgresStore(database) as store:
         assert len(await lost(store)) == 8
 

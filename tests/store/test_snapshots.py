@@ -23,6 +23,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.snapshots import DATA, pause
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.sessions import begin, entries_of
 from tests.store.pg_fixtures import database, postgres_url, store
 
@@ -194,7 +195,7 @@ async def test_an_end_that_waited_for_the_first_snapshot_leaves_none_to_be_seen(
         async with connection.transaction():
             num = await connection.fetchval("update holdfast.sessions set epoch = epoch returning num")
             ending = asyncio.create_task(task.complete())
-            async with asyncio.timeout(10), connected(database) as other:
+            async with asyncio.timeout(HANG_S), connected(database) as other:
                 while await other.fetchrow(waits) is None:  # noqa: ASYNC110 - the server does not tell
                     await asyncio.sleep(0.01)
             await connection.execute("insert into holdfast.snapshots values ($1, 1, 'late')", num)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import HumanQuery, LlmQuery
 from holdfast.core.records import Program
 from holdfast.strategies.diagram import DiagramLoop, DiagramPause, diagram
 from holdfast.strategies.dry_run import DryRun, DryRunPause, DryRunQuery
+from tests.tables import each_row
 
 
 def run_of(*pauses: str) -> DryRun:
@@ -33,7 +32,7 @@ def drawn(run: DryRun) -> list[object]:
     return [(p.times, [labels(s) for s in p.steps]) if isinstance(p, DiagramLoop) else labels(p) for p in diagram(run)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pauses", "expected"),
     [
         ([], []),

@@ -1,5 +1,7 @@
 """Every limit of the stores, with its unit and the reason for its size."""
 
+from holdfast.store.patience import patience
+
 INLINE_VALUE_BYTES = 4096
 """Bytes of JSON up to which a value stays in its record; larger ones become compressed blobs."""
 
@@ -21,7 +23,7 @@ GROUP_SNAPSHOT_BYTES = 64 * 1024
 BUSY_TIMEOUT_MS = 30_000
 """Milliseconds one process waits for another's write to the same SQLite file before it gives up."""
 
-IN_PLACE_MAX_MS = 10
+IN_PLACE_MAX_MS = patience(10)
 """Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
 
 IN_PLACE_REST = 20

@@ -17,10 +17,8 @@ from holdfast.agent.live_events import LiveEvent, WaitingEvent
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.crash.seams import Seam
+from holdfast.testing.patience import HANG_S
 from tests.agent.crash.world import Points, World, read_ledger, session_of
-
-PATIENCE = 20.0
-"""Seconds after which a process that has not got on says so, and fails."""
 
 EVERY_S = 0.05
 """Seconds between the turns of a race."""
@@ -71,7 +69,7 @@ class Client:
         if job.patient:
             await _until_nobody_owns_any(job.url)
         for times in [2, 1] if job.retries else [1]:
-            async with asyncio.timeout(PATIENCE), self._runtime() as runtime:
+            async with asyncio.timeout(HANG_S), self._runtime() as runtime:
                 for _ in range(times):
                     await asyncio.gather(*(self._take(runtime, session) for session in job.inputs))
 
@@ -99,7 +97,7 @@ class Client:
 
     async def race(self, racers: Sequence[str]) -> None:
         """When all are ready, take a turn in one session after the other, whatever the others do."""
-        async with asyncio.timeout(PATIENCE), self._runtime() as runtime:
+        async with asyncio.timeout(HANG_S), self._runtime() as runtime:
             self._world.ledger.note("ready", "", name=self._job.name)
             while True:
                 ready = {line["name"] for line in read_ledger(self._job.directory) if line["what"] == "ready"}
@@ -119,7 +117,7 @@ class Client:
 
 
 async def _until_nobody_owns_any(url: str) -> None:
-    async with asyncio.timeout(PATIENCE), open_store(url) as store:
+    async with asyncio.timeout(HANG_S), open_store(url) as store:
         while True:
             rows = (await store.sessions()).rows
             if all(row.owner is None for row in rows):

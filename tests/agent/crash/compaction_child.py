@@ -13,8 +13,9 @@ from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.tools import Tool
 from holdfast.store import open_store
 from holdfast.testing import ScriptedProvider, reply, tool_call
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.provider import ScriptedReply
-from tests.agent.crash.child import PATIENCE, TURN, Job, _run
+from tests.agent.crash.child import TURN, Job, _run
 from tests.agent.crash.world import LEASE_MS, USAGE, Model, Points, World, session_of
 
 WINDOW = 300
@@ -60,7 +61,7 @@ def _said_to(request: ModelRequest) -> ScriptedReply:
 
 async def _client(job: Job) -> None:
     world = SummingWorld(job.directory, Points(job.trace, job.deadly))
-    async with asyncio.timeout(PATIENCE), world.runtime(job.url) as runtime:
+    async with asyncio.timeout(HANG_S), world.runtime(job.url) as runtime:
         for session, text in job.inputs.items():
             session_of.set(session)
             turn = (await runtime.session(session).open()).turn(text).id(TURN)

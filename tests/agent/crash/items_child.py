@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.agent.crash.child import PATIENCE, Job, _run
+from holdfast.testing.patience import HANG_S
+from tests.agent.crash.child import Job, _run
 from tests.agent.crash.world import Points, World, session_of
 
 SESSION = "chat"
@@ -26,7 +27,7 @@ async def _work(job: Job) -> None:
     """What a client does that tries again until it is told: everything once more, under the same ids."""
     session_of.set(SESSION)
     world = World(job.directory, Points(job.trace, job.deadly))
-    async with asyncio.timeout(PATIENCE), world.runtime(job.url) as runtime:
+    async with asyncio.timeout(HANG_S), world.runtime(job.url) as runtime:
         session = await runtime.session(SESSION).open()
         for item_id, sent in ITEMS.items():
             builder = session.enqueue(sent["text"]).id(item_id)

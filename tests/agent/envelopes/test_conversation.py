@@ -33,6 +33,7 @@ from holdfast.core.errors import InvalidIdError, InvalidValueError
 from holdfast.store import open_store
 from holdfast.store.errors import EnvelopeError
 from holdfast.testing import ScriptedProvider, reasoning, tool_call
+from tests.tables import each_row
 
 FLUERS = Path(__file__).parent / "fluers_session.json"
 """An envelope such as fluers writes."""
@@ -71,7 +72,7 @@ PICTURE = ImageBlock(Image("image/png", b"\x89PNG"))
 # --- results as fluers has them ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ours", "theirs"),
     [
         (result("a cup"), {"content": [{"type": "text", "text": "a cup"}]}),
@@ -104,7 +105,7 @@ def test_a_result_is_written_as_fluers_does_and_comes_back_as_it_was(ours: ToolR
     assert back(around(ours)) == around(ours)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         None,
@@ -124,7 +125,7 @@ def test_a_result_is_written_as_fluers_does_and_comes_back_as_it_was(ours: ToolR
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("is_error", [False, True])
+@each_row("is_error", [False, True])
 def test_a_result_of_any_shape_comes_back_as_it_was(content: Any, is_error: bool) -> None:
     messages = around(result(content, is_error=is_error))
     assert back(messages) == messages
@@ -411,7 +412,7 @@ async def test_what_came_from_fluers_goes_back_as_it_was() -> None:
 # --- bad envelopes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("messages", "why"),
     [
         ([AgentMessage("tool", [result("x")])], r"messages\[0\]: a result of the call 'c1', which was not made"),

@@ -51,6 +51,7 @@ from holdfast.core.values import encode
 from holdfast.store import Store, open_store
 from holdfast.store.errors import EnvelopeError, SchemaVersionError, StoreUnavailableError
 from holdfast.store.limits import READ_LIMIT
+from holdfast.testing.patience import HANG_S
 
 KINDS = ("directory", "memory", "sqlite")
 
@@ -663,7 +664,7 @@ async def test_what_is_no_readable_file_is_bad_and_never_waited_for(directory: P
     (directory / "huge.json").touch()
     os.truncate(directory / "huge.json", MAX_FILE_BYTES + 1)
     release = asyncio.get_running_loop().call_later(5, os.open, directory / "pipe.json", os.O_RDWR)  # if it does hang
-    async with asyncio.timeout(4):
+    async with asyncio.timeout(HANG_S):
         found = await envelopes.list()
     release.cancel()
     assert found.ids == ["good"]

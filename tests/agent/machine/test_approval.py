@@ -33,6 +33,7 @@ from holdfast.core.queries import Failure, HumanQuery, Value
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from tests.core.helpers import Journal, picture
+from tests.tables import each_row
 
 # --- rules -----------------------------------------------------------------------------------------------
 
@@ -66,7 +67,7 @@ def test_the_default_is_for_calls_that_no_rule_speaks_of() -> None:
     assert said(layer, tool="read") == "deny"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "value", "fits"),
     [
         ("rm *", "rm x", True),
@@ -138,7 +139,7 @@ def test_a_verdict_of_newer_data_is_read_and_denies() -> None:
     assert said(beside_a_permission, tool="a") == "deny"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("layer", "told"),
     [
         (Approval(rules=[Rule("t", "alow")]), "'alow' is no verdict; there are allow, callback, confirm, deny"),
@@ -237,7 +238,7 @@ def test_what_was_granted_covers_calls_of_the_tool_that_match() -> None:
 # --- decisions -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "decision"),
     [
         ("approve", Approved()),
@@ -258,7 +259,7 @@ def test_a_decision_is_a_word_or_an_object_or_its_text(value: Json, decision: De
     assert decision_of(Value(value=value)) == decision
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         "yes",
@@ -295,7 +296,7 @@ def asked(**more: Any) -> Journal:
     return Journal().start().ask(ApprovalQuery(prompt="Run the tool 'delete'?", approves=call, **more))
 
 
-@pytest.mark.parametrize("value", ["yes", {"decision": "aprove"}, {"decision": "approve", "args": {}}])
+@each_row("value", ["yes", {"decision": "aprove"}, {"decision": "approve", "args": {}}])
 def test_an_answer_that_decides_nothing_is_refused_and_changes_nothing(value: Json) -> None:
     journal = asked()
     before = picture(journal.session)

@@ -7,7 +7,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
-import pytest
 from hypothesis import given
 
 from holdfast.agent.machine.approval import Approval, Rule, ruling
@@ -18,6 +17,7 @@ from holdfast.agent.machine.queries import ApprovalQuery, CallQuery
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.core.queries import Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.values import Json
+from tests.tables import each_row
 
 
 class Round:
@@ -107,7 +107,7 @@ def test_a_call_to_be_confirmed_is_shown_to_somebody_and_then_run() -> None:
     assert wake(made) == "all"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "told"),
     [
         ("deny", "not approved: whoever was asked did not approve it"),
@@ -222,7 +222,7 @@ def test_a_reason_of_the_rules_stays_where_code_gives_none() -> None:
     assert asked.approves.reason == "for good"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [{"verdict": "deny"}, {"verdict": "yes"}, "allow", True, None, Failure("it broke"), Failure("late", "timeout")],
 )
@@ -235,7 +235,7 @@ def test_code_that_does_not_allow_it_denies_it(answer: Any) -> None:
 # --- which tool is meant ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [FINISH_TOOL, GIVE_UP_TOOL, FIND_TOOLS, CALL_TOOL])
+@each_row("name", [FINISH_TOOL, GIVE_UP_TOOL, FIND_TOOLS, CALL_TOOL])
 def test_nobody_is_asked_about_what_a_model_only_says_to_the_runtime(name: str) -> None:
     assert Round([CONFIRM], call(name)).runs == [CallQuery(name=name, call_id="call_1")]
 
@@ -246,8 +246,8 @@ def test_rules_look_at_the_tool_that_is_called_through_another() -> None:
     assert Round([layer], through).refused == ["call_1"]
 
 
-@pytest.mark.parametrize("name", [AUTHORIZE, "holdfast.command", "holdfast.state"])
-@pytest.mark.parametrize("layers", [[], [CONFIRM]])
+@each_row("name", [AUTHORIZE, "holdfast.command", "holdfast.state"])
+@each_row("layers", [[], [CONFIRM]])
 def test_a_model_cannot_call_what_programs_ask_the_runtime_by(name: str, layers: list[Approval]) -> None:
     for wished in (call(name, op="set"), call(CALL_TOOL, name=name, arguments={"op": "set"})):
         made = Round(layers, wished)

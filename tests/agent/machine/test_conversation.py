@@ -35,8 +35,9 @@ from holdfast.core.records import (
 )
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.memory import MemoryStore
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptedToolCall, tool_call
-from tests.agent.helpers import Home, add, journal, said, soon
+from tests.agent.helpers import Home, add, journal, said
 
 
 class Journal:

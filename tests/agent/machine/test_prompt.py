@@ -24,6 +24,7 @@ from holdfast.agent.machine.prompt import (
     required_tools,
 )
 from holdfast.core.errors import InvalidValueError
+from tests.tables import each_row
 
 CORE = layer_of(
     Contribution("intro", "You are a clerk."), Contribution("execution", "Work in small steps."), "Be polite."
@@ -33,7 +34,7 @@ CORE = layer_of(
 # --- plain texts -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["Be brief.", "  indented\n\tand more\n\n", "{name} %s ${HOME} {{x}}", "# A heading\n\ntext", "漢字 ✓\r\n"]
 )
 def test_a_text_that_is_all_there_is_comes_out_byte_for_byte(text: str) -> None:
@@ -110,7 +111,7 @@ def test_what_may_change_comes_after_what_does_not() -> None:
     assert after == render([CORE]) + "\n\n# Context\n\nIt is night."
 
 
-@pytest.mark.parametrize("slot", SLOTS)
+@each_row("slot", SLOTS)
 def test_a_turn_layer_leaves_all_sections_before_its_own_as_they_were(slot: Slot) -> None:
     session = [layer_of(*(Contribution(each, f"the {each}") for each in SLOTS))]
     before, at = render(session), SLOTS.index(slot)
@@ -209,7 +210,7 @@ def test_a_contribution_in_the_slot_of_another_is_refused() -> None:
         PromptLayer(slots={"context": SlotLayer(contributions=(Contribution("intro", "x"),))})
 
 
-@pytest.mark.parametrize("line", ["two\nlines", " padded", "ends\n"])
+@each_row("line", ["two\nlines", " padded", "ends\n"])
 def test_headings_and_titles_are_one_line(line: str) -> None:
     with pytest.raises(InvalidValueError, match=r"heading of the section 'intro'.*not one line"):
         Section("intro", line)

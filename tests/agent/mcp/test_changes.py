@@ -13,7 +13,8 @@ from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools import Catalog, DuplicateToolError, ToolContext, tool
 from holdfast.agent.tools.tool import Tool, ToolSettings
 from holdfast.core.values import Json
-from tests.agent.mcp.helpers import PATIENCE, Friendly, Host, hosting, script, until
+from holdfast.testing.patience import HANG_S, until
+from tests.agent.mcp.helpers import Friendly, Host, hosting, script
 
 
 async def test_a_tool_that_a_server_gets_is_offered_and_the_generation_goes_up_once(friendly: Friendly) -> None:
@@ -34,7 +35,7 @@ async def test_news_without_a_change_are_looked_at_and_leave_the_generation_as_i
     async with hosting(McpClient.stdio("old", script("crude", "old"))) as host:
         before = host.catalog.generation
         await host.call("old_shout")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(HANG_S):
             while await listings(host) < 2:
                 pass
         await host.catalog.refresh()

@@ -13,7 +13,8 @@ import pytest
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpUnavailableError
 from holdfast.agent.mcp.limits import McpTimeouts
-from tests.agent.mcp.helpers import hosting, over_http, script, until
+from holdfast.testing.patience import until
+from tests.agent.mcp.helpers import hosting, over_http, script
 
 
 async def test_a_call_under_way_when_the_server_dies_is_told_as_lost_and_not_repeated(tmp_path: Path) -> None:

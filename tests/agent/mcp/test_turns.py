@@ -84,6 +84,7 @@ def test_without_the_package_that_speaks_mcp_the_extra_is_named(monkeypatch: pyt
         McpClient.stdio("srv", ["true"])
 
 
+@pytest.mark.executes
 def test_a_server_can_be_described_without_loading_the_package_that_speaks_mcp() -> None:
     program = "import sys, holdfast; holdfast.McpClient.stdio('a', ['b']); print('mcp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ReasoningDelta, TextDelta, ToolSpec
 from holdfast.core.values import Json
@@ -38,15 +35,6 @@ def ask(
 ) -> ModelRequest:
     told = [user(message) if isinstance(message, str) else message for message in messages or ("Hello",)]
     return ModelRequest(model=model, messages=told, system=system, tools=tools or [], params=params or {}, key=key)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until it holds, for at most five seconds."""
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")
 
 
 class Heard:

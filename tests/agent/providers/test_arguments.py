@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.agent.providers.arguments import read_arguments
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("text", ["", "  ", "null", "{}"])
+@each_row("text", ["", "  ", "null", "{}"])
 def test_no_arguments_are_no_arguments(text: str) -> None:
     assert read_arguments(text) == {}
 
@@ -16,7 +15,7 @@ def test_an_object_is_read() -> None:
     assert read_arguments(' {"a": 2, "b": [40, {"c": null}]} ') == {"a": 2, "b": [40, {"c": None}]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         '{"a": 2',

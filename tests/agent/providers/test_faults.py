@@ -5,7 +5,6 @@ from __future__ import annotations
 from email.utils import formatdate
 
 import msgspec
-import pytest
 
 from holdfast.agent.providers.faults import (
     MESSAGE_CHARS,
@@ -16,11 +15,12 @@ from holdfast.agent.providers.faults import (
     read_retry_after,
 )
 from holdfast.agent.providers.provider import RETRIED, Fault
+from tests.tables import each_row
 
 NOW = 1_800_000_000.0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "body", "fault"),
     [
         (429, b'{"error": {"message": "Slow down", "code": "rate_limit_exceeded"}}', "rate_limit"),
@@ -55,7 +55,7 @@ def test_a_refusal_is_classed_by_its_status_and_its_words(status: int | None, bo
     assert fault_of(status, read_error_reply(body)) == fault
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         "This model's maximum context length is 128000 tokens. However, your messages resulted in 130000 tokens.",
@@ -83,7 +83,7 @@ def test_services_that_find_a_conversation_too_long_are_understood(words: str) -
     assert fault_of(400, read_error_reply(msgspec.json.encode({"error": {"message": words}}))) == "context_length"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         "max_tokens is too large: 100000. This model supports at most 16384 completion tokens.",
@@ -101,7 +101,7 @@ def test_only_what_may_go_well_later_is_retried() -> None:
     assert retried == {408, 409, 425, 429, *range(500, 600)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "words"),
     [
         (b'{"error": {"message": "Slow  down\\n please"}}', "Slow down please"),
@@ -131,7 +131,7 @@ def test_an_error_in_place_of_an_answer_is_noticed() -> None:
     assert error_reply_of([{"error": {"code": 503, "message": "x"}}]).status == 503
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({"retry-after": "7"}, 7.0),

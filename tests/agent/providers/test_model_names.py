@@ -12,6 +12,7 @@ from holdfast.agent.providers.model_names import find_provider
 from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.testing.model_server import ModelServer
 from tests.agent.providers.helpers import ask, hear
+from tests.tables import each_row
 
 URL = "http://127.0.0.1:9/v1"
 
@@ -22,7 +23,7 @@ def compatible(text: str, **env: str) -> tuple[OpenAIProvider, str]:
     return provider, model
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "env", "url", "model"),
     [
         ("openai:gpt-5", {"OPENAI_API_KEY": "k"}, "https://api.openai.com/v1", "gpt-5"),
@@ -40,7 +41,7 @@ def test_services_that_speak_the_form_need_no_library(text: str, env: dict[str, 
     assert (provider.id, provider.base_url, found) == (text.partition(":")[0], url, model)
 
 
-@pytest.mark.parametrize("text", [f"{URL}#qwen/3:8b", f"{URL}/#qwen/3:8b"])
+@each_row("text", [f"{URL}#qwen/3:8b", f"{URL}/#qwen/3:8b"])
 def test_any_server_goes_by_its_url(text: str) -> None:
     provider, model = compatible(text)
     assert (provider.id, provider.base_url, model) == ("openai-compatible", URL, "qwen/3:8b")
@@ -72,7 +73,7 @@ def test_a_library_knows_the_others() -> None:
     assert (provider.id, model) == ("test", "test")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("openai:gpt-5", "set OPENAI_API_KEY, or OPENAI_BASE_URL"),
@@ -108,7 +109,8 @@ except Exception as error:
 """
 
 
-@pytest.mark.parametrize(
+@pytest.mark.executes
+@each_row(
     ("text", "missing", "words"),
     [
         ("openai:gpt-5", ["httpx2"], "pip install 'holdfast[providers]'"),
@@ -123,6 +125,7 @@ def test_a_missing_library_is_named_with_how_to_get_it(text: str, missing: list[
     assert words in told
 
 
+@pytest.mark.executes
 def test_finding_loads_nothing_that_is_not_used() -> None:
     code = "import sys, holdfast.agent.providers.model_names; print({'httpx2', 'pydantic_ai'} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -18,8 +18,10 @@ from holdfast.agent.providers.provider import ModelRequest, Provider, ProviderEr
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Usage
 from holdfast.testing.model_server import ModelServer, WireOptions
+from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.provider import RawReply, ScriptedToolCall, fault, reasoning, reply, stream, tool_call
-from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, until, user
+from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, user
+from tests.tables import each_row
 
 USAGE = Usage(prompt_tokens=9, completion_tokens=5, cache_read_tokens=4, reasoning_tokens=3)
 FULL = reply(
@@ -76,8 +78,8 @@ async def test_a_streamed_reply_comes_whole_with_all_its_deltas() -> None:
     assert (heard.reply.stop, heard.reply.usage, heard.reply.model) == ("tool_use", USAGE, "m-2")
 
 
-@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("split_bytes", [None, 1, 7])
+@each_row("newline", ["\n", "\r\n", "\r"])
+@each_row("split_bytes", [None, 1, 7])
 async def test_the_same_reply_comes_however_the_bytes_are_cut(newline: Any, split_bytes: int | None) -> None:
     wire = WireOptions(newline=newline, split_bytes=split_bytes, comments=True)
     async with endpoint(FULL, FULL, wire=wire) as (provider, server):
@@ -112,7 +114,7 @@ async def test_a_stream_under_another_type_is_understood() -> None:
 async def test_deltas_come_before_the_reply_is_whole() -> None:
     async with endpoint(fault("timeout", after=["a"])) as (provider, server):
         items = provider.stream(ask())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(HANG_S):
             assert await anext(items) == TextDelta("a")
         await items.aclose()
         await until(lambda: server.hangups)
@@ -206,7 +208,7 @@ async def test_cancelling_the_call_ends_it_at_the_server() -> None:
 # --- refusals ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("step", "status"),
     [
         (fault("rate_limit", retry_after_s=7), 429),
@@ -373,7 +375,7 @@ async def test_a_server_that_does_not_take_the_connection_times_out() -> None:
     assert "no connection" in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "fault"),
     [
         (b"{not json", "bad_stream"),
@@ -416,7 +418,7 @@ async def test_a_response_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch
 async def test_a_server_that_lingers_after_the_last_event_holds_nobody_up() -> None:
     slow = RawReply(body=events(SAID, FINISHED, b"[DONE]"), ending="hold")
     async with endpoint(slow, "next") as (provider, server):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(HANG_S):
             assert (await hear(provider)).reply.content == [TextBlock("Hel")]
         assert (await hear(provider)).reply.content == [TextBlock("next")]
         assert (server.connections, server.hangups) == (2, 1)
@@ -425,7 +427,7 @@ async def test_a_server_that_lingers_after_the_last_event_holds_nobody_up() -> N
 # --- making one ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://host/v1", "http://"])
+@each_row("url", ["", "localhost:8000", "ftp://host/v1", "http://"])
 def test_an_address_that_is_no_http_url_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidValueError, match="no http or https URL"):
         OpenAIProvider(url)

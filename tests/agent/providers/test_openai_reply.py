@@ -10,6 +10,7 @@ from holdfast.agent.providers.openai_reply import BadReplyError, ReplyReader, re
 from holdfast.agent.providers.provider import ModelReply, ReasoningDelta, TextDelta
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
+from tests.tables import each_row
 
 
 def delta(finish: str | None = None, **fields: Json) -> Json:
@@ -40,7 +41,7 @@ def test_text_is_put_together() -> None:
     assert reply == ModelReply(content=[TextBlock("Hello")], stop="end", model="m-1")
 
 
-@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+@each_row("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_kept_apart_under_either_name(field: str) -> None:
     deltas, reply = read(delta(**{field: "Hm"}), delta(**{field: "."}), delta("stop", content="Yes."))
     assert deltas == [ReasoningDelta("Hm"), ReasoningDelta("."), TextDelta("Yes.")]
@@ -133,7 +134,7 @@ def test_a_call_without_a_name_is_no_reply() -> None:
 # --- the end -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("finish", "stop"),
     [
         ("stop", "end"),
@@ -149,7 +150,7 @@ def test_the_reason_of_the_end_is_told(finish: str | None, stop: str) -> None:
     assert read(delta(finish, content="x"))[1].stop == stop
 
 
-@pytest.mark.parametrize(("finish", "stop"), [("stop", "tool_use"), (None, "tool_use"), ("length", "length")])
+@each_row(("finish", "stop"), [("stop", "tool_use"), (None, "tool_use"), ("length", "length")])
 def test_with_calls_it_wants_tools_unless_it_was_cut_off(finish: str | None, stop: str) -> None:
     assert read(delta(finish, tool_calls=[piece("{}", index=0, id="c", name="a")]))[1].stop == stop
 
@@ -265,7 +266,7 @@ def test_usage_that_grows_with_every_chunk_counts_once() -> None:
     assert read(*grown)[1].usage == Usage(prompt_tokens=10, completion_tokens=3)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "chunk",
     [
         {"choices": [], "x_groq": {"usage": {"prompt_tokens": 3}}},

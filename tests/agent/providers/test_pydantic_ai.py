@@ -28,7 +28,9 @@ from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider
 from holdfast.agent.providers.pydantic_ai import PydanticAIProvider
 from holdfast.agent.providers.pydantic_ai_messages import from_theirs, to_theirs
 from holdfast.core.queries import Usage
+from holdfast.testing.patience import HANG_S
 from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, user
+from tests.tables import each_row
 
 PICTURE = Image("image/png", b"\x89PNG")
 
@@ -277,7 +279,7 @@ def test_what_the_service_said_is_the_end() -> None:
     assert replied(said(None, finish_reason="something new")).stop == "other"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "state", "stop"),
     [
         ("stop", "complete", "end"),
@@ -293,7 +295,7 @@ def test_the_reason_of_the_end_is_told(reason: Any, state: Any, stop: str) -> No
     assert replied(response).stop == stop
 
 
-@pytest.mark.parametrize(("reason", "state"), [("stop", "incomplete"), (None, "interrupted"), ("error", "complete")])
+@each_row(("reason", "state"), [("stop", "incomplete"), (None, "interrupted"), ("error", "complete")])
 def test_an_answer_that_broke_off_is_no_short_answer(reason: Any, state: Any) -> None:
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], finish_reason=reason, state=state)
     with pytest.raises(ProviderError) as caught:
@@ -311,7 +313,7 @@ def test_usage_is_told_in_our_buckets() -> None:
     )
 
 
-@pytest.mark.parametrize("used", [RequestUsage(), RequestUsage(unmeasured_requests=1, output_tokens=3)])
+@each_row("used", [RequestUsage(), RequestUsage(unmeasured_requests=1, output_tokens=3)])
 def test_usage_that_is_not_known_is_none(used: RequestUsage) -> None:
     response = theirs.ModelResponse(parts=[theirs.TextPart("x")], usage=used)
     assert replied(response).usage is None
@@ -322,7 +324,7 @@ def http(kind: Any, status: int, **headers: str) -> errors.ModelHTTPError:
     return errors.ModelHTTPError.for_category(kind, status_code=status, model_name="m", headers=named)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "fault", "status"),
     [
         (http(errors.ModelRateLimitError, 429), "rate_limit", 429),
@@ -375,5 +377,5 @@ async def test_cancelling_ends_the_call() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(HANG_S):
         await ended.wait()

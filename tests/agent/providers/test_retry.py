@@ -34,6 +34,7 @@ from holdfast.agent.providers.retry import (
 from holdfast.testing.model_server import ModelServer
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, fault, reasoning, reply, stream, tool_call
 from tests.agent.providers.helpers import ask
+from tests.tables import each_row
 
 FAULTS: tuple[Fault, ...] = (
     "rate_limit",
@@ -132,7 +133,7 @@ async def test_without_a_choice_there_is_nothing_to_call() -> None:
 # --- retries -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", sorted(RETRIED))
+@each_row("kind", sorted(RETRIED))
 async def test_what_may_go_well_later_is_tried_again(kind: Fault) -> None:
     provider = ScriptedProvider([fault(kind), fault(kind), "ok"])
     called = await Watched()(provider)
@@ -141,7 +142,7 @@ async def test_what_may_go_well_later_is_tried_again(kind: Fault) -> None:
     assert len(provider.requests) == 3
 
 
-@pytest.mark.parametrize("kind", NOT_RETRIED)
+@each_row("kind", NOT_RETRIED)
 async def test_what_cannot_go_well_is_not_tried_again(kind: Fault) -> None:
     provider, watched = ScriptedProvider([fault(kind), "never"]), Watched()
     with pytest.raises(CallFailedError) as caught:
@@ -261,7 +262,7 @@ async def test_resets_name_the_attempt_counted_through_all_choices() -> None:
 # --- fallbacks -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@each_row("kind", FAULTS)
 async def test_whatever_the_reason_the_next_choice_is_tried(kind: Fault) -> None:
     first, second = ScriptedProvider([fault(kind)], loop=True), ScriptedProvider(["ok"], id="other")
     called = await Watched()(ProviderModel(first, "large"), ProviderModel(second, "small"))

@@ -11,8 +11,10 @@ from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ProviderError
 from holdfast.core.queries import Usage
 from holdfast.testing import ModelServer, ScriptedProvider, fault, reasoning, reply, stream, tool_call
+from holdfast.testing.patience import HANG_S
 from holdfast.testing.provider import ModelScript, RawReply, ScriptedToolCall, ScriptStep
 from tests.agent.providers.helpers import Heard, ask, assistant, hear, tool
+from tests.tables import each_row
 
 
 async def test_a_text_is_a_reply() -> None:
@@ -145,7 +147,7 @@ STEPS: list[ScriptStep] = [
 ]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=range(len(STEPS)))
+@each_row("step", STEPS, ids=range(len(STEPS)))
 async def test_a_server_gives_what_the_provider_gives(step: ScriptStep) -> None:
     request = ask("Hi", assistant(ToolUseBlock("call_1", "add", {})), tool(ToolResultBlock("call_1", "1")), "there")
     async with ModelServer([step]) as server:
@@ -157,7 +159,7 @@ async def test_a_server_gives_what_the_provider_gives(step: ScriptStep) -> None:
     assert server.requests == [request]
 
 
-@pytest.mark.parametrize("kind", ["rate_limit", "overloaded", "auth", "invalid_request", "context_length"])
+@each_row("kind", ["rate_limit", "overloaded", "auth", "invalid_request", "context_length"])
 async def test_a_servers_faults_are_those_of_the_script_also_within_a_stream(kind: str) -> None:
     faults: list[ScriptStep] = [fault(kind, "why"), fault(kind, "why", after=["Hel"])]  # type: ignore[arg-type]
     async with ModelServer(faults) as server:
@@ -192,7 +194,7 @@ async def test_a_server_ends_while_clients_still_wait() -> None:
 async def test_a_server_answers_several_at_once() -> None:
     async with ModelServer([reply("ok", delay_s=0.2)], loop=True) as server:
         provider = OpenAIProvider(server.url)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(HANG_S):
             heard = await asyncio.gather(*[hear(provider) for _ in range(20)])
         await provider.aclose()
     assert [each.text for each in heard] == [["ok"]] * 20

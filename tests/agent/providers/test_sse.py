@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.agent.providers.sse import ServerEvent, ServerEventReader, TooLargeError
+from tests.tables import each_row
 
 STREAM = (
     b": a comment\n\ndata: one\n\nevent: named\ndata: two\ndata:  three\nid: 7\nretry: 10\n\n"
@@ -27,7 +28,7 @@ def parsed(*pieces: bytes, by: ServerEventReader | None = None) -> list[ServerEv
     return [event for piece in pieces for event in parser.feed(piece)]
 
 
-@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
+@each_row("newline", [b"\n", b"\r\n", b"\r"])
 def test_lines_end_with_lf_crlf_or_cr(newline: bytes) -> None:
     assert parsed(STREAM.replace(b"\n", newline)) == EVENTS
 

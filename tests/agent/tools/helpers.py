@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent
@@ -13,25 +11,9 @@ from holdfast.agent.tools import Tool
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.queries import Failure, Value
 from holdfast.engine.drivers import Attempt
+from holdfast.testing.patience import soon
 
 T = TypeVar("T")
-
-PATIENCE = 5.0
-"""Seconds after which a wait that should be short is a failure."""
-
-
-async def soon(work: Awaitable[T]) -> T:
-    """The outcome of something that must not hang."""
-    return await asyncio.wait_for(work, PATIENCE)
-
-
-async def until(is_so: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Wait until something has come true."""
-    async with asyncio.timeout(seconds):
-        while True:
-            if is_so():
-                return
-            await asyncio.sleep(0.005)
 
 
 class Model:

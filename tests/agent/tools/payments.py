@@ -11,6 +11,7 @@ from holdfast.agent.tools.runner import ToolRunner
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.patience import HANG_S
 
 SESSION = "payment"
 LEASE_MS = 300
@@ -27,7 +28,7 @@ async def main(store: str, server: str) -> None:
         ToolRunner().drive(hf, pay)
         if not (await hf.sessions()).rows:
             await hf.start(pays, id=SESSION, wait=0)
-        print(await hf.result(SESSION, timeout=15), flush=True)
+        print(await hf.result(SESSION, timeout=HANG_S), flush=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from holdfast.agent.tools import (
 from holdfast.agent.tools.catalog import CACHED_SPECS
 from holdfast.core.values import Json
 from tests.agent.tools.helpers import Model
+from tests.tables import each_row
 
 OBJECT: dict[str, Json] = {"type": "object"}
 
@@ -112,7 +113,7 @@ def test_two_tools_of_one_name_are_refused_with_both_owners() -> None:
     assert catalog.generation == 1
 
 
-@pytest.mark.parametrize("name", ["finish", "llm", "human"])
+@each_row("name", ["finish", "llm", "human"])
 def test_reserved_names_are_refused_with_what_they_are_for(name: str) -> None:
     with pytest.raises(ToolDefinitionError, match="reserved"):
         Catalog([Tool.of(plain, name=name)])
@@ -219,7 +220,7 @@ async def test_the_tools_of_a_provider_are_run_as_it_was_said() -> None:
     assert (borrow.recovery, borrow.timeout_s) == ("idempotent", 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "told"),
     [
         ({}, "argument 'n' is missing"),

@@ -23,7 +23,7 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.lookup import find_program
 from holdfast.store.commits import Commit
-from tests.agent.tools.helpers import soon
+from holdfast.testing.patience import soon
 
 
 @strategy(name="tools-asks")

@@ -18,6 +18,7 @@ from holdfast.agent.tools.errors import InvalidArgumentsError
 from holdfast.agent.tools.output import OutputLimits
 from holdfast.engine.drivers import Attempt, NotDone
 from tests.agent.tools.helpers import Model
+from tests.tables import each_row
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -133,7 +134,7 @@ def test_a_tool_is_still_the_function_that_it_was() -> None:
     assert add(2, b=3) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "expected"),
     [
         (str, {"type": "string"}),
@@ -285,7 +286,7 @@ def generator(number: int) -> Any:
     yield number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "told"),
     [
         (stars, "*numbers"),
@@ -310,7 +311,7 @@ async def probe(attempt: Attempt) -> NotDone:
     return NotDone()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "told"),
     [
         ({"recovery": "confirm"}, "go together"),
@@ -342,7 +343,7 @@ def test_limits_that_show_nothing_are_refused() -> None:
 # --- arguments ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "expected"),
     [
         (float, 3, 3.0),

@@ -17,8 +17,9 @@ from holdfast.agent.machine.conversation import tool_done
 from holdfast.agent.tools import ToolDefinitionError, ToolRetryPolicy, full_result, http_tool
 from holdfast.agent.tools import http as http_module
 from holdfast.core.queries import Value
+from holdfast.testing.patience import HANG_S, until
 from tests.agent.tools import payments as paying
-from tests.agent.tools.helpers import Model, until
+from tests.agent.tools.helpers import Model
 from tests.agent.tools.server import Reply, Seen, Server, serving
 
 AGAIN = ToolRetryPolicy(max_attempts=3, base_delay_s=0.01, max_delay_s=0.05)
@@ -193,8 +194,8 @@ async def test_a_process_that_is_killed_while_it_waits_is_replaced_and_the_effec
     command = [sys.executable, paying.__file__, f"sqlite:///{tmp_path}/sessions.db", server.url]
     server.held.clear()
     first = await asyncio.create_subprocess_exec(*command, stdout=subprocess.DEVNULL)
-    async with asyncio.timeout(20):
-        await until(lambda: server.seen, 15)
+    async with asyncio.timeout(HANG_S):
+        await until(lambda: server.seen)
         first.kill()
         await first.wait()
         server.held.set()

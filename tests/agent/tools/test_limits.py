@@ -21,7 +21,8 @@ from holdfast.agent.tools import (
 )
 from holdfast.agent.tools import runner as runner_module
 from holdfast.core.queries import Failure, Value
-from tests.agent.tools.helpers import Model, until
+from holdfast.testing.patience import until
+from tests.agent.tools.helpers import Model
 
 
 @pytest.fixture

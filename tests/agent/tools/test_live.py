@@ -17,7 +17,8 @@ from holdfast.agent.tools import (
 )
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.engine.drivers import Attempt
-from tests.agent.tools.helpers import Model, soon, until
+from holdfast.testing.patience import HANG_S, soon, until
+from tests.agent.tools.helpers import Model
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ async def test_sink_backpressure() -> None:
 
 
 async def test_calls_run_side_by_side(model: Model) -> None:
-    together = threading.Barrier(4, timeout=5)
+    together = threading.Barrier(4, timeout=HANG_S)
 
     @tool
     def meet(n: int) -> int:

@@ -27,7 +27,8 @@ from holdfast.agent.tools import (
 from holdfast.agent.tools.runner import ToolRunner
 from holdfast.core.queries import Failure
 from holdfast.engine.drivers import Attempt
-from tests.agent.tools.helpers import Model, soon
+from holdfast.testing.patience import soon
+from tests.agent.tools.helpers import Model
 
 
 @pytest.fixture

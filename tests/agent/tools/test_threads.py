@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agent.tools import threads
 from holdfast.agent.tools.threads import in_thread
-from tests.agent.tools.helpers import soon, until
+from holdfast.testing.patience import HANG_S, soon, until
 
 
 async def test_an_idle_thread_is_used_again() -> None:
@@ -30,7 +30,7 @@ async def test_a_thread_that_has_nothing_to_do_ends(monkeypatch: pytest.MonkeyPa
 
 
 async def test_calls_at_once_have_threads_of_their_own() -> None:
-    together = threading.Barrier(50, timeout=5)
+    together = threading.Barrier(50, timeout=HANG_S)
     await soon(asyncio.gather(*(in_thread(together.wait) for _ in range(50))))
 
 
@@ -66,7 +66,7 @@ async def main():
         print("given up")
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert done.stdout == "given up\n"
 
 
@@ -75,7 +75,7 @@ def test_a_fork_does_not_wait_for_threads_that_it_does_not_have() -> None:
 import asyncio, os, time
 from holdfast.agent.tools.threads import _idle, in_thread
 async def work():
-    await asyncio.wait_for(in_thread(lambda: None), 5)
+    await asyncio.wait_for(in_thread(lambda: None), 60)
 asyncio.run(work())
 while not _idle:
     time.sleep(0.001)
@@ -85,5 +85,5 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG_S, check=True)
     assert done.stdout == "done\n"

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.alc.cards.errors import InvalidCardError, InvalidCardNameError
 from holdfast.alc.cards.names import check_name, check_now, completed, djb2, rfc3339, short_model, stable_text
+from tests.tables import each_row
 
 NOW = 1_750_000_000.9
 
@@ -36,7 +37,7 @@ def test_the_hashed_text_has_strings_as_they_are_and_numbers_as_rust_writes_them
     assert stable_text([1e16, 1e-6, 0.00001, 1e15]) == "[1e16,1e-6,0.00001,1000000000000000.0]"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "short"),
     [
         ("claude-opus-4-6", "opus46"),
@@ -91,26 +92,24 @@ def test_an_empty_or_null_id_counts_as_none() -> None:
     assert completed({"pkg": {"name": "cot"}, "created_at": None}, NOW)["created_at"] == rfc3339(NOW)
 
 
-@pytest.mark.parametrize("card", [{}, {"pkg": "cot"}, {"pkg": {}}, {"pkg": {"name": 5}}])
+@each_row("card", [{}, {"pkg": "cot"}, {"pkg": {}}, {"pkg": {"name": 5}}])
 def test_a_card_without_a_package_is_refused(card: Any) -> None:
     with pytest.raises(InvalidCardError, match=re.escape("alc.card.create: pkg.name is required")):
         completed(card, NOW)
 
 
-@pytest.mark.parametrize(
-    "name", ["", "a/b", "a\\b", "..", "a..b", "a\0b", ".", "_aliases.toml", "x" * 201, "\ud800", 5]
-)
+@each_row("name", ["", "a/b", "a\\b", "..", "a..b", "a\0b", ".", "_aliases.toml", "x" * 201, "\ud800", 5])
 def test_names_that_could_leave_their_place_are_refused(name: Any) -> None:
     with pytest.raises(InvalidCardNameError, match=r"^Invalid pkg name: '"):
         check_name(name, "pkg")
 
 
-@pytest.mark.parametrize("name", ["cot", "a.b", "日本語", "with space", "-x", "x" * 200])
+@each_row("name", ["cot", "a.b", "日本語", "with space", "-x", "x" * 200])
 def test_other_names_are_taken(name: str) -> None:
     assert check_name(name, "pkg") == name
 
 
-@pytest.mark.parametrize("now", [None, "5", True, -1, float("nan"), float("inf"), 1e12])
+@each_row("now", [None, "5", True, -1, float("nan"), float("inf"), 1e12])
 def test_a_time_that_is_none_is_refused(now: Any) -> None:
     with pytest.raises(InvalidCardError, match="unix seconds"):
         check_now(now, "create")

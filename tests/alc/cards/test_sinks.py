@@ -11,6 +11,7 @@ import pytest
 from holdfast.alc.cards import CardBox, sinks_from
 from holdfast.alc.cards.errors import InvalidSinkError, UnknownSinkError
 from holdfast.alc.cards.sinks import sink_uri
+from tests.tables import each_row
 
 NOW = 1_750_000_000.0
 NONE = {"created": 0, "appended": 0, "samples": 0, "aliases": 0}
@@ -33,7 +34,7 @@ def test_sinks_are_file_uris_separated_by_bars() -> None:
     assert sinks_from("") == sinks_from(" | ") == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("/a/b", "it is not a URI"),
@@ -55,7 +56,7 @@ def test_a_sink_that_is_none_is_refused_with_the_reason(text: str, why: str) -> 
     assert "write it as file:///absolute/path" in str(raised.value)
 
 
-@pytest.mark.parametrize("path", ["/a", "/with space", "/50%", "/a|b", "/é%20"])
+@each_row("path", ["/a", "/with space", "/50%", "/a|b", "/é%20"])
 def test_the_name_of_a_sink_leads_back_to_it(path: str) -> None:
     assert sinks_from(sink_uri(Path(path))) == [Path(path)]
 

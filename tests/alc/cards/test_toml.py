@@ -14,6 +14,7 @@ from holdfast.alc.cards.errors import InvalidCardError
 from holdfast.alc.cards.toml import aliases_to_toml, from_toml, storable, to_json, to_toml
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import fingerprint
+from tests.tables import each_row
 
 HOSTILE = st.sampled_from(
     [
@@ -70,7 +71,7 @@ def test_what_json_lacks_becomes_text_or_null_and_survives_a_rewrite() -> None:
     assert to_json(from_toml(to_toml(table))) == to_json(table)
 
 
-@pytest.mark.parametrize("shape", ["tables", "arrays", "both"])
+@each_row("shape", ["tables", "arrays", "both"])
 def test_a_card_as_deep_as_allowed_is_kept_and_a_deeper_one_refused(shape: str) -> None:
     card: Any = 1
     for level in range(63):
@@ -81,13 +82,13 @@ def test_a_card_as_deep_as_allowed_is_kept_and_a_deeper_one_refused(shape: str) 
         storable({"a": {"a": card}}, "create")
 
 
-@pytest.mark.parametrize("value", [float("nan"), 2**63, "\ud800", {1: 2}, object()])
+@each_row("value", [float("nan"), 2**63, "\ud800", {1: 2}, object()])
 def test_what_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(InvalidValueError):
         storable({"x": value}, "create")
 
 
-@pytest.mark.parametrize("data", [b"x", b"\xff", b"a = 1\na = 2", b"a = " + b"[" * 100_000])
+@each_row("data", [b"x", b"\xff", b"a = 1\na = 2", b"a = " + b"[" * 100_000])
 def test_what_is_not_toml_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
         from_toml(data)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from holdfast.alc.cards.errors import InvalidWhereError
 from holdfast.alc.cards.query import OPERATORS, in_order, matches, parse_order, parse_where
 from holdfast.core.errors import InvalidValueError
+from tests.tables import each_row
 
 CARD: dict[str, Any] = {
     "card_id": "cot_1",
@@ -122,7 +123,7 @@ def test_contains_and_starts_with_look_at_text_only() -> None:
     assert not passes({"tags": {"contains": "a"}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("where", "said"),
     [
         ("x", "where clause must be a table"),
@@ -269,7 +270,7 @@ def model_sort_key(row: dict[str, Any]) -> Any:
     return "other" if isinstance(value, (dict, list)) or value is None else model_form(value)
 
 
-@pytest.mark.parametrize("order", ["", "-", "a..b", ["a", ""], 5, {"a": 1}, [5]])
+@each_row("order", ["", "-", "a..b", ["a", ""], 5, {"a": 1}, [5]])
 def test_an_order_that_cannot_be_understood_is_refused(order: Any) -> None:
     with pytest.raises(InvalidWhereError, match="order_by"):
         parse_order(order)

@@ -15,6 +15,7 @@ from holdfast.core.events import CompletedEvent, FailedEvent, PausedEvent
 from holdfast.core.queries import LlmQuery
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.patience import HANG_S
 from tests.alc.lua.generated import scripted
 from tests.alc.lua.sessions import converse, echo, engine
 
@@ -29,7 +30,7 @@ def answer_once(url: str, ledger: str, dies: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def work() -> None:
-        async with asyncio.timeout(30), open_holdfast(url, upkeep=Upkeep(on=False), seam=seam) as hf:
+        async with asyncio.timeout(HANG_S), open_holdfast(url, upkeep=Upkeep(on=False), seam=seam) as hf:
             event = await hf.resume(SESSION)
             if isinstance(event, PausedEvent):
                 prompts = [query.prompt for query in event.queries if isinstance(query, LlmQuery)]

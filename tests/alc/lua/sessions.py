@@ -25,15 +25,13 @@ from holdfast.engine.sync import SyncHoldfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store import Store
 from holdfast.store.commits import Commit
-
-PATIENCE = 30.0
-"""Seconds after which something that hangs is a failure, on a machine that has other things to do."""
+from holdfast.testing.patience import HANG_S
 
 
 @asynccontextmanager
 async def engine(url: str | Store = "memory:", **limits: Any) -> AsyncIterator[Holdfast]:
     """An engine that does only what it is told, whose Lua programs have these limits."""
-    async with asyncio.timeout(PATIENCE), open_holdfast(url, upkeep=Upkeep(on=False)) as hf:
+    async with asyncio.timeout(HANG_S), open_holdfast(url, upkeep=Upkeep(on=False)) as hf:
         hf.add_kind(LuaKind(**limits))
         yield hf
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.alc.lua.scripted import Query, run
+from tests.tables import each_row
 
 
 def _package(folder: Path, name: str, code: str) -> None:
@@ -19,7 +18,7 @@ def _shout(query: Query) -> str:
     return str(query["prompt"]).upper()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "told"),
     [
         ("string.format('%d', 3.5)", "bad argument #2 to 'format' (number has no integer representation)"),

@@ -17,6 +17,7 @@ from holdfast.core.records import PausedRecord
 from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
+from holdfast.testing.patience import HANG_S
 from tests.alc.lua.sessions import Run, asked, echo, engine, failed, install, result, run
 
 
@@ -246,7 +247,7 @@ def test_a_tool_that_fails_is_an_error_that_can_be_caught(hf: SyncHoldfast) -> N
 def test_sleep_waits_for_the_clock(hf: SyncHoldfast) -> None:
     session, query = one_query(hf, "local before = alc.time() alc.sleep(0.25) return alc.time() - before")
     assert query == TimerQuery(id="q-0", delay_ms=250)
-    assert 0.2 < hf.result(session, timeout=20) < 10
+    assert 0.2 < hf.result(session, timeout=HANG_S) < 10
 
 
 async def test_all_kinds_of_questions_share_the_pause_of_a_fork(tmp_path: Path, packages: Path) -> None:

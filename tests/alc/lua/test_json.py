@@ -9,11 +9,11 @@ import struct
 from typing import Any
 
 import lupa.lua54 as lua
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.alc.lua.vm import RUNTIME
+from tests.tables import each_row
 
 VM: Any = lua.LuaRuntime(encoding=None, unpack_returned_tuples=True, register_eval=False, register_builtins=False)
 VM.execute(
@@ -68,7 +68,7 @@ def decode_error(text: str | bytes) -> str:
 # --- encode: arrays and objects ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "text"),
     [
         ("{1, 2, 3}", "[1,2,3]"),
@@ -105,7 +105,7 @@ def test_a_marked_empty_array_with_names_is_still_an_array_and_an_issue() -> Non
     assert lua_value("issues(json.array({name = 1}))") == (b"mixed ", b"[]")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "key"),
     [
         ("{[0] = 1}", "0 is a number"),
@@ -121,7 +121,7 @@ def test_keys_of_an_object_must_be_strings(expression: str, key: str) -> None:
     assert "use tostring(key)" in why
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "why"),
     [
         ("print", "cannot serialize <function>"),
@@ -176,7 +176,7 @@ def test_metamethods_of_a_program_do_not_run() -> None:
 # --- encode: numbers --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "text"),
     [
         ("1", "1"),
@@ -315,7 +315,7 @@ def test_encoding_is_canonical(value: Any) -> None:
 # --- decode -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expression", "value"),
     [
         ("null", "rawequal(v, null)", True),
@@ -344,7 +344,7 @@ def test_decode_gives_lua_values(text: str, expression: str, value: Any) -> None
     assert VM.execute(f"local v = json.decode(...) return {expression}".encode(), text.encode()) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "why"),
     [
         ("", "end of text where a value was expected at line 1 column 1"),

@@ -10,6 +10,8 @@ import lupa.lua54 as lua54
 import pytest
 
 import holdfast.alc
+import holdfast.programs
+from tests.tables import each_row
 
 LUST = Path(holdfast.alc.__file__).parent / "lua" / "runtime" / "lust.lua"
 
@@ -190,7 +192,7 @@ def test_pending_leaves_a_running_test_and_elsewhere_adds_one(lust: Framework) -
     assert lust.reports[1][:3] == ("pending", "one", "no time")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "assertion",
     [
         "expect(1).to.equal(1.0)",
@@ -242,7 +244,7 @@ def test_an_expectation_that_is_true_passes_and_its_negation_fails(assertion: st
     assert not holds(negated)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "assertion",
     [
         "expect('no table').to_not.have('b')",

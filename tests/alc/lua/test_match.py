@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.alc.lua.scripted import call, module, run
+from tests.tables import each_row
 
 FUZZY = module("fuzzy")
 
@@ -17,7 +18,7 @@ def error(expression: str) -> str:
     return run(f"return {expression}").error
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "candidates", "winner"),
     [
         ("Verdict: BLOCKED. Fix it.", ["PASS", "BLOCKED"], "BLOCKED"),
@@ -81,7 +82,7 @@ def jaro_winkler(a: str, b: str) -> float:
     return score
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("a", "b", "score"),
     [  # published values of strsim 0.11 and of Winkler's papers
         ("cheeseburger", "cheese fries", 0.866),
@@ -173,7 +174,7 @@ def test_match_bool_knows_its_words_in_any_case() -> None:
     assert run(code, ctx={"words": FALSE}).result == [False] * len(FALSE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "verdict"),
     [
         ("Approved. Looks good.", True),
@@ -199,7 +200,7 @@ def test_match_bool_refuses_what_is_no_text() -> None:
     assert call("alc.match_bool(1)") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "score"),
     [
         ("'Score: 7/10'", 7),
@@ -220,7 +221,7 @@ def test_parse_score_is_the_first_run_of_digits_from_one_to_ten(arguments: str, 
     assert (result, type(result)) == (score, int)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "number"),
     [
         ("'Found 3 subtasks'", 3),

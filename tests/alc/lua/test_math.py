@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.alc.lua.lua_math import VALUES, LuaMath, MathError
 from tests.alc.lua.scripted import run
+from tests.tables import each_row
 
 MATH = LuaMath()
 call = MATH.call
@@ -58,7 +59,7 @@ def test_a_program_reads_what_was_wrong() -> None:
     )
 
 
-@pytest.mark.parametrize("name", SPECIAL)
+@each_row("name", SPECIAL)
 def test_every_value_is_right_to_twelve_digits(name: str) -> None:
     wrong = [
         (arguments, got, wanted)
@@ -68,7 +69,7 @@ def test_every_value_is_right_to_twelve_digits(name: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "arguments"),
     [("factorial", [5]), ("erf", [1]), ("beta_mean", [2, 5]), ("lgamma", [3]), ("poisson_cdf", [3, 2])],
 )
@@ -99,13 +100,13 @@ def test_ends_of_the_line() -> None:
     assert [call("lgamma", inf), call("digamma", inf)] == [inf, inf]
 
 
-@pytest.mark.parametrize("x", [0.0, -1.0, -2.0, -100.0])
+@each_row("x", [0.0, -1.0, -2.0, -100.0])
 def test_poles_are_infinite(x: float) -> None:
     assert call("lgamma", x) == math.inf
     assert call("digamma", x) == -math.inf
 
 
-@pytest.mark.parametrize("name", ["erf", "erfc", "lgamma", "digamma", "expit"])
+@each_row("name", ["erf", "erfc", "lgamma", "digamma", "expit"])
 def test_not_a_number_stays_so_where_the_whole_line_is_allowed(name: str) -> None:
     assert math.isnan(call(name, math.nan))
 
@@ -155,7 +156,7 @@ BAD: list[tuple[str, list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "message"), BAD)
+@each_row(("name", "arguments", "message"), BAD)
 def test_an_error_names_the_function_and_the_argument(name: str, arguments: list[Any], message: str) -> None:
     with pytest.raises(MathError) as raised:
         call(name, *arguments)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.alc.lua.lua_math import LuaMath, MathError
+from tests.tables import each_row
 
 MATH = LuaMath()
 call = MATH.call
@@ -167,9 +168,7 @@ def test_seeds_past_the_signed_integers_come_as_floats() -> None:
     assert call("rng_float", call("rng_create", 42.9)) == 0.5265574090027738
 
 
-@pytest.mark.parametrize(
-    ("seed", "shown"), [(-1, ">= 0, got -1"), (2.0**64, "a 64-bit integer, got 1.84"), (None, "a number")]
-)
+@each_row(("seed", "shown"), [(-1, ">= 0, got -1"), (2.0**64, "a 64-bit integer, got 1.84"), (None, "a number")])
 def test_other_seeds_are_refused(seed: Any, shown: str) -> None:
     with pytest.raises(MathError, match=rf"alc\.math\.rng_create: seed must be {shown}"):
         call("rng_create", seed)
@@ -189,7 +188,7 @@ def test_generators_are_independent_and_repeatable() -> None:
     )
 
 
-@pytest.mark.parametrize("forged", ["{}", "42", "nil", "'rng'", "0/0", "setmetatable({}, {__index = {}})", "print"])
+@each_row("forged", ["{}", "42", "nil", "'rng'", "0/0", "setmetatable({}, {__index = {}})", "print"])
 def test_only_rng_create_makes_an_rng(forged: str) -> None:
     ok, why = MATH.eval(f"return {{pcall(m.rng_float, {forged})}}")
     assert not ok
@@ -214,7 +213,7 @@ SAMPLERS = sorted(key.decode() for part in (RANDOM[b"api"], MATH.load("math_samp
 SAMPLERS.remove("rng_create")
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@each_row("name", SAMPLERS)
 def test_every_sampler_wants_an_rng_first(name: str) -> None:
     with pytest.raises(MathError, match=rf"alc\.math\.{name}: rng must come from alc\.math\.rng_create, got nil"):
         call(name)
@@ -331,7 +330,7 @@ CONTINUOUS: list[tuple[str, Cdf]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "cdf"), CONTINUOUS, ids=[code for code, _ in CONTINUOUS])
+@each_row(("code", "cdf"), CONTINUOUS, ids=[code for code, _ in CONTINUOUS])
 def test_draws_follow_the_distribution_function(code: str, cdf: Cdf) -> None:
     values = sorted(drawn(code))
     n = len(values)
@@ -355,14 +354,14 @@ def binomial_shares(n: int, p: float) -> dict[int, float]:
     }
 
 
-@pytest.mark.parametrize("mean", [0.3, 4.0, 11.99, 12.0, 40.0, 3000.0])
+@each_row("mean", [0.3, 4.0, 11.99, 12.0, 40.0, 3000.0])
 def test_poisson_draws_follow_their_probabilities(mean: float) -> None:
     counts = Counter(drawn(f"m.poisson_sample(rng, {mean})"))
     assert all(isinstance(value, int) for value in counts)
     assert chi_squared_p(counts, poisson_shares(mean)) > 0.001
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("n", "p"), [(1, 0.5), (10, 0.3), (20, 0.9), (40, 0.25), (40, 0.75), (1000, 0.5), (100_000, 2e-5), (1_000_000, 0.3)]
 )
 def test_binomial_draws_follow_their_probabilities(n: int, p: float) -> None:
@@ -384,7 +383,7 @@ MOMENTS: list[tuple[str, float, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "mean", "variance"), MOMENTS)
+@each_row(("code", "mean", "variance"), MOMENTS)
 def test_mean_and_variance_are_right(code: str, mean: float, variance: float) -> None:
     values = [value - mean for value in drawn(code)]
     n = len(values)
@@ -487,7 +486,7 @@ BAD: list[tuple[str, list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "message"), BAD)
+@each_row(("name", "arguments", "message"), BAD)
 def test_an_error_names_the_sampler_and_the_argument(name: str, arguments: list[Any], message: str) -> None:
     with pytest.raises(MathError) as raised:
         call(name, call("rng_create", 1), *arguments)

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.alc.lua.lua_math import VALUES, LuaMath, MathError
+from tests.tables import each_row
 
 MATH = LuaMath()
 call = MATH.call
@@ -31,7 +32,7 @@ def normalised(values: list[float]) -> list[float]:
     return [value / math.fsum(values) for value in values]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [name for name in TABLE if not name.endswith("_test") and not name.startswith("mann")],
 )
@@ -241,7 +242,7 @@ def test_kolmogorov_takes_the_largest_gap_between_the_steps(xs: list[float], ys:
     assert 0 <= result["p_value"] <= 1
 
 
-@pytest.mark.parametrize("shift", [6, 12, 13, 20, 40, 60])
+@each_row("shift", [6, 12, 13, 20, 40, 60])
 def test_the_p_value_of_kolmogorov_is_its_series_on_both_sides_of_the_switch(shift: int) -> None:
     size = 60
     root = math.sqrt(size / 2)
@@ -321,7 +322,7 @@ def test_permutations_come_in_the_order_of_heap() -> None:
     assert call("permutations", 1) == [[1]]
 
 
-@pytest.mark.parametrize("n", [2, 4, 5, 8])
+@each_row("n", [2, 4, 5, 8])
 def test_permutations_are_all_of_them_each_a_swap_from_the_last(n: int) -> None:
     rows = call("permutations", n)
     assert sorted(rows) == [list(row) for row in itertools.permutations(range(1, n + 1))]
@@ -346,7 +347,7 @@ ARRAYS: list[tuple[str, str, list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "argument", "rest"), ARRAYS)
+@each_row(("name", "argument", "rest"), ARRAYS)
 def test_every_array_must_be_non_empty_and_finite(name: str, argument: str, rest: list[Any]) -> None:
     for value, message in (
         ([], " must be a non-empty array"),
@@ -398,7 +399,7 @@ BAD: list[tuple[str, list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "message"), BAD)
+@each_row(("name", "arguments", "message"), BAD)
 def test_an_error_names_the_function_and_the_argument(name: str, arguments: list[Any], message: str) -> None:
     with pytest.raises(MathError) as raised:
         call(name, *arguments)

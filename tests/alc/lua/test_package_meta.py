@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.alc.lua.meta import PackageMeta, docstring, meta_of, read_meta, requires_of
 from holdfast.alc.lua.tokens import LuaSyntaxError, tokenize
+from tests.tables import each_row
 
 FLAT = """--- flat — an example
 --- It has two lines.
@@ -45,7 +45,7 @@ def test_a_flat_assignment_is_read_with_everything_in_it() -> None:
     assert meta.docstring == "flat — an example\nIt has two lines."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         'local M = { meta = { name = "inner" } } return M',
@@ -65,7 +65,7 @@ def test_metadata_inside_the_module_table_is_read_too(source: str) -> None:
     assert meta.name == "inner"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "local M = {} M.meta = { name = os.getenv('X') } return M",
@@ -92,16 +92,14 @@ def test_a_module_that_surely_has_no_metadata_has_empty_metadata() -> None:
     assert meta_of("local M = {} function M.f() end return M") == PackageMeta(type="library")
 
 
-@pytest.mark.parametrize(
-    "body", ["function M.run(ctx) end", "function M:run(ctx) end", "M.run = f", "M.run = S.instrument(M, 'run')"]
-)
+@each_row("body", ["function M.run(ctx) end", "function M:run(ctx) end", "M.run = f", "M.run = S.instrument(M, 'run')"])
 def test_a_module_with_run_is_runnable(body: str) -> None:
     meta = meta_of(f"local M = {{}} M.meta = {{}} {body} return M")
     assert meta is not None
     assert meta.type == "runnable"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body", ["function M.runs(ctx) end", "M.run = nil", "N.run = f", "function f() M.run = g end", "-- M.run = f\n"]
 )
 def test_a_module_without_run_is_a_library(body: str) -> None:
@@ -163,11 +161,11 @@ def test_a_file_with_bytes_that_are_not_text_is_still_read(tmp_path: Path) -> No
     assert meta.values == {"name": "x", "description": "�"}
 
 
-@pytest.mark.parametrize("hostile", ["a." * 300_000, "[" * 300_000, "--[[" + "x" * 300_000, '"' + "\\z " * 100_000])
+@each_row("hostile", ["a." * 300_000, "[" * 300_000, "--[[" + "x" * 300_000, '"' + "\\z " * 100_000])
 def test_hostile_text_is_refused_in_time(hostile: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     assert meta_of(hostile) is None
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 @given(st.text())

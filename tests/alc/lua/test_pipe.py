@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.alc.lua.scripted import Fails, run
+from tests.tables import each_row
 
 
 def test_pipe_hands_the_result_of_a_stage_to_the_next_as_its_task() -> None:
@@ -57,7 +56,7 @@ def test_an_error_of_a_stage_ends_the_pipe_by_default() -> None:
     assert run(code.replace("{})", '{}, {on_error = "abort"})')).error == "broken"
 
 
-@pytest.mark.parametrize("on_error", ["skip", "continue"])
+@each_row("on_error", ["skip", "continue"])
 def test_a_failed_stage_can_be_passed_over_with_ctx_as_it_was(on_error: str) -> None:
     code = """
         local stages = {}
@@ -109,7 +108,7 @@ def test_the_history_survives_a_stage_that_returns_a_table_of_its_own() -> None:
     assert [entry["result"] for entry in run(code).result] == [1, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "why"),
     [
         ("{}, {}", "strategies must be a non-empty array"),
@@ -126,7 +125,7 @@ def test_pipe_says_what_is_wrong(arguments: str, why: str) -> None:
     assert run(f"\nalc.pipe({arguments})").error == f"test:2: alc.pipe: {why}"
 
 
-@pytest.mark.parametrize("opts", ["nil", "{on_error = 'skip'}"])
+@each_row("opts", ["nil", "{on_error = 'skip'}"])
 def test_a_strategy_that_cannot_be_loaded_always_ends_the_pipe(opts: str) -> None:
     error = run(f"alc.pipe({{'no_such_strategy'}}, {{}}, {opts})").error
     assert "alc.pipe: failed to load strategy 'no_such_strategy': " in error

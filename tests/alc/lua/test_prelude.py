@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
 from tests.alc.lua.scripted import Ended, Fails, Query, call, run
+from tests.tables import each_row
 
 
 def echo(query: Query) -> str:
@@ -38,7 +37,7 @@ def test_the_same_question_is_asked_once() -> None:
     assert [text.split(" ")[1] for text in ended.logged("debug")] == ["miss", "hit"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second"),
     [
         ('"hi"', '"Hi"'),
@@ -221,7 +220,7 @@ def test_llm_json_gives_up_after_one_retry() -> None:
     assert len(ended.logged("warn")) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("left", "is_enough"),
     [
         (None, True),
@@ -282,7 +281,7 @@ def test_parallel_goes_through_a_wrapped_batch() -> None:
     assert run(code).result == ["a!"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "why"),
     [
         ("nil, print", "items must be a non-empty array"),

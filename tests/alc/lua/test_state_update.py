@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.alc.lua.scripted import Query, run
+from tests.tables import each_row
 
 
 class Store:
@@ -100,7 +99,7 @@ def test_fn_may_ask_a_question() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "why"),
     [
         ("nil, print", "test:1: alc.state.update: key must be a string, got nil"),

@@ -6,11 +6,11 @@ import re
 import time
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.alc.lua.scripted import call, run
+from tests.tables import each_row
 
 SLOW = settings(max_examples=40, deadline=None)  # every example makes a VM
 
@@ -43,7 +43,7 @@ def test_json_errors_are_texts_that_a_program_can_catch() -> None:
     assert "alc.json_decode: text must be a string, got null" in error("alc.json_decode(alc.null)")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "value"),
     [
         ('{"a": 1}', {"a": 1}),
@@ -75,11 +75,11 @@ def test_json_extract_of_what_is_no_text_is_nil() -> None:
     assert call("alc.json_extract(nil) == nil and alc.json_extract({1}) == nil and alc.json_extract(5) == nil")
 
 
-@pytest.mark.parametrize("raw", ["{" * 200_000, "[" * 200_000, "```json" + " \n" * 100_000, "{}" * 50_000 + "["])
+@each_row("raw", ["{" * 200_000, "[" * 200_000, "```json" + " \n" * 100_000, "{}" * 50_000 + "["])
 def test_json_extract_is_quick_on_hostile_text(raw: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     call("alc.json_extract(ctx.raw) ~= 1", raw=raw)
-    assert time.monotonic() - began < 3
+    assert time.process_time() - began < 3
 
 
 @SLOW
@@ -103,7 +103,7 @@ def test_balanced_parts_are_those_that_lua_patterns_find(raw: str) -> None:
 # --- chunk ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "opts", "chunks"),
     [
         ("a\nb\nc\nd\ne", "{size = 2}", ["a\nb", "c\nd", "e"]),
@@ -188,7 +188,7 @@ def test_hash_tells_exact_texts_apart() -> None:
 # --- fmt --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "text"),
     [
         ("'%d', 1.5", "2"),
@@ -267,7 +267,7 @@ def test_filter_keeps_what_is_truthy() -> None:
     assert call("alc.filter({1, 2, 3, 4}, function(n, i) return i > 1 and n % 2 == 0 and 'yes' end)") == [2, 4]
 
 
-@pytest.mark.parametrize("name", ["map", "reduce", "filter"])
+@each_row("name", ["map", "reduce", "filter"])
 def test_list_functions_say_what_is_wrong_at_the_line_of_the_call(name: str) -> None:
     assert run(f"\nalc.{name}(nil, print)").error == f"test:2: alc.{name}: items must be an array, got nil"
     assert run(f"\nalc.{name}({{}}, 5)").error == f"test:2: alc.{name}: fn must be a function, got number"
@@ -283,7 +283,7 @@ def test_vote_trims_counts_and_gives_ties_to_the_first_seen() -> None:
 # --- tuning -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "result"),
     [
         ("{a = 1, b = 2}, {a = 5, extra = 1}", {"a": 5, "b": 2}),

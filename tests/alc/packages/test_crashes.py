@@ -15,6 +15,7 @@ from holdfast.alc.packages import tree
 from holdfast.alc.packages.health import doctor
 from holdfast.alc.packages.records import Records
 from holdfast.alc.packages.tree import checksum, finish_replacing, put_in_place, staging
+from holdfast.testing.patience import HANG_S
 from tests.alc.packages.helpers import User, write_package
 
 PACKAGES = 25
@@ -77,7 +78,7 @@ def test_an_install_that_is_killed_leaves_each_package_old_or_new(
     user.install(old)
     child = start(user, new, die=(stage, number))
     go(child)
-    child.communicate(timeout=60)
+    child.communicate(timeout=HANG_S)
     assert child.returncode == -signal.SIGKILL
     versions = check_whole(user, old, new)
     assert sorted(versions.values()) == ["1.0.0"] * (PACKAGES - new_ones) + ["2.0.0"] * new_ones
@@ -107,7 +108,7 @@ def test_installers_that_race_leave_every_package_whole_and_recorded(user: User,
     for child in children:
         go(child)
     for child in children:
-        output, _ = child.communicate(timeout=120)
+        output, _ = child.communicate(timeout=HANG_S)
         assert output == "done\n"
         assert child.returncode == 0
     assert len(check_whole(user, *sources)) == PACKAGES

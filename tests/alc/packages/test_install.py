@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,9 @@ from holdfast.alc.packages.errors import (
 from holdfast.alc.packages.install import Progress
 from holdfast.alc.packages.sources import parse_source, public_url
 from holdfast.alc.packages.tree import checksum
+from holdfast.testing.patience import until_so
 from tests.alc.packages.helpers import Repository, User, write_package
+from tests.tables import each_row
 
 # --- directories -------------------------------------------------------------------------------
 
@@ -319,15 +320,11 @@ def test_a_server_that_never_answers_is_given_up_in_time(user: User, tmp_path: P
     script.write_text(f"#!/bin/sh\necho $$ > {marker}\nexec sleep 600\n")
     script.chmod(0o755)
     user.environ["GIT_SSH_COMMAND"] = str(script)
-    began = time.monotonic()
     with pytest.raises(GitError, match="longer than 2 seconds"):
         user.install("git@example.invalid:me/repository.git", timeout=2.0)
-    assert time.monotonic() - began < 10
     pid = int(marker.read_text())
-    deadline = time.monotonic() + 5
-    while os.path.exists(f"/proc/{pid}") and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
-        assert time.monotonic() < deadline, "the helper of git is still running"
-        time.sleep(0.02)
+    stat = Path(f"/proc/{pid}/stat")
+    until_so(lambda: not stat.exists() or "Z" in stat.read_text().split()[2])
 
 
 def test_a_password_in_a_url_is_neither_told_nor_kept(user: User) -> None:
@@ -338,7 +335,7 @@ def test_a_password_in_a_url_is_neither_told_nor_kept(user: User) -> None:
     assert public_url("git@host:x") == "git@host:x"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "url", "rev"),
     [
         ("https://github.com/a/b", "https://github.com/a/b", None),

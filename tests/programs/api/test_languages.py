@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.programs.api import GROUPS, FunctionSpec, NoSpelling
 from holdfast.programs.api.languages import definition, described_parameters, lua_name, native_spelling, spoken, twin_of
+from tests.tables import each_row
 
 FUNCTIONS = [function for group in GROUPS for function in group.functions]
 PYTHON = {function.name: function.python for function in FUNCTIONS if isinstance(function.python, str)}
@@ -17,7 +18,7 @@ OWN_NATIVE = {function.name: function.native for function in FUNCTIONS if isinst
 SPELLINGS = [*PYTHON.values(), *TWINS.values(), *OWN_NATIVE.values()]
 
 
-@pytest.mark.parametrize("signature", SPELLINGS)
+@each_row("signature", SPELLINGS)
 def test_a_signature_is_python(signature: str) -> None:
     area, defined = definition(signature)
     assert signature.startswith(f"{area}.{defined.name}(" if area else f"{defined.name}(")
@@ -47,7 +48,7 @@ def test_a_twin_takes_the_same_and_gives_an_awaitable_of_the_same() -> None:
     assert ast.unparse(twin.returns) == f"Awaitable[{ast.unparse(plain.returns)}]"
 
 
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
+@each_row("function", FUNCTIONS, ids=lambda function: function.name)
 def test_every_parameter_of_python_is_told_about(function: FunctionSpec) -> None:
     assert [name for name, doc in described_parameters(function) if not doc] == []
 

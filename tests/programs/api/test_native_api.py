@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import Any
 
-import pytest
-
 from holdfast.core.events import CompletedEvent
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.api import GROUPS, FunctionSpec
 from holdfast.programs.api.languages import definition, native_spelling
 from holdfast.programs.native.ctx import Context
+from tests.tables import each_row
 
 NATIVE = {
     function.name: function
@@ -53,14 +52,14 @@ def parameters_told(function: FunctionSpec) -> list[tuple[str, str]]:
     return told + ([(arguments.kwarg.arg, "variadic keyword")] if arguments.kwarg else [])
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@each_row("name", NATIVE)
 async def test_a_native_strategy_finds_a_function_with_the_parameters_of_the_table(name: str) -> None:
     method = attrgetter(name)(await live_context())
     there = [(each.name, each.kind.description) for each in inspect.signature(method).parameters.values()]
     assert there == parameters_told(NATIVE[name])
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@each_row("name", NATIVE)
 async def test_a_native_strategy_awaits_what_waits_and_nothing_else(name: str) -> None:
     method = attrgetter(name)(await live_context())
     gives = str(inspect.signature(method).return_annotation)
@@ -90,7 +89,7 @@ def examples() -> Iterator[tuple[str, str, Any]]:
             yield name, example.python, json.loads(example.gives)
 
 
-@pytest.mark.parametrize(("name", "code", "gives"), [*examples()])
+@each_row(("name", "code", "gives"), [*examples()])
 async def test_an_example_of_the_table_is_true_natively(name: str, code: str, gives: Any) -> None:
     first = name.partition(".")[0]
 

@@ -7,13 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from holdfast.alc.lua.stubs import render_stubs
 from holdfast.programs.api import GROUPS
 from holdfast.programs.api.languages import lua_name
 from holdfast.programs.api.page import render_page
 from holdfast.programs.api.python_stubs import render_python_stubs
+from tests.tables import each_row
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "api.md"
 
@@ -57,9 +56,7 @@ def test_the_page_has_every_function_of_the_table() -> None:
             assert (f"| `{lua_name(function)}(" if group.is_brief else f"\n### {function.name}\n") in page
 
 
-@pytest.mark.parametrize(
-    ("what", "made"), [("page", render_page()), ("lua", render_stubs()), ("python", render_python_stubs())]
-)
+@each_row(("what", "made"), [("page", render_page()), ("lua", render_stubs()), ("python", render_python_stubs())])
 def test_the_module_prints_what_is_asked_for(what: str, made: str) -> None:
     run = [sys.executable, "-m", "holdfast.programs.api", what]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == made

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,11 +17,6 @@ T = TypeVar("T")
 def ponder(seconds: float) -> None:
     """Compute for a while."""
     time.sleep(seconds)
-
-
-async def soon(work: Awaitable[T], seconds: float = 5) -> T:
-    """The outcome of something that must not hang."""
-    return await asyncio.wait_for(work, seconds)
 
 
 def quiet(folder: Path) -> Holdfast:

@@ -22,8 +22,9 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.ctx.card import ContextCards
 from holdfast.programs.prompts import MAX_CACHED
 from holdfast.programs.registry import strategy
+from holdfast.testing.patience import soon
 from tests.alc.lua import scripted
-from tests.programs.surface import asked, converse, logged, quiet, result, run, shout, silent, soon
+from tests.programs.surface import asked, converse, logged, quiet, result, run, shout, silent
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ async def test_the_cache_keeps_the_newest_answers_and_no_failures(hf: Holdfast) 
         return [failures, ctx.cache_info()]
 
     hf.drive("llm", Once(Failure("down")))
-    event = await soon(hf.start(filling), 30)
+    event = await soon(hf.start(filling))
     most = MAX_CACHED
     assert result(event) == [0, {"entries": most, "hits": 1, "misses": most + 2, "max_entries": most}]
 

@@ -13,9 +13,10 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import Function, Strategy
+from holdfast.testing.patience import soon
 from tests.alc.lua import scripted
 from tests.alc.lua.sessions import install
-from tests.programs.surface import asked, breaks, converse, logged, result, run, shout, silent, soon
+from tests.programs.surface import asked, breaks, converse, logged, result, run, shout, silent
 
 
 @pytest.fixture

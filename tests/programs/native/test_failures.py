@@ -18,7 +18,8 @@ from holdfast.core.records import (
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
-from tests.programs.native.helpers import failed, of_type, result, soon
+from holdfast.testing.patience import soon
+from tests.programs.native.helpers import failed, of_type, result
 
 # --- failures -------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from holdfast.core.records import (
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
-from tests.programs.native.helpers import asked, of_type, prompts, result, soon
+from holdfast.testing.patience import soon
+from tests.programs.native.helpers import asked, of_type, prompts, result
 
 
 async def test_an_answer_is_the_value_of_the_question(hf: Holdfast) -> None:

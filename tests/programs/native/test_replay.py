@@ -19,7 +19,8 @@ from holdfast.core.records import (
 )
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
-from tests.programs.native.helpers import asked, of_type, quiet, result, soon
+from holdfast.testing.patience import soon
+from tests.programs.native.helpers import asked, of_type, quiet, result
 
 # --- what a program is given is its own ------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from pathlib import Path
 
 from holdfast.core.events import RunningEvent
@@ -11,16 +11,28 @@ from holdfast.core.records import (
     AnsweredRecord,
     CompletedRecord,
 )
+from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
-from tests.programs.native.helpers import of_type, ponder, prompts, quiet, result, soon
+from holdfast.programs.native.kind import PROMPT_MS
+from holdfast.testing.patience import HANG_S, soon, until
+from tests.programs.native.helpers import of_type, ponder, prompts, quiet, result
+
+SLOW_S = 10 * PROMPT_MS / 1000
+"""Seconds of a step that is not prompt: its strategy is run in a thread for fifty times as long."""
+
+
+async def _has_answers(hf: Holdfast, session_id: str, count: int) -> bool:
+    return len(await of_type(hf, session_id, AnsweredRecord)) == count
 
 
 async def test_a_slow_step_has_its_answer_committed_first_and_holds_up_nobody(tmp_path: Path) -> None:
+    thought = threading.Event()
+
     async def ponders(ctx: Context) -> str:
         await ctx.llm("first")
-        ponder(0.05)
+        ponder(SLOW_S)
         await ctx.llm("second")
-        ponder(0.5)
+        thought.wait(HANG_S)
         return "thought"
 
     async def is_quick(ctx: Context) -> str:
@@ -30,26 +42,26 @@ async def test_a_slow_step_has_its_answer_committed_first_and_holds_up_nobody(tm
         event = await hf.start(ponders)
         event = await soon(hf.feed(event.session_id, "1"))
         assert prompts(event) == ["second"]
-        began = time.monotonic()
         feeding = asyncio.create_task(hf.feed(event.session_id, "2"))
-        await asyncio.sleep(0.1)
-        answered = await of_type(hf, event.session_id, AnsweredRecord)
-        assert len(answered) == 2
+        await until(lambda: _has_answers(hf, event.session_id, 2))
         assert not await of_type(hf, event.session_id, CompletedRecord)
         status = await hf.status(event.session_id)
         assert status["phase"] == "running"
         assert status["owner"] is not None
         other = await hf.start(is_quick)
         assert result(await hf.feed(other.session_id, "!")) == "!"
-        assert time.monotonic() - began < 0.4
+        thought.set()
         assert result(await soon(feeding)) == "thought"
 
 
 async def test_a_wait_for_a_slow_step_may_run_out_and_the_result_comes_later(tmp_path: Path) -> None:
+    thought = threading.Event()
+
     async def ponders_twice(ctx: Context) -> str:
-        for n in range(2):
-            await ctx.llm(f"{n}")
-            ponder(0.3)
+        await ctx.llm("0")
+        ponder(SLOW_S)
+        await ctx.llm("1")
+        thought.wait(HANG_S)
         return "thought"
 
     async with quiet(tmp_path) as hf:
@@ -57,15 +69,18 @@ async def test_a_wait_for_a_slow_step_may_run_out_and_the_result_comes_later(tmp
         await soon(hf.feed(event.session_id, "0"))
         event = await hf.feed(event.session_id, "1", wait=0.05)
         assert isinstance(event, RunningEvent)
+        thought.set()
         assert await soon(hf.result(event.session_id)) == "thought"
 
 
 async def test_an_answer_that_arrives_while_the_program_runs_may_be_withdrawn_by_it(tmp_path: Path) -> None:
+    raced = threading.Event()
+
     async def slow_race(ctx: Context) -> list[str]:
-        ponder(0.05)
+        ponder(SLOW_S)
         tasks = [ctx.llm("a"), ctx.llm("b")]
         done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        ponder(0.4)
+        raced.wait(HANG_S)
         for each in rest:
             each.cancel()
         return [each.result() for each in done] + [await ctx.llm("next")]
@@ -74,6 +89,7 @@ async def test_an_answer_that_arrives_while_the_program_runs_may_be_withdrawn_by
         event = await hf.start(slow_race)
         assert isinstance(await hf.feed(event.session_id, {"q-0": "1"}, wait=0.1), RunningEvent)
         await hf.feed(event.session_id, {"q-1": "2"}, wait=0)
+        raced.set()
         event = await soon(hf.resume(event.session_id))
         assert prompts(event) == ["next"]
         assert result(await soon(hf.feed(event.session_id, {"q-2": "end"}))) == ["1", "end"]

@@ -20,7 +20,8 @@ from holdfast.core.records import (
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
-from tests.programs.native.helpers import asked, of_type, prompts, quiet, result, soon
+from holdfast.testing.patience import soon
+from tests.programs.native.helpers import asked, of_type, prompts, quiet, result
 
 
 async def test_ask_is_a_question_to_a_person_with_choices(hf: Holdfast) -> None:
@@ -130,7 +131,7 @@ async def test_updates_of_one_key_by_many_sessions_are_all_counted(tmp_path: Pat
     async with quiet(tmp_path) as one, quiet(tmp_path) as two:
         started = [await hf.start(counts) for hf in (one, two) * 10]
         feeds = [hf.feed(event.session_id, "go") for hf, event in zip((one, two) * 10, started, strict=True)]
-        for event in await soon(asyncio.gather(*feeds), 20):
+        for event in await soon(asyncio.gather(*feeds)):
             assert isinstance(event, CompletedEvent)
         item = await one.store.get_state("counters", "n")
         assert item is not None

@@ -24,9 +24,7 @@ from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.source import python_code
 from holdfast.store import Store
 from holdfast.store.commits import Commit
-
-PATIENCE = 60.0
-"""Seconds after which something that hangs is a failure, on a machine that has other things to do."""
+from holdfast.testing.patience import HANG_S
 
 SEED = 20_250_607
 
@@ -37,7 +35,7 @@ Answering = Callable[[Query], Any]
 async def engine(url: str | Store = "memory:", *, minds: bool = False, **limits: Any) -> AsyncIterator[Holdfast]:
     """An engine that does only what it is told (unless it minds timers), with these limits of its sandbox."""
     upkeep = Upkeep() if minds else Upkeep(on=False)
-    async with asyncio.timeout(PATIENCE), open_holdfast(url, upkeep=upkeep) as hf:
+    async with asyncio.timeout(HANG_S), open_holdfast(url, upkeep=upkeep) as hf:
         hf.add_kind(PythonKind(**limits))
         yield hf
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,14 +20,16 @@ from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import list_strategies
 from holdfast.programs.sandbox.limits import MAX_CODE_CHARS, MAX_FINDINGS
 from holdfast.programs.sandbox.source import python_code
+from holdfast.testing.patience import HANG_S
 from tests.programs.sandbox.helpers import code, engine, own_workers, result, run
+from tests.tables import each_row
 
 
 @asynccontextmanager
 async def kind() -> AsyncIterator[PythonKind]:
     opened = PythonKind()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             yield opened
     finally:
         opened.close()
@@ -67,7 +68,7 @@ LACKING = {
 }
 
 
-@pytest.mark.parametrize("source", LACKING)
+@each_row("source", LACKING)
 async def test_what_the_interpreter_lacks_is_told_with_its_place_and_what_to_do(source: str) -> None:
     line, column, rule, words = LACKING[source]
     found = [finding for finding in await findings(source) if finding.level == "error"]
@@ -102,7 +103,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("source", WRONG)
+@each_row("source", WRONG)
 async def test_what_is_written_wrongly_is_told_before_it_runs(source: str) -> None:
     line, words = WRONG[source]
     found = [finding for finding in await findings(source) if finding.level == "error"]
@@ -121,9 +122,7 @@ async def test_places_are_right_behind_letters_of_more_than_one_byte() -> None:
     assert [(line, column) for line, column, *_ in places(await findings(source))] == [(1, 11), (2, 11)]
 
 
-@pytest.mark.parametrize(
-    "first", ["\ufeff", "#!/usr/bin/python\n", '"""A docstring."""\n', "from __future__ import annotations\n"]
-)
+@each_row("first", ["\ufeff", "#!/usr/bin/python\n", '"""A docstring."""\n', "from __future__ import annotations\n"])
 async def test_a_source_may_begin_as_files_do(first: str) -> None:
     assert await findings(f"{first}x: int = 5\nllm(str(x))\n") == []
     assert await run(f"{first}x: int = 5\nllm(str(x))\n") == "<5>"
@@ -160,14 +159,12 @@ async def test_the_bundled_strategies_have_no_faults() -> None:
 # --- nothing is run ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     ["while True:\n    pass", "x = 10 ** 10 ** 8", "raise ValueError('x')", "llm('asked')", "def f():\n    f()\nf()"],
 )
 async def test_a_check_executes_nothing(source: str) -> None:
-    begun = time.monotonic()
     assert await findings(source) == []
-    assert time.monotonic() - begun < 5
 
 
 async def test_a_source_is_checked_once() -> None:
@@ -218,7 +215,7 @@ async def test_a_long_list_of_faults_is_cut() -> None:
     assert str(caught.value).splitlines()[-1] == f"  … and {50 - MAX_FINDINGS} more"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "source",
     [
         "(" * 10_000 + ")" * 10_000,
@@ -229,10 +226,8 @@ async def test_a_long_list_of_faults_is_cut() -> None:
     ],
 )
 async def test_nested_sources_are_refused_in_no_time(source: str) -> None:
-    begun = time.monotonic()
     (finding,) = [each for each in await findings(source) if "nested" in each.message]
     assert finding.level == "error"
-    assert time.monotonic() - begun < 8
 
 
 def test_a_source_of_megabytes_is_not_even_looked_at() -> None:
@@ -241,14 +236,14 @@ def test_a_source_of_megabytes_is_not_even_looked_at() -> None:
     assert python_code("#" * MAX_CODE_CHARS).kind == "python"
 
 
-@pytest.mark.parametrize("source", ["x = '\ud800'", "\ud800 = 1"])
+@each_row("source", ["x = '\ud800'", "\ud800 = 1"])
 async def test_a_source_that_is_no_text_is_refused(source: str) -> None:
     async with engine() as hf:
         with pytest.raises((InvalidSourceError, InvalidValueError)):
             await hf.start(python_code(source))
 
 
-@pytest.mark.parametrize("source", ["x = 1\0", "\0", "x = $", "\x1b[0m", "ﬁ = 1\nfi = lmm(1)"])
+@each_row("source", ["x = 1\0", "\0", "x = $", "\x1b[0m", "ﬁ = 1\nfi = lmm(1)"])
 async def test_a_source_with_odd_characters_is_refused(source: str) -> None:
     assert any(finding.level == "error" for finding in await findings(source))
 

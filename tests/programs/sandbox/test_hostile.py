@@ -19,12 +19,13 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.sandbox import limits, live_program
 from holdfast.programs.sandbox.calls import FUNCTIONS, HostCalls, StepContext
 from holdfast.programs.sandbox.source import python_code
+from holdfast.testing.patience import HANG_S
 from tests.programs.sandbox.helpers import broken, code, converse, echo, engine, failed, logged, outcome, result, run
 
 DEADLINE_S = 0.3
 """Of hostile steps: a tenth of a second would do, but the machine may have other things to do."""
 
-SLOW_S = 8.0
+SLOW_S = HANG_S / 2
 """Seconds that nothing here may take: the deadline, the grace until a worker is killed, and a busy machine."""
 
 BYSTANDER = "def run(ctx):\n    return [llm(f'calm {n}') for n in range(3)]"

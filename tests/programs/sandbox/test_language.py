@@ -15,6 +15,7 @@ from holdfast.programs.sandbox.check import InvalidSourceError
 from holdfast.programs.sandbox.features import MODULES
 from tests.programs.sandbox.helpers import broken, code, converse, engine, failed, logged, result, run
 from tests.programs.sandbox.language_cases import BEFORE, IN_MODULES, IN_THE_RUN, MISSING, PLACES, WORKS
+from tests.tables import each_row
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 
@@ -40,9 +41,7 @@ def test_every_row_of_what_works_has_a_case() -> None:
     assert set(rows("What works")) == set(WORKS)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [case for cases in WORKS.values() for case in cases], ids=lambda part: str(part)[:30]
-)
+@each_row(("text", "value"), [case for cases in WORKS.values() for case in cases], ids=lambda part: str(part)[:30])
 async def test_what_the_page_says_works_does(text: str, value: Any) -> None:
     assert await came_to(text) == value
 
@@ -58,9 +57,7 @@ def test_every_row_of_what_is_missing_has_a_case_that_is_told_as_it_says() -> No
         assert {when for _, when, _ in cases} == {when for when in (BEFORE, IN_THE_RUN) if when in said}, label
 
 
-@pytest.mark.parametrize(
-    ("text", "when", "words"), [case for cases in MISSING.values() for case in cases], ids=lambda part: part[:30]
-)
+@each_row(("text", "when", "words"), [case for cases in MISSING.values() for case in cases], ids=lambda part: part[:30])
 async def test_what_the_page_says_is_missing_is_told_then(text: str, when: str, words: str) -> None:
     if when == IN_THE_RUN:
         assert words in (await broken(text)).error
@@ -86,7 +83,7 @@ def test_every_place_of_the_page_has_a_case() -> None:
     assert set(rows("Where a question can be asked")) == set(PLACES)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "can_wait"),
     [
         (text, rows("Where a question can be asked").get(label) == ["yes"])
@@ -109,7 +106,7 @@ def test_the_page_has_every_module_and_no_other() -> None:
     assert {label.strip("`") for label in rows("Modules")} == set(IN_MODULES) == MODULES
 
 
-@pytest.mark.parametrize("module", sorted(IN_MODULES))
+@each_row("module", sorted(IN_MODULES))
 async def test_a_module_has_what_the_page_says(module: str) -> None:
     text, value = IN_MODULES[module]
     assert await came_to(text) == value
@@ -138,7 +135,7 @@ SOON = 'exec("{}")'
 """Calls that the check before the run would not let through."""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "answer", "said"),
     [
         ("llm('q')", failing("failed"), "RuntimeError: no"),
@@ -172,7 +169,7 @@ async def test_an_error_is_told_with_its_line_and_the_lines_that_led_there() -> 
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("async def run(ctx):\n    return await llm('x')", "drop the await, or call llm_async(…)"),
@@ -196,9 +193,7 @@ async def test_an_awaitable_that_nobody_awaits_goes_with_the_next_pause_or_is_no
         assert "never awaited, so not asked" in (await logged(hf.store, event.session_id))[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["2**70", "{1, 2}", "b'a'", "{1: 2}", "float('inf')", "import datetime\ndatetime.date(2026, 1, 1)"]
-)
+@each_row("text", ["2**70", "{1, 2}", "b'a'", "{1: 2}", "float('inf')", "import datetime\ndatetime.date(2026, 1, 1)"])
 async def test_a_result_that_is_not_json_is_refused(text: str) -> None:
     assert (await broken(text)).to_json()["error_kind"] == "invalid_result"
 
@@ -240,7 +235,7 @@ def test_the_page_has_the_limits_that_the_code_has() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind", "options"),
     [
         ("while True:\n    pass", "deadline", {"deadline_s": 0.3}),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.programs.sandbox.helpers import broken, code, converse, engine, failed, result, run
+from tests.tables import each_row
 
 # --- mistakes ----------------------------------------------------------------------------------------------
 
@@ -19,7 +18,7 @@ async def test_an_unknown_name_is_told_with_the_one_that_was_meant() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "words"),
     [
         ("llm()", "llm: missing a required argument: 'prompt'"),
@@ -44,7 +43,7 @@ async def test_a_call_with_wrong_arguments_is_a_type_error_that_says_which(call:
     assert words in said
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "words"),
     [
         ("sleep(-1)", "sleep: seconds must be a number, 0 or more"),

@@ -10,6 +10,7 @@ import pytest
 from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.programs.sandbox.library import PATH_VARIABLE
 from tests.programs.sandbox.helpers import asked, code, converse, echo, engine, failed, logged, result, run
+from tests.tables import each_row
 
 STAGES = {
     "first_stage": "def run(ctx):\n    ctx['result'] = 'one:' + llm('first ' + ctx['task'])\n    return ctx",
@@ -183,7 +184,7 @@ async def test_a_child_is_awaited_beside_questions() -> None:
     assert result(event) == ["one:<first t>", "<mine>"]
 
 
-@pytest.mark.parametrize("name", ["no_such_strategy", "../etc/passwd", "os:system", "/etc/passwd", "x.py", ""])
+@each_row("name", ["no_such_strategy", "../etc/passwd", "os:system", "/etc/passwd", "x.py", ""])
 async def test_a_child_that_is_not_there_is_an_error_that_can_be_caught(name: str) -> None:
     source = f"try:\n    x = child({name!r})\nexcept RuntimeError as error:\n    x = str(error)\nx"
     async with engine(minds=True) as hf:
@@ -286,7 +287,7 @@ async def test_parameters_are_filled_in() -> None:
     assert await run(PARAMETERS, ctx={"task": "t", "n": 5, "more": 1}) == {"task": "t", "n": 5, "mode": "a"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "words"),
     [
         ({}, "m: ctx has no 'task' (What to do.)"),

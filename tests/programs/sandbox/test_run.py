@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from holdfast.core.events import AcceptedEvent, CompletedEvent, PausedEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, ToolQuery
 from holdfast.core.records import AnsweredRecord, ProgressedRecord, StartedRecord, StatRecord
 from holdfast.core.values import Json
 from tests.programs.sandbox.helpers import asked, begin, broken, code, converse, echo, engine, logged, result, run
+from tests.tables import each_row
 
 
 def fails(*words: str, code: str = "failed") -> Any:
@@ -26,7 +25,7 @@ def fails(*words: str, code: str = "failed") -> Any:
 # --- where a program begins, and what it comes to ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "expected"),
     [
         ("def run(ctx):\n    return ctx['n'] + 1", 8),
@@ -48,7 +47,7 @@ async def test_a_program_started_without_ctx_gets_an_empty_one() -> None:
     assert await run("def run(ctx):\n    return [ctx, 1]") == [{}, 1]
 
 
-@pytest.mark.parametrize("given", [["a", 1], "text", 5, 2.5, True])
+@each_row("given", [["a", 1], "text", 5, 2.5, True])
 async def test_ctx_may_be_any_json(given: Json) -> None:
     assert await run("def run(ctx):\n    return ctx", ctx=given) == given
 
@@ -62,7 +61,7 @@ async def test_what_run_does_to_its_ctx_does_not_reach_the_record_of_the_start()
         assert records[0].ctx == {"a": [1]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "kept"),
     [
         ("(1, (2, 3))", [1, [2, 3]]),
@@ -77,7 +76,7 @@ async def test_results_are_kept_as_json(expression: str, kept: Json) -> None:
     assert await run(expression) == kept
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "word"),
     [
         ("{1, 2}", "set"),
@@ -97,7 +96,7 @@ async def test_a_result_that_json_has_no_form_for_ends_the_session_and_says_so(e
     assert "a strategy returns JSON" in end.error
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("made", "type_name"),
     [
         ("from decimal import Decimal\nx = Decimal('1.5')", "Decimal"),
@@ -185,7 +184,7 @@ async def test_functions_of_the_host_are_values() -> None:
     assert await run(source) == [["<a>", "<a!>"], {}, ["<b>", "<b>"]]
 
 
-@pytest.mark.parametrize("kind", ["failed", "refused", "unknown_outcome"])
+@each_row("kind", ["failed", "refused", "unknown_outcome"])
 async def test_a_failed_question_is_a_runtime_error_that_can_be_caught(kind: str) -> None:
     source = "try:\n    x = llm('q')\nexcept RuntimeError as error:\n    x = str(error)\nx"
     expected = "nobody knows" if kind == "failed" else f"{kind}: nobody knows"
@@ -385,9 +384,7 @@ async def test_time_stands_still_between_pauses_and_is_the_recorded_one() -> Non
     assert after[0] == answered.at / 1000 > before[0]
 
 
-@pytest.mark.parametrize(
-    "waiting", ["sleep(0.01)", "time.sleep(0.01)", "await sleep_async(0.01)", "await asyncio.sleep(0.01)"]
-)
+@each_row("waiting", ["sleep(0.01)", "time.sleep(0.01)", "await sleep_async(0.01)", "await asyncio.sleep(0.01)"])
 async def test_every_way_to_sleep_is_a_timer_of_the_session(waiting: str) -> None:
     source = f"import asyncio, time\nasync def run(ctx):\n    before = now()\n    {waiting}\n    return now() - before"
     async with engine(minds=True) as hf:

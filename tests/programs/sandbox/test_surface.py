@@ -8,8 +8,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from holdfast.programs.api import GROUPS, FunctionSpec
 from holdfast.programs.api.languages import definition, twin_of
 from holdfast.programs.sandbox import prelude
@@ -17,6 +15,7 @@ from holdfast.programs.sandbox.calls import FUNCTIONS, PRIVATE
 from holdfast.programs.sandbox.cell import prelude_names
 from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.rehearsal import rehearsed
+from tests.tables import each_row
 
 AREAS = {"state": prelude._State, "stats": prelude._Stats, "card": prelude._Card}
 
@@ -62,7 +61,7 @@ def _written(default: ast.expr | None) -> str:
     return "" if default is None else repr(ast.literal_eval(default))
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@each_row("name", SIGNATURES)
 def test_a_strategy_finds_a_function_with_the_parameters_of_the_table(name: str) -> None:
     assert parameters_there(name) == parameters_told(SIGNATURES[name])
 
@@ -86,7 +85,7 @@ def _runs(function: FunctionSpec) -> bool:
     return bool(example and example.python and example.gives is not None and function.name not in ("now", "uuid"))
 
 
-@pytest.mark.parametrize(("name", "code", "gives"), [*examples()])
+@each_row(("name", "code", "gives"), [*examples()])
 async def test_an_example_of_the_table_is_true_in_the_sandbox(name: str, code: str, gives: Any) -> None:
     run = await rehearsed(python_code(code))
     assert run.error is None
@@ -100,7 +99,7 @@ def asking() -> Iterator[tuple[str, str]]:
                 yield function.name, function.example.python
 
 
-@pytest.mark.parametrize(("name", "code"), [*asking()])
+@each_row(("name", "code"), [*asking()])
 async def test_an_example_that_waits_can_be_run(name: str, code: str) -> None:
     run = await rehearsed(python_code(code), {"task": "Why?"})
     # What the examples speak of is not there: a card, a mirror.

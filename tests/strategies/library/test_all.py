@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import LlmQuery
 from holdfast.programs.parameters import StrategyDescription, calls_of, filled, read_description
 from holdfast.programs.sandbox.kind import PythonKind
 from holdfast.programs.sandbox.library import StrategyFile, list_strategies
 from holdfast.programs.sandbox.source import python_code
 from holdfast.testing import Rehearsal, rehearse
+from tests.tables import each_row
 
 MOST_LINES = 160
 CATEGORIES = {"reasoning", "sampling", "verification", "debate", "search", "ranking", "writing", "long-text"}
@@ -29,7 +28,7 @@ FEWER = {"fact_score"}
 """Those whose script does not make them ask all they may by default."""
 
 BUNDLED = [each for each in list_strategies() if each.origin == "bundled"]
-every_strategy = pytest.mark.parametrize("strategy", BUNDLED, ids=[each.name for each in BUNDLED])
+every_strategy = each_row("strategy", BUNDLED, ids=[each.name for each in BUNDLED])
 
 
 def described(strategy: StrategyFile) -> StrategyDescription:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, roles, scripted
+from tests.tables import each_row
 
 RECALLED = "Two bags of five: 2 * 5 = 10."
 
@@ -40,15 +39,13 @@ def test_each_question_carries_the_task_and_what_was_recalled() -> None:
     assert f"Similar problems:\n{RECALLED}\n\nSolve the task as the similar problems were solved." in run.prompts[1]
 
 
-@pytest.mark.parametrize(
-    ("count", "words"), [(1, "Recall one problem of"), (5, "Recall 5 problems, different from each other, of")]
-)
+@each_row(("count", "words"), [(1, "Recall one problem of"), (5, "Recall 5 problems, different from each other, of")])
 def test_as_many_problems_are_asked_for_as_wanted(count: int, words: str) -> None:
     run = rehearse("analogical", {"task": TASK, "examples": count}, by_role(recall=RECALLED, solve="12"))
     assert words in run.prompts[0]
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", Failure("overloaded"), Failure("late", "timeout")])
+@each_row("nothing", ["", " \n", Failure("overloaded"), Failure("late", "timeout")])
 def test_without_similar_problems_or_concepts_it_solves_the_task_alone(nothing: str | Failure) -> None:
     ctx = {"task": TASK, "knowledge": True}
     run = rehearse("analogical", ctx, by_role(knowledge=nothing, recall=nothing, solve="Answer: 12"))
@@ -56,7 +53,7 @@ def test_without_similar_problems_or_concepts_it_solves_the_task_alone(nothing: 
     assert (run.result["concepts"], run.result["recalled"], run.result["result"]) == ("", "", "12")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "result"),
     [
         ("3 * 4 = 12\n**Answer:** 12", "12"),
@@ -79,7 +76,7 @@ def test_a_solution_that_fails_ends_it_with_the_reason() -> None:
     assert run.error.startswith("RuntimeError: no model (analogical.py:")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({"task": None}, "analogical: ctx has no 'task'"),

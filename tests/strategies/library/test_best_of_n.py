@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 FAILED = Failure("overloaded")
 FOUR = ["one", "two", "three", "four"]
@@ -29,7 +28,7 @@ def test_candidates_are_one_pause_and_verifications_another_and_the_best_wins() 
     assert (run.result["score"], run.result["result"]) == (95, "3 * 4 = 12")
 
 
-@pytest.mark.parametrize("n", [1, 2, 7])
+@each_row("n", [1, 2, 7])
 def test_other_numbers_of_candidates_cost_twice_as_many_calls(n: int) -> None:
     ctx = {"task": TASK, "n": n}
     said = by_role(candidate=[f"candidate {number}" for number in range(n)], verify="Score: 50")
@@ -64,7 +63,7 @@ def test_of_equal_scores_the_one_written_most_often_wins_then_the_first() -> Non
     assert first.result["result"] == "one"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("verdict", "score"),
     [
         ("Fine.\n**Score:** 88", 88),
@@ -122,7 +121,7 @@ async def test_the_best_score_and_the_number_of_candidates_are_recorded() -> Non
     assert await figures("best_of_n", {"task": TASK}, said) == {"best_score": 70, "different": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "best_of_n: ctx has no 'task'"),

@@ -11,6 +11,7 @@ from holdfast.core.queries import Failure
 from holdfast.testing import rehearse, rehearsed
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 SURE = "Answer: 12\nConfidence: 95"
 UNSURE = "Answer: 7\nConfidence: 30"
@@ -55,7 +56,7 @@ def test_the_panel_does_not_see_the_first_answer_and_each_sample_is_numbered() -
     assert run.result["result"] == "12"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("threshold", "said", "escalated"),
     [
         (0.8, "Answer: 12\nConfidence: 80", False),
@@ -72,7 +73,7 @@ def test_it_escalates_below_the_threshold_and_without_an_answer(threshold: float
     assert len(run.calls) == (6 if escalated else 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "answer", "confidence"),
     [
         ("**Answer:** 12\n**Confidence:** 90%", "12", 0.9),
@@ -176,7 +177,7 @@ def test_a_strategy_that_nobody_knows_is_an_error() -> None:
     assert "no_such_one" in run.error
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "calibrate: ctx has no 'task'"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "chain_of_density"
 TEXT = "Ada Lovelace, born in London in 1815, wrote the first program, for an engine of Babbage's."
@@ -19,7 +18,7 @@ def dense(number: int) -> str:
     return f"MISSING: thing {number}; other {number}\nSUMMARY: summary {number}"
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 5, 9])
+@each_row("rounds", [1, 2, 5, 9])
 def test_asks_once_a_round_one_after_the_other(rounds: int) -> None:
     ctx = {"task": TEXT, "rounds": rounds}
     run = rehearse(NAME, ctx, by_role(summarise=["summary 1", *map(dense, range(2, rounds + 1))]))
@@ -47,7 +46,7 @@ def test_prompts_carry_the_text_the_length_and_the_summary_before() -> None:
     assert "summary 1" not in third
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "missing", "summary"),
     [
         ("MISSING: London; 1815.\nSUMMARY: Dense.", ["London", "1815"], "Dense."),
@@ -64,7 +63,7 @@ def test_a_round_is_read_in_any_form(answer: str, missing: list[str], summary: s
     assert run.result["result"] == summary
 
 
-@pytest.mark.parametrize("none", ["none", "None.", "nothing", ""])
+@each_row("none", ["none", "None.", "nothing", ""])
 def test_ends_when_nothing_is_missing(none: str) -> None:
     run = rehearse(NAME, {"task": TEXT}, by_role(summarise=["Sparse.", dense(2), f"MISSING: {none}\nSUMMARY: Same."]))
     assert len(run.calls) == 3
@@ -73,7 +72,7 @@ def test_ends_when_nothing_is_missing(none: str) -> None:
     assert run.logs == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "nothing",
     ["", " \n", "MISSING: London", "MISSING: London\nSUMMARY:", "MISSING: London\nSUMMARY: summary 2", Failure("away")],
 )
@@ -100,7 +99,7 @@ async def test_records_the_words_of_the_last_summary() -> None:
     assert await figures(NAME, {"task": TEXT, "rounds": 2}, answer) == {"words": 5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

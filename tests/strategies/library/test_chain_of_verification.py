@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure, LlmQuery
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "chain_of_verification"
 TASK = "Where and when was Ada Lovelace born?"
@@ -19,7 +18,7 @@ def plan(count: int) -> str:
     return "\n".join(f"{number}. Question number {number}?" for number in range(1, count + 1))
 
 
-@pytest.mark.parametrize("questions", [1, 4, 9])
+@each_row("questions", [1, 4, 9])
 def test_asks_the_questions_in_one_pause(questions: int) -> None:
     said = by_role(draft=DRAFT, plan=plan(questions), verify="London.", answer=FINAL)
     run = rehearse(NAME, {"task": TASK, "questions": questions}, said)
@@ -56,7 +55,7 @@ def test_the_last_prompt_carries_the_draft_and_what_was_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("grounded", [True, False])
+@each_row("grounded", [True, False])
 def test_the_host_looks_up_only_the_questions_and_only_if_told(grounded: bool) -> None:
     said = by_role(draft=DRAFT, plan=plan(2), verify="London.", answer=FINAL)
     run = rehearse(NAME, {"task": TASK, "grounded": grounded}, said)
@@ -64,7 +63,7 @@ def test_the_host_looks_up_only_the_questions_and_only_if_told(grounded: bool) -
     assert flags == [False, False, grounded, grounded, False]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("planned", "questions"),
     [
         ("Here they are:\n- Where?\n* When?\n", ["Where?", "When?"]),
@@ -78,7 +77,7 @@ def test_questions_are_read_from_any_kind_of_list(planned: object, questions: li
     assert [check["question"] for check in run.result["checks"]] == questions
 
 
-@pytest.mark.parametrize("planned", ["", "I see nothing to check.", "1.\n2.", "[1, 2]", {"questions": 3}])
+@each_row("planned", ["", "I see nothing to check.", "1.\n2.", "[1, 2]", {"questions": 3}])
 def test_without_questions_the_draft_is_the_answer(planned: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(draft=DRAFT, plan=planned))
     assert len(run.calls) == 2
@@ -113,7 +112,7 @@ def test_an_empty_last_answer_leaves_the_draft() -> None:
     assert run.result["result"] == DRAFT
 
 
-@pytest.mark.parametrize("failing", ["draft", "plan", "answer"])
+@each_row("failing", ["draft", "plan", "answer"])
 def test_a_failed_question_that_all_depends_on_fails_the_session(failing: str) -> None:
     said = {"draft": DRAFT, "plan": plan(1), "verify": "London.", "answer": FINAL, failing: Failure("away")}
     run = rehearse(NAME, {"task": TASK}, by_role(**said))
@@ -126,7 +125,7 @@ async def test_records_how_many_questions_there_were() -> None:
     assert await figures(NAME, {"task": TASK}, answer) == {"checks": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

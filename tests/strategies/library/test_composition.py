@@ -12,6 +12,7 @@ from holdfast.core.queries import Failure
 from holdfast.programs.sandbox.library import BUNDLED
 from holdfast.testing import Rehearsal, rehearse
 from tests.strategies.library.rehearsals import TASK, by_role, meta_of, roles, scripted
+from tests.tables import each_row
 
 PIPE = {
     "pipe.py": 'def run(ctx):\n    return pipe(["step_back", "cot"], ctx)\n',
@@ -149,7 +150,7 @@ def test_children_have_children_of_their_own(tmp_path: Path) -> None:
     assert [each["result"] for each in run.result["pipe_history"]] == ["So 12.", "12"]
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+@each_row("name", LIBRARY)
 def test_what_a_strategy_leaves_in_ctx_is_no_parameter_of_another(name: str) -> None:
     ctx = {"task": TASK, "text": "The harbour was rebuilt. " * 1000}
     taken = {parameter for other in LIBRARY for parameter in meta_of(other).parameters} - set(ctx)

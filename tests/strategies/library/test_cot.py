@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls
+from tests.tables import each_row
 
 
 def test_reasons_first_and_answers_second() -> None:
@@ -29,7 +28,7 @@ def test_asks_for_a_number_of_steps_only_when_told() -> None:
     assert "numbered" not in rehearse("cot", {"task": TASK}).prompts[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reasoning", "answer", "result"),
     [("It is 12.", "", "It is 12."), ("It is 12.", " \n", "It is 12."), ("", "12", "12"), ("", "", "")],
 )
@@ -44,7 +43,7 @@ def test_a_refusal_is_an_answer_like_any_other() -> None:
     assert run.result["result"] == "No answer."
 
 
-@pytest.mark.parametrize("failing", ["reason", "answer"])
+@each_row("failing", ["reason", "answer"])
 def test_a_failed_question_fails_the_session(failing: str) -> None:
     said = {"reason": "r", "answer": "a", failing: Failure("the model is away")}
     run = rehearse("cot", {"task": TASK}, by_role(**said))
@@ -53,7 +52,7 @@ def test_a_failed_question_fails_the_session(failing: str) -> None:
     assert "the model is away" in run.error
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "cot: ctx has no 'task'"),

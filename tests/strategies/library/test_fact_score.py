@@ -10,6 +10,7 @@ from holdfast.core.queries import Failure, LlmQuery
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 TEXT = "Ada was born in 1815. She was a poet! She wrote on an engine."
 FACTS = "- Ada was born in 1815.\n- Ada was a poet.\n- Ada wrote on an engine."
@@ -53,7 +54,7 @@ def test_a_judge_sees_one_fact_with_the_source_and_the_topic() -> None:
     assert "poet" not in first
 
 
-@pytest.mark.parametrize("grounded", [True, False])
+@each_row("grounded", [True, False])
 def test_only_judges_are_asked_to_look_facts_up_and_only_if_wanted(grounded: bool) -> None:
     run = rehearse("fact_score", {"task": TEXT, "grounded": grounded}, by_role(split=FACTS, judge="Yes"))
     asked = [call.query.grounded for call in run.calls if isinstance(call.query, LlmQuery)]
@@ -61,7 +62,7 @@ def test_only_judges_are_asked_to_look_facts_up_and_only_if_wanted(grounded: boo
     assert "Is this fact true?" in run.prompts[1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("split", "facts"),
     [
         ("1. One.\n2) Two.\n", ["One.", "Two."]),
@@ -76,7 +77,7 @@ def test_facts_are_the_lines_of_a_list_else_the_sentences_of_the_text(split: str
     assert [each["fact"] for each in run.result["judged"]] == facts
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "supported"),
     [
         ("There is no doubt about it.\nYes", True),
@@ -117,7 +118,7 @@ async def test_the_score_and_the_number_of_facts_are_recorded() -> None:
     assert left == {"fact_score": pytest.approx(1 / 3), "facts": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "fact_score: ctx has no 'task'"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "least_to_most"
 TASK = "How often can she slide before it closes?"
@@ -19,7 +18,7 @@ def plan(count: int) -> str:
     return "\n".join(f"{number}. Problem {number}" for number in range(1, count + 1))
 
 
-@pytest.mark.parametrize("count", [1, 5, 8])
+@each_row("count", [1, 5, 8])
 def test_solves_one_problem_after_the_other_and_then_the_task(count: int) -> None:
     ctx = {"task": TASK, "subproblems": count}
     run = rehearse(NAME, ctx, by_role(plan=plan(count), solve="5 minutes", answer=" Three times. "))
@@ -47,7 +46,7 @@ def test_each_prompt_carries_what_was_solved_before() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("planned", "problems"),
     [
         ("First:\n- Up\n- Down", ["Up", "Down"]),
@@ -60,7 +59,7 @@ def test_problems_are_read_from_any_kind_of_list(planned: str, problems: list[st
     assert [each["problem"] for each in run.result["solved"]] == problems
 
 
-@pytest.mark.parametrize("planned", ["", "It cannot be decomposed.", "1.", "[]", '{"problems": 2}'])
+@each_row("planned", ["", "It cannot be decomposed.", "1.", "[]", '{"problems": 2}'])
 def test_without_problems_the_task_is_solved_as_it_is(planned: str) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=planned, answer="3"))
     assert asked(run) == [["plan"], ["answer"]]
@@ -89,7 +88,7 @@ def test_fails_when_no_problem_is_solved() -> None:
     assert "TimeoutError: late" in (run.error or "")
 
 
-@pytest.mark.parametrize("failing", ["plan", "answer"])
+@each_row("failing", ["plan", "answer"])
 def test_a_failed_question_that_all_depends_on_fails_the_session(failing: str) -> None:
     said = {"plan": plan(1), "solve": "one", "answer": "3", failing: Failure("the model is away")}
     run = rehearse(NAME, {"task": TASK}, by_role(**said))
@@ -97,7 +96,7 @@ def test_a_failed_question_that_all_depends_on_fails_the_session(failing: str) -
     assert "the model is away" in (run.error or "")
 
 
-@pytest.mark.parametrize(("solutions", "result"), [(["one", "two"], "two"), (["one", ""], "one"), (["", ""], "")])
+@each_row(("solutions", "result"), [(["one", "two"], "two"), (["one", ""], "one"), (["", ""], "")])
 def test_an_empty_answer_leaves_the_last_solution(solutions: list[str], result: str) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=plan(2), solve=solutions, answer=""))
     assert run.error is None
@@ -109,7 +108,7 @@ async def test_records_how_many_problems_were_solved() -> None:
     assert await figures(NAME, {"task": TASK}, answer) == {"solved": 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 TASK = "When was the harbour rebuilt?"
 FAILED = Failure("overloaded")
@@ -60,7 +59,7 @@ def test_each_part_is_quoted_with_the_task_and_its_number() -> None:
     )
 
 
-@pytest.mark.parametrize("overlap", [20, 31, 100])
+@each_row("overlap", [20, 31, 100])
 def test_every_word_is_whole_in_some_part_and_none_is_cut(overlap: int) -> None:
     ctx = ctx_of(1500, overlap=overlap)
     run = rehearse("map_reduce", ctx, by_role(map="note", reduce="r"))
@@ -85,7 +84,7 @@ def test_notes_that_do_not_fit_are_merged_in_rounds_each_in_one_pause() -> None:
     assert f"Notes on parts of a text, in order:\n{notes}\n\n{notes}\n\nMerge these notes" in run.prompts[8]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("chars", "overlap", "calls"), [(200, 0, 1), (201, 0, 3), (400, 0, 3), (401, 0, 5), (380, 20, 3), (381, 20, 5)]
 )
 def test_the_most_calls_are_one_less_than_two_a_part(chars: int, overlap: int, calls: int) -> None:
@@ -102,7 +101,7 @@ def test_notes_longer_than_a_question_allows_are_cut_and_the_rounds_end() -> Non
     assert run.result["result"] == "done"
 
 
-@pytest.mark.parametrize("nothing", ["", "Nothing.", "**nothing**", "none"])
+@each_row("nothing", ["", "Nothing.", "**nothing**", "none"])
 def test_parts_with_nothing_in_them_are_dropped(nothing: str) -> None:
     run = rehearse("map_reduce", ctx_of(500), by_role(map=[nothing, "In 1870.", nothing], reduce="1870"))
     assert run.result["notes"] == ["In 1870."]
@@ -123,7 +122,7 @@ def test_a_part_that_fails_is_left_out_and_named() -> None:
     assert run.result["result"] == "1820"
 
 
-@pytest.mark.parametrize("nothing", ["", FAILED])
+@each_row("nothing", ["", FAILED])
 def test_a_merge_that_comes_to_nothing_keeps_what_there_is_room_for(nothing: str | Failure) -> None:
     said = by_role(map=["a" * 90, "b" * 90, "c" * 90, "d" * 90], merge=["ab", nothing], reduce="done")
     run = rehearse("map_reduce", ctx_of(200 + 180 * 3), said)
@@ -136,7 +135,7 @@ def test_an_empty_result_is_the_notes() -> None:
     assert run.result["result"] == "In 1820.\n\nIn 1870."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "last"),
     [
         ({"map": FAILED}, "map"),
@@ -161,7 +160,7 @@ async def test_the_parts_and_the_rounds_of_merging_are_recorded() -> None:
     assert await figures("map_reduce", ctx_of(500), said) == {"parts": 3, "rounds": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "map_reduce: ctx has no 'task'"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure, LlmQuery
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 FAILED = Failure("overloaded")
 
@@ -26,7 +25,7 @@ def test_each_layer_is_one_pause_and_the_aggregator_the_last() -> None:
     }
 
 
-@pytest.mark.parametrize(("proposers", "layers"), [(1, 1), (2, 3), (8, 1)])
+@each_row(("proposers", "layers"), [(1, 1), (2, 3), (8, 1)])
 def test_other_shapes_cost_proposers_times_layers_and_one(proposers: int, layers: int) -> None:
     ctx = {"task": TASK, "proposers": proposers, "layers": layers}
     run = rehearse("mixture_of_agents", ctx, by_role(propose="p", aggregate="a"))
@@ -67,7 +66,7 @@ def test_proposers_that_fail_or_say_nothing_are_left_out_of_their_layer() -> Non
     assert run.logs == ["llm_each: item 1 failed: overloaded", "llm_each: item 2 failed: late"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("nothing", "logs"),
     [("", []), (FAILED, ["mixture_of_agents: the layer failed, the one before it stands: overloaded"])],
 )
@@ -80,7 +79,7 @@ def test_a_layer_that_comes_to_nothing_leaves_the_one_before(nothing: str | Fail
     assert run.logs == logs
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", FAILED, Failure("late", "timeout")])
+@each_row("nothing", ["", " \n", FAILED, Failure("late", "timeout")])
 def test_without_an_aggregate_the_first_proposal_of_the_last_layer_is_the_result(nothing: str | Failure) -> None:
     said = ["north", "south", "east", "west"]
     run = rehearse("mixture_of_agents", {"task": TASK, "proposers": 2}, by_role(propose=said, aggregate=nothing))
@@ -105,7 +104,7 @@ async def test_the_number_of_proposals_is_recorded() -> None:
     assert await figures("mixture_of_agents", {"task": TASK}, said) == {"proposals": 5}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "mixture_of_agents: ctx has no 'task'"),

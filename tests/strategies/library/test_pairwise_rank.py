@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "pairwise_rank"
 TASK = "A headline about eggs."
@@ -34,7 +33,7 @@ def compared(query: Query) -> tuple[str, str]:
     return found[1], found[2]
 
 
-@pytest.mark.parametrize("count", [2, 3, 6])
+@each_row("count", [2, 3, 6])
 def test_compares_every_two_items_in_both_orders_in_one_pause(count: int) -> None:
     items = [f"item {number}" for number in range(count)]
     run = rehearse(NAME, {"task": TASK, "items": items}, by_role(compare="VERDICT: A"))
@@ -78,14 +77,14 @@ def test_prompts_carry_the_task_and_the_criteria() -> None:
     assert [compared(call.query) for call in run.calls] == [("a", "b"), ("b", "a")]
 
 
-@pytest.mark.parametrize("favoured", ["VERDICT: A", "VERDICT: B"])
+@each_row("favoured", ["VERDICT: A", "VERDICT: B"])
 def test_a_judge_that_favours_a_place_decides_nothing(favoured: str) -> None:
     run = rehearse(NAME, {"task": TASK, "items": ["x", "y", "z"]}, by_role(compare=favoured))
     assert run.result["result"] == ["x", "y", "z"]
     assert [each["points"] for each in run.result["ranking"]] == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "points"),
     [
         (["VERDICT: B", "VERDICT: A"], [0.0, 1.0]),
@@ -124,7 +123,7 @@ def test_fails_when_every_comparison_does() -> None:
     assert "RuntimeError: the model is away" in (run.error or "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("proposed", "result"),
     [("", [""]), ("Eggs!", ["Eggs!"]), ("1. Eggs!", ["Eggs!"]), ("1. Eggs!\n2. Eggs!", ["Eggs!"])],
 )
@@ -165,7 +164,7 @@ async def test_records_the_share_of_pairs_that_both_orders_agree_on() -> None:
     assert await figures(NAME, {"task": TASK, "items": ["x", "y", "z"]}, answer) == {"decided": 2 / 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({"items": ["x", "y"]}, "ctx has no 'task'"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "panel"
 TASK = "Shall we move to another database?"
@@ -17,7 +16,7 @@ MADE_UP = "1. An engineer\n2. A customer\n3. An auditor"
 ROLES = ["a cook", "a guest"]
 
 
-@pytest.mark.parametrize(("rounds", "count"), [(1, 2), (2, 3), (4, 5)])
+@each_row(("rounds", "count"), [(1, 2), (2, 3), (4, 5)])
 def test_given_roles_debate_in_one_pause_a_round(rounds: int, count: int) -> None:
     ctx = {"task": TASK, "rounds": rounds, "roles": [f"role {number}" for number in range(count)]}
     run = rehearse(NAME, ctx, by_role(debate="Yes.", answer="We move."))
@@ -59,7 +58,7 @@ def test_each_role_speaks_for_itself_and_then_hears_the_others() -> None:
     ]
 
 
-@pytest.mark.parametrize("plan", ["", "I would rather not.", "1. Only one", "[1, 2]", Failure("away")])
+@each_row("plan", ["", "I would rather not.", "1. Only one", "[1, 2]", Failure("away")])
 def test_roles_that_cannot_be_read_are_replaced_by_stock_ones(plan: object) -> None:
     run = rehearse(NAME, {"task": TASK, "rounds": 1}, by_role(plan=plan, debate="Yes.", answer="We move."))
     assert asked(run) == [["plan"], ["debate"] * 3, ["answer"]]
@@ -68,7 +67,7 @@ def test_roles_that_cannot_be_read_are_replaced_by_stock_ones(plan: object) -> N
     assert run.result["result"] == "We move."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("nothing", "logs"),
     [(Failure("away"), ["llm_each: item 1 failed: away"]), ("", []), (" \n", [])],
 )
@@ -79,7 +78,7 @@ def test_a_voice_that_falls_silent_is_heard_with_what_it_said_before(nothing: ob
     assert run.logs == logs
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", Failure("away"), Failure("late", "timeout")])
+@each_row("nothing", ["", " \n", Failure("away"), Failure("late", "timeout")])
 def test_a_voice_that_never_says_anything_is_left_out(nothing: object) -> None:
     said = by_role(debate=[nothing, "guest one", nothing, "guest two"], answer="We move.")
     run = rehearse(NAME, {"task": TASK, "roles": ROLES}, said)
@@ -124,7 +123,7 @@ async def test_records_how_many_were_heard() -> None:
     assert await figures(NAME, {"task": TASK, "roles": ["a", "b", "c"], "rounds": 1}, answer) == {"panelists": 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

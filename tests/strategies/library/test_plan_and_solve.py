@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, roles, scripted
+from tests.tables import each_row
 
 PLAN = "1. Count the boxes.\n2. Multiply."
 
@@ -45,14 +44,14 @@ def test_the_number_of_steps_is_asked_for() -> None:
     assert "Devise a plan in at most 4 steps" in run.prompts[0]
 
 
-@pytest.mark.parametrize("nothing", ["", "  ", Failure("overloaded"), Failure("late", "timeout")])
+@each_row("nothing", ["", "  ", Failure("overloaded"), Failure("late", "timeout")])
 def test_without_a_plan_the_task_itself_is_worked_through(nothing: str | Failure) -> None:
     run = rehearse("plan_and_solve", {"task": TASK}, by_role(plan=nothing, solve="3 * 4 = 12", answer="12"))
     assert run.prompts[1].startswith(f"Task:\n{TASK}\n\nWork through the task step by step")
     assert (run.result["plan"], run.result["result"]) == ("", "12")
 
 
-@pytest.mark.parametrize("nothing", ["", "\n\n", Failure("overloaded"), Failure("late", "timeout")])
+@each_row("nothing", ["", "\n\n", Failure("overloaded"), Failure("late", "timeout")])
 def test_without_an_answer_alone_the_worked_solution_is_the_result(nothing: str | Failure) -> None:
     run = rehearse("plan_and_solve", {"task": TASK}, by_role(plan=PLAN, solve="3 * 4 = 12", answer=nothing))
     assert run.result["result"] == "3 * 4 = 12"
@@ -65,7 +64,7 @@ def test_a_solution_that_fails_ends_it_with_the_reason() -> None:
     assert run.error.startswith("RuntimeError: no model (plan_and_solve.py:")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "plan_and_solve: ctx has no 'task'"),

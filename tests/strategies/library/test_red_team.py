@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import figures
 from tests.strategies.library.rehearsals import TASK, by_role, meta_of, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 FAILED = Failure("overloaded")
 BAD = "Severity: 8\nIt is wrong."
@@ -63,7 +62,7 @@ def test_it_stops_when_no_attack_is_serious() -> None:
     assert (run.result["rounds_used"], run.result["result"]) == (2, "Twelve.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "severity", "text"),
     [
         ("Severity: 6/10\nIt is wrong.", 6, "It is wrong."),
@@ -97,7 +96,7 @@ def test_attacks_that_all_say_nothing_leave_the_draft() -> None:
     assert (run.result["attacks"], run.result["result"]) == ([], "Seven.")
 
 
-@pytest.mark.parametrize("nothing", ["", "\n", FAILED, Failure("late", "timeout")])
+@each_row("nothing", ["", "\n", FAILED, Failure("late", "timeout")])
 def test_a_rewrite_that_comes_to_nothing_leaves_the_draft(nothing: str | Failure) -> None:
     run = rehearse("red_team", {"task": TASK, "target": "Seven."}, by_role(attack=BAD, revise=nothing))
     assert len(run.result["attacks"]) == 4
@@ -123,7 +122,7 @@ async def test_the_rounds_and_the_worst_severity_are_recorded() -> None:
     assert await figures("red_team", ctx, said) == {"rounds": 2, "worst_severity": 9}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "told"),
     [
         ({"task": None}, "red_team: ctx has no 'task'"),

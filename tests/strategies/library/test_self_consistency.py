@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure, LlmQuery
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls
+from tests.tables import each_row
 
 NAME = "self_consistency"
 
 
-@pytest.mark.parametrize("samples", [1, 5, 12])
+@each_row("samples", [1, 5, 12])
 def test_asks_every_sample_in_one_pause(samples: int) -> None:
     run = rehearse(NAME, {"task": TASK, "samples": samples}, by_role(reason="3 times 4.\nANSWER: 12"))
     assert asked(run) == [["reason"] * samples]
@@ -54,7 +53,7 @@ def test_of_equally_frequent_answers_the_first_given_wins() -> None:
     assert run.result["result"] == "7"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "answer"),
     [
         ("It must be\n\ntwelve\n", "twelve"),
@@ -101,7 +100,7 @@ async def test_records_how_much_the_samples_agree() -> None:
     assert await figures(NAME, {"task": TASK, "samples": 4}, answer) == {"agreement": 0.75}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

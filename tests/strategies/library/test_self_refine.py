@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "self_refine"
 TASK = "Say in one sentence why sessions survive."
@@ -15,7 +14,7 @@ REVISE = "- Too long.\nVERDICT: revise"
 GOOD = "It is what was asked for.\nVERDICT: good"
 
 
-@pytest.mark.parametrize("rounds", [1, 3, 6])
+@each_row("rounds", [1, 3, 6])
 def test_revises_in_every_round_while_there_is_criticism(rounds: int) -> None:
     said = by_role(draft="v0", critique=REVISE, revise=[f"v{number + 1}" for number in range(rounds)])
     run = rehearse(NAME, {"task": TASK, "rounds": rounds}, said)
@@ -63,7 +62,7 @@ def test_prompts_carry_the_task_the_draft_the_criteria_and_the_criticism() -> No
     assert "v0" not in again
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("criticism", "is_good"),
     [
         ("VERDICT: good", True),
@@ -82,7 +81,7 @@ def test_only_the_verdict_good_ends_it(criticism: object, is_good: bool) -> None
     assert run.result["result"] == ("v0" if is_good else "v1")
 
 
-@pytest.mark.parametrize("criticism", ["", " \n", Failure("away"), Failure("late", "timeout")])
+@each_row("criticism", ["", " \n", Failure("away"), Failure("late", "timeout")])
 def test_without_criticism_the_draft_stays(criticism: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(draft="v0", critique=[criticism]))
     assert run.result["result"] == "v0"
@@ -91,7 +90,7 @@ def test_without_criticism_the_draft_stays(criticism: object) -> None:
     assert run.logs[-1] == "self_refine: there was no criticism; the draft stays as it is"
 
 
-@pytest.mark.parametrize("revision", ["", "v1", Failure("away")])
+@each_row("revision", ["", "v1", Failure("away")])
 def test_a_revision_that_changes_nothing_ends_it(revision: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(draft="v0", critique=REVISE, revise=["v1", revision]))
     assert len(run.calls) == 5
@@ -116,7 +115,7 @@ async def test_records_how_often_it_revised() -> None:
     assert await figures(NAME, {"task": TASK}, answer) == {"revisions": 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({"rounds": 2}, "ctx has no 'task'"),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "skeleton_of_thought"
 TASK = "How does one grow beans?"
@@ -19,7 +18,7 @@ def skeleton(count: int) -> str:
     return "\n".join(f"{number}. Point {number}" for number in range(1, count + 1))
 
 
-@pytest.mark.parametrize("points", [1, 6, 13])
+@each_row("points", [1, 6, 13])
 def test_writes_all_points_in_one_pause(points: int) -> None:
     ctx = {"task": TASK, "points": points}
     run = rehearse(NAME, ctx, by_role(plan=skeleton(points), write="Text."))
@@ -52,7 +51,7 @@ def test_each_point_is_asked_for_with_the_task_and_the_whole_skeleton() -> None:
         assert f"Write out point {number} and nothing else, in about 9 sentences: {point}" in prompt
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("planned", "points"),
     [
         ("Gladly!\n\n* Sow\n• Water", ["Sow", "Water"]),
@@ -66,7 +65,7 @@ def test_points_are_read_from_any_kind_of_list(planned: str, points: list[str]) 
     assert run.result["skeleton"] == points
 
 
-@pytest.mark.parametrize("planned", ["", "I cannot help with that.", "1.", "{}", "[3, 4]"])
+@each_row("planned", ["", "I cannot help with that.", "1.", "{}", "[3, 4]"])
 def test_without_a_skeleton_the_task_is_asked_directly(planned: str) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=planned, answer="In May. "))
     assert asked(run) == [["plan"], ["answer"]]
@@ -76,7 +75,7 @@ def test_without_a_skeleton_the_task_is_asked_directly(planned: str) -> None:
     assert run.logs == ["skeleton_of_thought: no skeleton could be read; the task is asked directly"]
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", Failure("away"), Failure("late", "timeout")])
+@each_row("nothing", ["", " \n", Failure("away"), Failure("late", "timeout")])
 def test_a_point_that_is_lost_keeps_its_title(nothing: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=skeleton(3), write=["One.", nothing, "Three."]))
     assert run.result["result"] == "1. Point 1\nOne.\n\n2. Point 2\n\n3. Point 3\nThree."
@@ -89,7 +88,7 @@ def test_fails_when_every_point_does() -> None:
     assert "RuntimeError: the model is away" in (run.error or "")
 
 
-@pytest.mark.parametrize("planned", [Failure("away"), "no list"])
+@each_row("planned", [Failure("away"), "no list"])
 def test_a_failed_question_that_all_depends_on_fails_the_session(planned: object) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(plan=planned, answer=Failure("away")))
     assert run.result is None
@@ -100,7 +99,7 @@ async def test_records_how_many_points_there_were() -> None:
     assert await figures(NAME, {"task": TASK}, by_role(plan=skeleton(3), write="Text.")) == {"points": 3}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.core.queries import Failure
 from holdfast.testing import rehearse
 from tests.strategies.library.rehearsals import TASK, by_role, most_calls, pauses, prompts_of, roles, scripted
+from tests.tables import each_row
 
 GENERAL = "How are equal groups counted?"
 
@@ -31,7 +30,7 @@ def test_each_question_carries_the_task_and_what_was_found_before() -> None:
     assert f"What is known in general ({GENERAL}):\nMultiply.\n" in run.prompts[2]
 
 
-@pytest.mark.parametrize("nothing", ["", "  \n", Failure("overloaded"), Failure("late", "timeout")])
+@each_row("nothing", ["", "  \n", Failure("overloaded"), Failure("late", "timeout")])
 def test_without_a_general_question_it_asks_for_the_principles_of_such_tasks(nothing: str | Failure) -> None:
     run = rehearse("step_back", {"task": TASK}, by_role(abstract=nothing, principles="Multiply.", answer="12"))
     fallback = "Which facts and principles does a task like this rest on?"
@@ -40,7 +39,7 @@ def test_without_a_general_question_it_asks_for_the_principles_of_such_tasks(not
     assert run.result["result"] == "12"
 
 
-@pytest.mark.parametrize("nothing", ["", "\n", Failure("overloaded"), Failure("late", "timeout")])
+@each_row("nothing", ["", "\n", Failure("overloaded"), Failure("late", "timeout")])
 def test_without_principles_the_task_is_reasoned_about_directly(nothing: str | Failure) -> None:
     run = rehearse("step_back", {"task": TASK}, by_role(abstract=GENERAL, principles=nothing, answer="12"))
     assert prompts_of(run, "answer") == [
@@ -61,7 +60,7 @@ def test_an_answer_that_fails_ends_it_with_the_reason() -> None:
     assert run.error.startswith("RuntimeError: no model (step_back.py:")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"), [({}, "step_back: ctx has no 'task'"), ({"task": 12}, "step_back: 'task' must be str, got 12")]
 )
 def test_a_wrong_parameter_is_named(ctx: dict[str, object], told: str) -> None:

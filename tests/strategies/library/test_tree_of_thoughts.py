@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
-
 from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.testing import rehearse
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "tree_of_thoughts"
 TASK = "Make 24 of 4, 9, 10 and 13."
@@ -54,7 +53,7 @@ def test_a_level_is_one_pause_of_proposals_and_one_of_ratings() -> None:
     assert len(run.calls) == most_calls(NAME, {"task": TASK}) == 21
 
 
-@pytest.mark.parametrize(("depth", "branching", "beam"), [(1, 1, 1), (1, 5, 3), (2, 4, 4), (4, 2, 1)])
+@each_row(("depth", "branching", "beam"), [(1, 1, 1), (1, 5, 3), (2, 4, 4), (4, 2, 1)])
 def test_makes_as_many_calls_as_it_says(depth: int, branching: int, beam: int) -> None:
     ctx = {"task": TASK, "depth": depth, "branching": branching, "beam": beam}
     run = rehearse(NAME, ctx, world(count_of_b, branching))
@@ -108,7 +107,7 @@ def test_prompts_carry_the_task_and_the_steps_so_far() -> None:
     assert "Steps:\n1. b\n2. b\n\n" in final
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rating", "score"),
     [
         ("Between 1 and 10 I say:\nSCORE: 7", 7.0),
@@ -136,7 +135,7 @@ def test_more_proposals_than_asked_for_are_cut_and_repeated_ones_count_once() ->
     assert [each["steps"] for each in run.result["tree"][0]] == [["a"], ["b"], ["c"]]
 
 
-@pytest.mark.parametrize("nothing", ["", "I have no idea.", "[]", '{"steps": 2}'])
+@each_row("nothing", ["", "I have no idea.", "[]", '{"steps": 2}'])
 def test_without_steps_the_task_is_answered_as_it_is(nothing: str) -> None:
     run = rehearse(NAME, {"task": TASK}, by_role(propose=nothing, answer="24"))
     assert asked(run) == [["propose"], ["answer"]]
@@ -146,7 +145,7 @@ def test_without_steps_the_task_is_answered_as_it_is(nothing: str) -> None:
     assert run.result["tree"] == []
 
 
-@pytest.mark.parametrize("nothing", ["", Failure("away")])
+@each_row("nothing", ["", Failure("away")])
 def test_a_later_level_without_steps_ends_the_search(nothing: object) -> None:
     said = by_role(propose=[plan("a", "b"), nothing, nothing], judge=["SCORE: 3", "SCORE: 8"], answer="24")
     run = rehearse(NAME, {"task": TASK}, said)
@@ -177,7 +176,7 @@ def test_lost_proposals_and_ratings_do_not_lose_the_others() -> None:
     assert run.result["tree"][1] == [{"steps": ["b", "d"], "score": 2.0}, {"steps": ["b", "c"], "score": 1.0}]
 
 
-@pytest.mark.parametrize("failing", ["propose", "judge", "answer"])
+@each_row("failing", ["propose", "judge", "answer"])
 def test_fails_when_all_questions_of_the_first_level_or_the_last_one_do(failing: str) -> None:
     said = {"propose": plan("a", "b"), "judge": "SCORE: 5", "answer": "24", failing: Failure("the model is away")}
     run = rehearse(NAME, {"task": TASK}, by_role(**said))
@@ -194,7 +193,7 @@ async def test_records_the_best_score() -> None:
     assert await figures(NAME, {"task": TASK}, world(count_of_b)) == {"best_score": 4.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

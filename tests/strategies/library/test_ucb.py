@@ -13,6 +13,7 @@ from holdfast.core.queries import Failure, LlmQuery, Query
 from holdfast.testing import rehearse, rehearsed
 from tests.strategies.library.questions import asked, figures
 from tests.strategies.library.rehearsals import by_role, most_calls
+from tests.tables import each_row
 
 NAME = "ucb"
 TASK = "A slogan for a bakery."
@@ -55,7 +56,7 @@ def test_tries_every_approach_in_one_pause_and_then_one_at_a_time() -> None:
     assert len(run.calls) == most_calls(NAME, {"task": TASK}) == 17
 
 
-@pytest.mark.parametrize(("arms", "pulls"), [(4, 1), (2, 2), (3, 9), (4, 3)])
+@each_row(("arms", "pulls"), [(4, 1), (2, 2), (3, 9), (4, 3)])
 def test_never_makes_more_attempts_than_told(arms: int, pulls: int) -> None:
     ctx = {"task": TASK, "arms": arms, "pulls": pulls}
     run = rehearse(NAME, ctx, world(dict.fromkeys(ARMS, "SCORE: 5")))
@@ -64,7 +65,7 @@ def test_never_makes_more_attempts_than_told(arms: int, pulls: int) -> None:
     assert len(run.calls) == most_calls(NAME, ctx) == 1 + 2 * pulls
 
 
-@pytest.mark.parametrize("exploration", [0.0, 0.3, 1.414])
+@each_row("exploration", [0.0, 0.3, 1.414])
 def test_the_highest_upper_confidence_bound_gets_the_next_attempt(exploration: float) -> None:
     worth = {"rhyme": 2.0, "pun": 9.0, "question": 5.0, "promise": 8.0}
     ctx = {"task": TASK, "pulls": 24, "exploration": exploration}
@@ -86,7 +87,7 @@ def test_prompts_carry_the_task_the_approach_the_attempt_and_the_criteria() -> N
     assert "Follow this approach:\npun\n\nThis is attempt 2 " in run.prompts[9]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("judgement", "score"),
     [
         ("On a scale of 1 to 10 it is fine.\nSCORE: 7", 7.0),
@@ -107,7 +108,7 @@ def test_a_score_is_read_from_any_judgement(judgement: object, score: float) -> 
     assert run.result["result"] == "Bread!"
 
 
-@pytest.mark.parametrize("plan", ["", "I would not know.", "[]", "1.", '{"approaches": 4}'])
+@each_row("plan", ["", "I would not know.", "[]", "1.", '{"approaches": 4}'])
 def test_without_approaches_the_task_is_attempted_directly(plan: str) -> None:
     run = rehearse(NAME, {"task": TASK, "pulls": 3}, by_role(plan=plan, attempt="Bread!", judge="SCORE: 5"))
     assert asked(run) == [["plan"], *[["attempt"], ["judge"]] * 3]
@@ -169,7 +170,7 @@ async def test_records_the_best_score() -> None:
     assert await figures(NAME, {"task": TASK}, answer) == {"best_score": 8.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ctx", "told"),
     [
         ({}, "ctx has no 'task'"),

@@ -25,8 +25,9 @@ from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.loop import EventLoop, Timer, run_coroutine
 from holdfast.programs.registry import Strategy, resolve
+from holdfast.store.patience import patience
 
-PROMPT_MS = 20
+PROMPT_MS = round(patience(20))
 """Milliseconds within which a step should pause again. A strategy that takes longer is run in a thread for a while, so
 that it cannot hold up the others, and its answers are committed before it goes on."""
 

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-PATIENCE_S = 30.0
+from holdfast.testing.patience import HANG_S
+
+PATIENCE_S = 2 * HANG_S
 """Seconds after which a process that has not ended is killed: far above what any work takes, even on a busy machine."""
 
 _PRELOADED = ["__main__", "asyncpg", "holdfast.engine.holdfast", "holdfast.agent.runtime", "holdfast.testing.crash"]

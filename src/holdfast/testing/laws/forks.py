@@ -29,10 +29,14 @@ from holdfast.store.export import export_session, import_session
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE, sha256
+from holdfast.testing.patience import patience
 from holdfast.testing.sessions import ScriptedSession, begin, entries_of, ids_of, line, picture
 
 CHAIN = 200
 """Forks of forks that are still read at once."""
+
+LONG_CHAIN_S = patience(10.0)
+"""Seconds that reading them takes at most on a busy machine. Where each fork costs a read of its source it is more."""
 
 
 def forked(source: ScriptedSession, session_id: str, at: int, owner: str = "alice") -> tuple[ScriptedSession, Commit]:
@@ -146,7 +150,7 @@ class ForkLaws(Laws):
         entries = await entries_of(store, last.id)
         took = perf_counter() - began
         assert entries == last.entries
-        assert took < 1.0, f"reading {len(entries)} records through {CHAIN} forks took {took:.3f} s"
+        assert took < LONG_CHAIN_S, f"reading {len(entries)} records through {CHAIN} forks took {took:.3f} s"
 
     async def test_a_fork_where_the_source_has_no_record_is_refused(self, store: Store) -> None:
         source = await source_of(store)

@@ -1,0 +1,15 @@
+"""How much slower than usual this machine may be: the factor in `HOLDFAST_PATIENCE`, read here and nowhere else.
+
+Limits on wall-clock time that tell a quick step from a slow one are multiplied by it, and so are the deadlines of
+tests. It changes which thread does something and when something is given up, never what is stored.
+"""
+
+import os
+
+PATIENCE = float(os.environ.get("HOLDFAST_PATIENCE") or 1)
+"""1 on a machine that is not busy otherwise."""
+
+
+def patience(seconds: float) -> float:
+    """A time limit as it holds on this machine."""
+    return seconds * PATIENCE

@@ -16,10 +16,10 @@ from bench.engine import _child
 from bench.floor import SqliteFloor, warm_up
 from holdfast.agent import live_events as live
 from holdfast.agent.machine.approval import Rule
+from holdfast.agent.machine.compaction import KEEP_TOKENS
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.prompt import Contribution, layer_of
-from holdfast.agent.machine.window import KEEP_TOKENS
 from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession

@@ -19,7 +19,7 @@ import msgspec
 
 from bench import Figure, Plan, Rate, Round, Target, UnavailableError, interleave, texts
 from bench.floor import ROW_BYTES, PostgresFloor, SqliteFloor, asyncpg_module, warm_up
-from holdfast.core.decide import FeedMessage, Given, decide_feed, decide_pause, decide_start
+from holdfast.core.decide import FeedMessage, GivenAnswer, decide_feed, decide_pause, decide_start
 from holdfast.core.queries import LlmQuery, Value
 from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session
@@ -198,7 +198,7 @@ def long_journal(session_id: str) -> Iterator[Entry]:
         if session.started is None:
             records = [decide_start(Program("native", "bench"))]
         elif session.pending:
-            given = Given(answer=Value(value=next(lines)))
+            given = GivenAnswer(answer=Value(value=next(lines)))
             records = decide_feed(session, FeedMessage(answers=[given])).records
         else:
             records = [decide_pause(session, [LlmQuery(prompt=next(lines))], at)]

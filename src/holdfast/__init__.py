@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.alc.lua.source import lua_package as lua_package
     from holdfast.core.budget import Budget as Budget
     from holdfast.core.budget import Price as Price
-    from holdfast.core.decide import Given as Given
+    from holdfast.core.decide import GivenAnswer as GivenAnswer
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.core.ids import new_session_id as new_session_id
     from holdfast.core.queries import Failure as Failure
@@ -67,7 +67,7 @@ _HOMES = {
     "Context": "holdfast.programs.native.ctx",
     "Deny": "holdfast.agent.plugins.plugin",
     "Failure": "holdfast.core.queries",
-    "Given": "holdfast.core.decide",
+    "GivenAnswer": "holdfast.core.decide",
     "Holdfast": "holdfast.engine.holdfast",
     "HoldfastError": "holdfast.core.errors",
     "Instead": "holdfast.agent.plugins.plugin",

@@ -13,7 +13,7 @@ from holdfast.agent import live_events as live
 from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
 from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.agent.machine.queries import ApprovalQuery
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.session_builder import AgentState, SessionBuilder
 from holdfast.core.errors import AnswerConflictError, StaleQueryError
 from holdfast.core.queries import Failure
@@ -178,7 +178,7 @@ async def test_a_turn_can_be_stopped_while_approvals_wait(home: Home, disk: Disk
             asked = await waiting(session, 2)
             assert await soon(session.stop("enough"))
             ended = (await soon(work)).outcome
-            assert isinstance(ended, Stopped)
+            assert isinstance(ended, StoppedOutcome)
             assert (ended.reason, ended.detail) == ("cancelled", "enough")
         for query in asked:
             with pytest.raises((AnswerConflictError, StaleQueryError)):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.records import StopRecord
-from holdfast.agent.machine.turn import FinishedMessage, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.session import AgentSession
 from holdfast.core.queries import HumanQuery, LlmQuery, ToolQuery
@@ -24,8 +24,8 @@ async def hangs(request: ModelRequest) -> ScriptStep:
     raise AssertionError
 
 
-def stop_of(outcome: object) -> Stopped:
-    assert isinstance(outcome, Stopped), outcome
+def stop_of(outcome: object) -> StoppedOutcome:
+    assert isinstance(outcome, StoppedOutcome), outcome
     return outcome
 
 
@@ -70,7 +70,7 @@ async def test_a_late_cancel_hits_neither_the_turn_nor_the_next_one(any_home: Ho
         work = asyncio.create_task(session.turn("b").id("t-2").run())
         await until(lambda: is_asked(session, LlmQuery))
         receipt = await soon(session.cancel("t-1"))
-        assert (receipt.state, receipt.outcome) == ("over", FinishedMessage())
+        assert (receipt.state, receipt.outcome) == ("over", MessageOutcome())
         assert (await soon(session.cancel("t-0"))).state == "not_found"
         release.set()
         assert (await soon(work)).text == "second"
@@ -111,9 +111,9 @@ async def test_cancel_and_completion_race_and_both_sides_tell_the_same(any_home:
                 case "stopped":
                     assert stop_of(result.outcome).reason == "cancelled"
                 case "over":
-                    assert result.outcome == FinishedMessage()
+                    assert result.outcome == MessageOutcome()
                 case "not_found":  # it was not there yet
-                    assert result.outcome == FinishedMessage()
+                    assert result.outcome == MessageOutcome()
                 case other:
                     pytest.fail(other)
         assert states

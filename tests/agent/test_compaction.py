@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.agent.machine.turn import FinishedCommand
-from holdfast.agent.machine.window import IMAGE_TOKENS
+from holdfast.agent.machine.compaction import IMAGE_TOKENS
+from holdfast.agent.machine.messages import ImageBlock, ImageSource, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.turn import CommandOutcome
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import SUMMARY_SYSTEM
 from holdfast.agent.sync import SyncRuntime
@@ -112,7 +112,7 @@ async def test_a_window_that_the_system_text_fills_is_not_summed_up_again_and_ag
 
 
 async def test_pictures_take_room_and_are_told_of(home: Home) -> None:
-    picture = ImageBlock(Image("image/png", b"png"))
+    picture = ImageBlock(ImageSource("image/png", b"png"))
     async with home.runtime("A cat.", NOTES, "A dog.", window=3 * IMAGE_TOKENS) as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn([TextBlock("What is it?"), picture, picture]).run())
@@ -223,7 +223,7 @@ async def test_a_host_can_have_it_done_and_say_what_matters(home: Home) -> None:
         session = await runtime.session("s").open()
         await soon(session.turn("My name is Ada.").run())
         result = await soon(session.compact("Keep all names.", keep=0))
-        assert result.outcome == FinishedCommand("compact", {"summary": NOTES})
+        assert result.outcome == CommandOutcome("compact", {"summary": NOTES})
         assert result.is_success
         assert "Above all: Keep all names." in summaries(runtime)[0]
         await soon(session.turn("And?").run())

@@ -10,7 +10,7 @@ from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.records import FrameRecord
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.summary_prompt import RESULT_CHARS, SUMMARY_TOKENS, most_chars, summary_task
 from holdfast.core.queries import Usage
@@ -142,7 +142,7 @@ async def test_it_can_be_stopped(home: Home) -> None:
         await soon(begun.wait())
         assert await soon(session.stop("enough"))
         stopped = (await soon(working)).stopped
-        assert isinstance(stopped, Stopped)
+        assert isinstance(stopped, StoppedOutcome)
         assert (stopped.reason, stopped.detail) == ("cancelled", "enough")
         assert (await talked(session, 1)).text == "Four."
         assert await frames(session) == [("threshold", NOTES)]

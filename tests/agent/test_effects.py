@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
@@ -331,7 +331,7 @@ async def test_a_deadline_that_passes_can_stop_the_turn(home: Home) -> None:
     async with runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("May I?").run())
-        assert isinstance(result.outcome, Stopped)
+        assert isinstance(result.outcome, StoppedOutcome)
         assert (result.outcome.reason, result.outcome.tool) == ("tool_failure", "approve")
         assert (await soon(session.turn("Hi").run())).text == "Hello"
 

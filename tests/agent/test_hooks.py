@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.agent.live_events import LiveEvent, PluginFailedEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock, ToolUseBlock
-from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome, ToolValueOutcome
 from holdfast.agent.plugins.plugin import AbortTurn, Deny, Instead, Plugin, PluginCall, Replace
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, ToolSpec
 from holdfast.agent.results import TurnResult
@@ -259,15 +259,15 @@ async def test_a_plugin_stops_the_turn_before_a_model_or_a_tool(hook: str, way: 
     async with Runtime("memory:", provider=ScriptedProvider([*SUM, "Hello."]), tools=[add]) as runtime:
         session = await runtime.session("s-1").plugin(made("guard", **{hook: way(AbortTurn("not today"))})).open()
         result = await soon(session.turn("Hi").run())
-        assert result.outcome == Stopped("plugin_abort", "not today")
+        assert result.outcome == StoppedOutcome("plugin_abort", "not today")
         plain = await runtime.session("s-1").open()
         again = await soon(plain.turn("Hi").run())
-        assert isinstance(again.outcome, FinishedMessage)  # the session goes on
+        assert isinstance(again.outcome, MessageOutcome)  # the session goes on
 
 
 async def test_an_abort_without_words_is_explained() -> None:
     seen = await worked(made("guard", before_model=raises(AbortTurn())))
-    assert seen.result.outcome == Stopped("plugin_abort", "a plugin stopped the turn")
+    assert seen.result.outcome == StoppedOutcome("plugin_abort", "a plugin stopped the turn")
     assert seen.requests == []
 
 
@@ -286,7 +286,7 @@ async def test_a_turn_that_is_stopped_at_one_call_does_not_leave_the_others_open
     provider = ScriptedProvider([[tool_call("note", number=1), tool_call("note", number=2)], "Well."])
     async with Runtime("memory:", provider=provider, tools=[note]) as runtime:
         session = await runtime.session("s-1").plugin(made("guard", before_tool=stops)).open()
-        assert (await soon(session.turn("Hi").run())).outcome == Stopped("plugin_abort", "no twos")
+        assert (await soon(session.turn("Hi").run())).outcome == StoppedOutcome("plugin_abort", "no twos")
         plain = await runtime.session("s-1").open()
         await soon(plain.turn("And now?").run())
         results = [m for m in provider.requests[-1].messages if m.role == "tool"]
@@ -348,7 +348,7 @@ async def test_what_two_plugins_want_is_put_together_the_same_way_in_any_order(w
     seen = await worked(*plugins, script=SUM)
     expected = _expected(wants)
     if expected == "aborted":
-        assert seen.result.outcome == Stopped("plugin_abort", "stop")
+        assert seen.result.outcome == StoppedOutcome("plugin_abort", "stop")
         return
     (call,) = seen.result.tool_calls
     if expected == "denied":
@@ -440,7 +440,7 @@ async def test_a_result_that_makes_no_sense_is_not_told(after: Hook) -> None:
 
 async def test_a_plugin_may_end_the_turn_by_what_it_makes_of_a_result() -> None:
     seen = await worked(made("one", after_tool=lambda call, result: ToolValue(Finish("enough"))), script=SUM)
-    assert seen.result.outcome == FinishedToolValue("add", "enough")
+    assert seen.result.outcome == ToolValueOutcome("add", "enough")
 
 
 # --- containment ---------------------------------------------------------------------------------------
@@ -472,5 +472,5 @@ async def test_a_hook_that_does_not_come_back_holds_up_its_turn_until_that_is_st
         await soon(begun.wait())
         assert await soon(session.stop())
         outcome = (await soon(turn)).outcome
-        assert isinstance(outcome, Stopped)
+        assert isinstance(outcome, StoppedOutcome)
         assert outcome.reason == "cancelled"

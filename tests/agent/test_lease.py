@@ -49,7 +49,7 @@ async def test_a_lease_that_was_not_renewed_expires_and_another_process_goes_on(
     idle = Upkeep(on=False)
     async with any_home.runtime(hangs, lease_ms=300) as runtime, any_home.runtime("Hello", upkeep=idle) as other:
         work = await at_work(runtime)
-        keeper = runtime.mount.holdfast._engine.actor("s")._keeper
+        keeper = runtime.mount.holdfast._engine.live("s")._keeper
         assert keeper is not None
         keeper.cancel()  # it renews no more
         session = await other.session("s").open()
@@ -90,8 +90,8 @@ async def test_a_stale_writer_is_refused_and_has_written_nothing(any_home: Home)
     async with any_home.runtime(hangs) as runtime:
         work = await at_work(runtime)
         store = runtime.mount.store
-        actor = runtime.mount.holdfast._engine.actor("s")
-        lease = actor.lease
+        live = runtime.mount.holdfast._engine.live("s")
+        lease = live.lease
         assert lease is not None
         await store.release(lease)
         await claim(store, "s", "somebody-else", 60_000)

@@ -13,7 +13,7 @@ import pytest
 from holdfast.agent import watched_session as channel
 from holdfast.agent.live_events import TextDeltaEvent
 from holdfast.agent.machine.approval import Approval
-from holdfast.agent.machine.turn import FinishedMessage, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome
 from holdfast.agent.observed_events import (
     AnsweredEvent,
     AskedEvent,
@@ -70,7 +70,7 @@ async def test_resume_exact(any_home: Home) -> None:
         assert settled == {"call_1": 3, "call_2": 7}
         ended = events[-1]
         assert isinstance(ended, TurnEndedEvent)
-        assert ended.outcome == FinishedMessage()
+        assert ended.outcome == MessageOutcome()
 
 
 def events_of_view(view: ReadView, events: list[ObservableEvent]) -> list[ObservableEvent]:
@@ -352,7 +352,7 @@ async def test_a_turn_that_ends_with_its_session_is_told_to_be_stopped(home: Hom
             await soon(turn)
             await until(watcher.task.done)
             outcomes = [event.outcome for event in watcher.events if isinstance(event, TurnEndedEvent)]
-            assert [type(outcome) for outcome in outcomes] == [Stopped]
+            assert [type(outcome) for outcome in outcomes] == [StoppedOutcome]
 
 
 async def test_a_conversation_that_begins_anew_is_told_so(home: Home) -> None:

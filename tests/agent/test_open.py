@@ -17,7 +17,7 @@ from holdfast.agent.errors import (
 )
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.policy import Policy
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.runtime_options import RuntimeOptions
 from holdfast.agent.session import AgentSession
@@ -149,7 +149,7 @@ async def test_a_turn_that_waits_is_over_when_its_session_is_cancelled(home: Hom
         await until(lambda: _is_running(session))
         await runtime.mount.holdfast.cancel("s", "closing time")
         result = await soon(running)
-        assert isinstance(result.outcome, Stopped)
+        assert isinstance(result.outcome, StoppedOutcome)
         assert result.outcome.reason == "cancelled"
         assert "closing time" in result.outcome.detail
 

@@ -13,7 +13,7 @@ from holdfast.agent.errors import MissingPluginInputError, TurnConflictError
 from holdfast.agent.live_events import PluginFailedEvent
 from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.prompt import Contribution
-from holdfast.agent.machine.turn import FinishedCommand, FinishedMessage, Stopped
+from holdfast.agent.machine.turn import CommandOutcome, MessageOutcome, StoppedOutcome
 from holdfast.agent.plugins.plugin import AbortTurn, Plugin
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime
@@ -343,8 +343,8 @@ async def test_a_command_of_a_plugin_is_done_between_turns_and_comes_to_its_valu
     async with home.runtime("Hello.") as runtime:
         session = await runtime.session("s-1").plugin(Counter()).open()
         await soon(session.turn("Hi").run())
-        assert (await soon(session.command("count", by=4).run())).outcome == FinishedCommand("count", {"total": 4})
-        assert (await soon(session.command("later").run())).outcome == FinishedCommand("later", "s-1")
+        assert (await soon(session.command("count", by=4).run())).outcome == CommandOutcome("count", {"total": 4})
+        assert (await soon(session.command("later").run())).outcome == CommandOutcome("later", "s-1")
         assert [message.role for message in (await session.read_view()).messages] == ["user", "assistant"]
 
 
@@ -356,7 +356,7 @@ async def test_a_command_with_an_id_is_done_once_and_its_value_is_kept(home: Hom
     async with home.runtime() as runtime:
         session = await runtime.session("s-1").plugin(counter).open()
         again = await soon(session.command("count", by=2).id("c-1").run())
-        assert again.outcome == first.outcome == FinishedCommand("count", {"total": 2})
+        assert again.outcome == first.outcome == CommandOutcome("count", {"total": 2})
         assert again.receipt.replayed
         with pytest.raises(TurnConflictError):
             await session.command("count", by=3).id("c-1").run()
@@ -378,10 +378,10 @@ async def test_a_command_that_fails_says_why_and_the_session_goes_on(
     async with Runtime("memory:", provider=ScriptedProvider(["Hello."])) as runtime:
         session = await runtime.session("s-1").plugin(Counter()).open()
         outcome = (await soon(session.command(name, **arguments).run())).outcome
-        assert isinstance(outcome, Stopped)
+        assert isinstance(outcome, StoppedOutcome)
         assert outcome.reason == "tool_failure"
         assert told in outcome.detail
-        assert isinstance((await soon(session.turn("Hi").run())).outcome, FinishedMessage)
+        assert isinstance((await soon(session.turn("Hi").run())).outcome, MessageOutcome)
 
 
 async def test_a_plugin_whose_commands_cannot_be_had_hides_nobody_elses() -> None:
@@ -395,4 +395,4 @@ async def test_a_plugin_whose_commands_cannot_be_had_hides_nobody_elses() -> Non
         session = await runtime.session("s-1").plugin(Odd()).plugin(Counter()).open()
         events = [event async for event in session.command("count").stream()]
         assert [event.hook for event in events if isinstance(event, PluginFailedEvent)] == ["commands"]
-        assert events[-1].outcome == FinishedCommand("count", {"total": 1})  # type: ignore[union-attr]
+        assert events[-1].outcome == CommandOutcome("count", {"total": 1})  # type: ignore[union-attr]

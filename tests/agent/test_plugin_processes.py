@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.machine.prompt import Contribution
-from holdfast.agent.machine.turn import FinishedMessage
+from holdfast.agent.machine.turn import MessageOutcome
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session import AgentSession
@@ -103,7 +103,7 @@ async def test_a_plugin_that_is_missing_is_warned_of_once_and_the_session_goes_o
         for number in (1, 2):
             await runtime.mount.holdfast.resume(f"s-{number}", wait=10)
             conversation = await runtime.mount.conversations.get(f"s-{number}")
-            assert conversation.turns["t-1"].ended == FinishedMessage()
+            assert conversation.turns["t-1"].ended == MessageOutcome()
     lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.plugins"]
     assert lines == ["session 's-1' has the plugin 'shelf', which is not here"]
 

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.agent.errors import UnknownItemError
 from holdfast.agent.machine.errors import ItemConflictError
-from holdfast.agent.machine.inbox import MAX_JOINED, Cancelled
+from holdfast.agent.machine.inbox import MAX_JOINED, ItemCancellation
 from holdfast.agent.machine.records import EnqueuedRecord
-from holdfast.agent.machine.turn import FinishedMessage, FinishedValue, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome, ValueOutcome
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.errors import InvalidValueError
 from holdfast.testing.patience import HANG_S, soon, until
@@ -51,7 +51,7 @@ async def test_the_prefix_rule(any_home: Home, case: str) -> None:
             await builder.delivery(how.get("delivery", "after_turn"))
         results = await soon(session.queued_turn().run())
         assert await inputs(session) == expected
-        assert [result.outcome for result in results] == [FinishedMessage()] * len(expected)
+        assert [result.outcome for result in results] == [MessageOutcome()] * len(expected)
         assert await session.queued_work() == []
 
 
@@ -74,7 +74,7 @@ async def test_a_command_goes_first_and_alone(any_home: Home) -> None:
         assert await inputs(session) == [["c"], ["a", "b"]]
         outcome = await session.outcome("c")
         assert outcome.result is not None
-        assert isinstance(outcome.result.outcome, Stopped)  # there was nothing to sum up
+        assert isinstance(outcome.result.outcome, StoppedOutcome)  # there was nothing to sum up
         assert outcome.result.outcome.reason == "invalid_input"
 
 
@@ -117,7 +117,7 @@ async def test_an_item_is_shown_after_the_results_of_tools_and_not_between(any_h
         await soon(is_there.wait())
         await session.enqueue("and also").id("also").delivery("boundary")
         may_go.set()
-        assert (await soon(work)).outcome == FinishedMessage()
+        assert (await soon(work)).outcome == MessageOutcome()
         assert seen == [["user", "assistant", "tool", "tool", "user"]]
         assert text_of(await session.outcome("also")) == "Done."
 
@@ -255,7 +255,7 @@ async def test_an_item_can_come_to_a_value(home: Home) -> None:
         await soon(session.queued_turn().run())
         result = (await session.outcome("i-1")).result
         assert result is not None
-        assert result.outcome == FinishedValue({"sum": 3})
+        assert result.outcome == ValueOutcome({"sum": 3})
 
 
 async def test_what_was_configured_is_in_force_for_items_that_were_sent_after(home: Home) -> None:
@@ -292,7 +292,7 @@ async def test_cancelling_a_pending_item_takes_it_out_with_evidence(any_home: Ho
             await session.enqueue(name).id(name)
         outcome = await session.cancel_queued_work("a", "wrong chat", by="ann")
         assert outcome.status == "cancelled"
-        assert isinstance(outcome.cancelled, Cancelled)
+        assert isinstance(outcome.cancelled, ItemCancellation)
         assert (outcome.cancelled.reason, outcome.cancelled.by) == ("wrong chat", "ann")
         assert outcome.cancelled.at >= (await journal(session))[0].at
         assert (await session.cancel(item="b", reason="no", by="bob")).state == "withdrawn"
@@ -316,7 +316,7 @@ async def test_cancelling_a_claimed_item_stops_its_turn(any_home: Home) -> None:
         assert (receipt.state, receipt.item) == ("stopped", "a")
         outcome = await session.outcome("a")
         assert outcome.result is not None
-        assert isinstance(outcome.result.outcome, Stopped)
+        assert isinstance(outcome.result.outcome, StoppedOutcome)
         assert (outcome.result.outcome.reason, outcome.result.outcome.by) == ("cancelled", "ann")
         await soon(work)
         assert text_of(await session.outcome("b")) == "re: b"

@@ -13,7 +13,7 @@ import pytest
 from holdfast.agent.errors import TurnConflictError
 from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.messages import ToolResultBlock
-from holdfast.agent.machine.turn import REMINDER, FinishedMessage, FinishedToolValue, FinishedValue, Stopped
+from holdfast.agent.machine.turn import REMINDER, MessageOutcome, StoppedOutcome, ToolValueOutcome, ValueOutcome
 from holdfast.agent.mounted_store import RESULT_TYPES
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.result_type import ResultInvalidError, ResultType, ResultTypeError
@@ -73,8 +73,8 @@ async def turned(runtime: Runtime, wanted: Any, session_id: str = "s") -> TurnRe
     return await soon(session.turn("As a value, please").output(wanted).run())
 
 
-def stopped(result: TurnResult) -> Stopped:
-    assert isinstance(result.outcome, Stopped), result.outcome
+def stopped(result: TurnResult) -> StoppedOutcome:
+    assert isinstance(result.outcome, StoppedOutcome), result.outcome
     return result.outcome
 
 
@@ -100,7 +100,7 @@ async def test_a_turn_comes_to_a_value_of_the_type_that_was_wished(
 ) -> None:
     async with home.runtime(tool_call("finish", **given)) as runtime:
         result = await turned(runtime, wanted)
-        assert result.outcome == FinishedValue(value)
+        assert result.outcome == ValueOutcome(value)
         assert (result.value, result.output) == (value, output)
         assert type(result.output) is type(output)
         assert result.is_success
@@ -124,7 +124,7 @@ async def test_the_tools_to_end_a_turn_are_there_in_turns_that_are_to_come_to_a_
         await soon(session.turn("Hello").run())
         await soon(session.turn("A number").output(SCHEMA).run())
         result = await soon(session.turn("Bye").run())
-        assert (result.outcome, result.output) == (FinishedMessage(), None)
+        assert (result.outcome, result.output) == (MessageOutcome(), None)
         names = [[tool.name for tool in request.tools] for request in requests(runtime)]
         assert names == [["add"], ["add", "finish", "give_up"], ["add"]]
 
@@ -133,7 +133,7 @@ async def test_in_another_turn_there_is_no_such_tool(home: Home) -> None:
     async with home.runtime([tool_call("finish", n=1), tool_call("give_up", reason="x")], "All right.") as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("Hello").run())
-        assert (result.text, result.outcome) == ("All right.", FinishedMessage())
+        assert (result.text, result.outcome) == ("All right.", MessageOutcome())
         assert [call.is_error for call in result.tool_calls] == [True, True]
         assert all("this turn is to end with a message" in str(call.result) for call in result.tool_calls)
 
@@ -162,7 +162,7 @@ async def test_a_value_that_does_not_fit_is_told_to_the_model_which_mends_it(
 ) -> None:
     async with home.runtime(tool_call("finish", **wrong), tool_call("finish", **right)) as runtime:
         result = await turned(runtime, wanted)
-        assert isinstance(result.outcome, FinishedValue)
+        assert isinstance(result.outcome, ValueOutcome)
         (error,) = told(requests(runtime)[1])
         assert "the result was not taken" in str(error)
         assert words in str(error)
@@ -207,7 +207,7 @@ async def test_words_and_wrong_values_are_counted_together_and_other_work_is_not
 async def test_a_model_that_gives_up_ends_the_turn_with_its_reason(home: Home) -> None:
     async with home.runtime(tool_call("give_up"), tool_call("give_up", reason="there is no such town")) as runtime:
         result = await turned(runtime, Town)
-        assert stopped(result) == Stopped("submitted_error", "there is no such town", tool="give_up")
+        assert stopped(result) == StoppedOutcome("submitted_error", "there is no such town", tool="give_up")
         assert "say why" in str(told(requests(runtime)[1])[0])
 
 
@@ -269,7 +269,7 @@ async def test_a_tool_of_the_host_may_end_the_turn_with_a_value_of_its_own(home:
 
     async with home.runtime(tool_call("look"), tools=[look]) as runtime:
         result = await turned(runtime, SCHEMA)
-        assert result.outcome == FinishedToolValue("look", "elsewhere")
+        assert result.outcome == ToolValueOutcome("look", "elsewhere")
         assert (result.value, result.output) == ("elsewhere", None)
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.machine.turn import FinishedMessage, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome
 from holdfast.agent.session import AgentSession
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import fault, reply, tool_call
 from tests.agent.helpers import Home, add, journal, said
 
 
-def stopped(result: Any) -> Stopped:
-    assert isinstance(result.outcome, Stopped), result.outcome
+def stopped(result: Any) -> StoppedOutcome:
+    assert isinstance(result.outcome, StoppedOutcome), result.outcome
     if result.outcome.reason == "cancelled":
         assert result.started_at <= (result.outcome.at or 0) <= result.ended_at
     return msgspec.structs.replace(result.outcome, at=None)
@@ -49,7 +49,7 @@ async def test_stopping_in_the_midst_of_the_model_cancels_its_call_and_commits_t
         work = asyncio.create_task(session.turn("Hi").run())
         await until(lambda: runtime.providers["scripted"].requests)  # type: ignore[attr-defined]
         assert await soon(session.stop("enough")) is True
-        assert stopped(await soon(work)) == Stopped("cancelled", "enough")
+        assert stopped(await soon(work)) == StoppedOutcome("cancelled", "enough")
         await soon(was_cancelled.wait())
         assert (await soon(session.turn("Hi").run())).text == "Hello again"
     async with home.runtime() as runtime:
@@ -82,7 +82,7 @@ async def test_stopping_in_the_midst_of_tools_keeps_the_results_that_are_there(h
         await soon(is_slow.wait())
         assert await soon(session.stop("enough")) is True
         result = await soon(work)
-        assert stopped(result) == Stopped("cancelled", "enough")
+        assert stopped(result) == StoppedOutcome("cancelled", "enough")
         assert [(call.result, call.is_error) for call in result.tool_calls] == [
             ({"error": "enough", "code": "cancelled"}, True),
             (3, False),
@@ -100,7 +100,7 @@ async def test_stopping_after_completion_loses_the_race(home: Home) -> None:
         await until(lambda: len(runtime.providers["scripted"].requests) == 2)  # type: ignore[attr-defined]
         is_stopped = await soon(session.stop())
         result = await soon(work)
-        assert is_stopped == (result.outcome != FinishedMessage())  # whoever was first, both tell the same
+        assert is_stopped == (result.outcome != MessageOutcome())  # whoever was first, both tell the same
 
 
 async def test_another_process_can_stop_a_turn(shared_home: Home) -> None:
@@ -113,7 +113,7 @@ async def test_another_process_can_stop_a_turn(shared_home: Home) -> None:
         elsewhere = await other.session("s").open()
         await until(lambda: running(elsewhere))
         assert await soon(elsewhere.stop("not now")) is True
-        assert stopped(await soon(work)) == Stopped("cancelled", "not now")
+        assert stopped(await soon(work)) == StoppedOutcome("cancelled", "not now")
 
 
 async def test_a_stopped_turn_is_committed_whatever_stopped_it(home: Home) -> None:

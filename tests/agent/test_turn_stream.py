@@ -23,7 +23,7 @@ from holdfast.agent.live_events import (
     UsageEvent,
     WaitingEvent,
 )
-from holdfast.agent.machine.turn import FinishedMessage, Stopped
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.turn_stream import STREAM_EVENTS
@@ -70,7 +70,7 @@ async def test_text_and_reasoning_come_in_pieces_and_the_end_comes_last(home: Ho
         assert [e.text for e in events if isinstance(e, TextDeltaEvent | ReasoningDeltaEvent)] == ["hm", "Hel", "lo"]
         assert [e.usage for e in events if isinstance(e, UsageEvent)] == [USED]
         assert isinstance(events[-1], TurnFinishedEvent)
-        assert events[-1].outcome == FinishedMessage()
+        assert events[-1].outcome == MessageOutcome()
         assert shown(events) == (await said(session))[-1][1] == "Hello"
 
 
@@ -129,7 +129,7 @@ async def test_text_of_a_turn_that_no_attempt_finished_is_retracted(home: Home) 
         events = await events_of(session)
         assert shown(events) == ""
         assert isinstance(events[-1], TurnFinishedEvent)
-        assert isinstance(events[-1].outcome, Stopped)
+        assert isinstance(events[-1].outcome, StoppedOutcome)
         assert await said(session) == [("user", "Hi")]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.agent.errors import TurnConflictError, TurnInProgressError
 from holdfast.agent.live_events import RetryEvent
-from holdfast.agent.machine.messages import Image, ImageBlock, TextBlock, ToolUseBlock
-from holdfast.agent.machine.turn import FinishedMessage, FinishedToolValue, FinishedValue, Stopped
+from holdfast.agent.machine.messages import ImageBlock, ImageSource, TextBlock, ToolUseBlock
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome, ToolValueOutcome, ValueOutcome
 from holdfast.agent.providers.retry import RetryPolicy
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Finish, ToolContext, ToolError, ToolRetryPolicy, tool
@@ -22,8 +22,8 @@ from holdfast.testing.provider import ScriptedToolCall, fault, reply, tool_call
 from tests.agent.helpers import OBJECT, Home, add, journal, said
 
 
-def stopped(result: Any) -> Stopped:
-    assert isinstance(result.outcome, Stopped), result.outcome
+def stopped(result: Any) -> StoppedOutcome:
+    assert isinstance(result.outcome, StoppedOutcome), result.outcome
     return result.outcome
 
 
@@ -38,14 +38,14 @@ async def test_a_plain_turn_says_what_the_model_said(home: Home) -> None:
     async with home.runtime("Hello!", instructions="Be kind.") as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("Hi").run())
-        assert (result.text, result.outcome, result.is_success) == ("Hello!", FinishedMessage(), True)
+        assert (result.text, result.outcome, result.is_success) == ("Hello!", MessageOutcome(), True)
         assert await said(session) == [("user", "Hi"), ("assistant", "Hello!")]
         (request,) = runtime.providers["scripted"].requests  # type: ignore[attr-defined]
         assert (request.system, request.model, request.tools) == ("Be kind.", "m-1", [])
 
 
 async def test_an_input_may_have_pictures_and_nothing_that_only_models_say(home: Home) -> None:
-    picture = ImageBlock(Image("image/png", b"\x89PNG"))
+    picture = ImageBlock(ImageSource("image/png", b"\x89PNG"))
     async with home.runtime("A cat.") as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn([TextBlock("What is it?"), picture]).run())
@@ -67,7 +67,7 @@ async def test_a_turn_can_come_to_a_value_that_the_model_submits(home: Home) -> 
     async with home.runtime(*script) as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("How many?").output({"type": "integer"}).run())
-        assert (result.outcome, result.value) == (FinishedValue(42), 42)
+        assert (result.outcome, result.value) == (ValueOutcome(42), 42)
         assert [call.is_error for call in result.tool_calls] == [True, False]
 
 
@@ -78,7 +78,7 @@ async def test_a_tool_can_end_the_turn_with_a_value(home: Home) -> None:
 
     async with home.runtime(tool_call("book", seat="12A"), tools=[book]) as runtime:
         result = await soon((await runtime.session("s").open()).turn("Book").run())
-        assert result.outcome == FinishedToolValue("book", {"seat": "12A"})
+        assert result.outcome == ToolValueOutcome("book", {"seat": "12A"})
 
 
 # --- tools ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.results import TokenUsage, token_usage_of
 from holdfast.core.budget import Price
 from holdfast.core.queries import Usage
@@ -87,7 +87,7 @@ async def test_a_turn_is_limited_by_what_it_has_used_itself(home: Home, limit: s
         session = await runtime.session("s").open()
         assert (await soon(session.turn("Hi").run())).is_success
         result = await soon(session.turn("go").run())
-        assert isinstance(result.outcome, Stopped)
+        assert isinstance(result.outcome, StoppedOutcome)
         assert (result.outcome.limit, result.usage.calls) == (limit, 2)
 
 

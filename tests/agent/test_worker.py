@@ -158,15 +158,15 @@ async def test_a_superseded_owner_commits_nothing_of_the_turn(any_home: Home) ->
         await until(lambda: gate.asked)
         store = runtime.mount.store
         row = await store.session("s")
-        actor = runtime.mount.holdfast._engine.actor("s")
-        assert actor.lease is not None
+        live = runtime.mount.holdfast._engine.live("s")
+        assert live.lease is not None
         assert row.owner == runtime.mount.holdfast._engine.owner
         # As if it had run out: somebody else has claimed the session.
-        await store.release(actor.lease)
+        await store.release(live.lease)
         await claim(store, "s", "somebody-else", 60_000)
         before = await journal(session)
         with pytest.raises(StaleError) as refused:
-            await actor.renew()
+            await live.renew()
         assert isinstance(refused.value.__cause__, LeaseLostError | PositionConflictError)
         gate.open.set()
         await asyncio.sleep(0.05)

@@ -16,7 +16,7 @@ from holdfast.core.decide import (
     CancelMessage,
     Decision,
     FeedMessage,
-    Given,
+    GivenAnswer,
     decide_cancel,
     decide_complete,
     decide_due,
@@ -62,7 +62,7 @@ class Journal:
     def ask(self, *queries: Query, wake: Wake = "all", withdrawn: Sequence[str] = ()) -> Journal:
         return self.write(decide_pause(self.session, queries, self.now, wake=wake, withdrawn=withdrawn))
 
-    def feed(self, *answers: Given, by: str | None = None) -> Decision:
+    def feed(self, *answers: GivenAnswer, by: str | None = None) -> Decision:
         decision = decide_feed(self.session, FeedMessage(list(answers), by))
         self.write(*decision.records)
         return decision
@@ -135,9 +135,9 @@ def llm(prompt: str = "why?", **fields: Any) -> LlmQuery:
     return LlmQuery(prompt=prompt, **fields)
 
 
-def given(query_id: str | None, value: Any = "ok", usage: Usage | None = None) -> Given:
+def given(query_id: str | None, value: Any = "ok", usage: Usage | None = None) -> GivenAnswer:
     answer: Answer = value if isinstance(value, Failure) else Value(value=value)
-    return Given(answer, query_id, usage)
+    return GivenAnswer(answer, query_id, usage)
 
 
 def nested(depth: int) -> Any:

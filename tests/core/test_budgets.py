@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import Budget, Price, Remaining, remaining
+from holdfast.core.budget import Budget, Price, RemainingBudget, remaining
 from holdfast.core.decide import decide_pause, decide_start
 from holdfast.core.errors import BudgetExceededError, InvalidBudgetError
 from holdfast.core.queries import Failure, Query, TimerQuery, ToolQuery, Usage
@@ -208,24 +208,26 @@ def test_a_refused_batch_reserves_nothing() -> None:
 # --- what is left ------------------------------------------------------------------------------------
 
 
-def left(journal: Journal, budget: Budget) -> Remaining:
+def left(journal: Journal, budget: Budget) -> RemainingBudget:
     return remaining(budget, journal.session.metrics, journal.now)
 
 
 def test_what_is_left_takes_off_what_is_used_and_what_is_reserved() -> None:
     budget = Budget(max_llm_calls=5, max_elapsed_ms=1000, max_own_ms=500, max_tokens=100, max_cost=1.0)
     journal = started(budget=budget, prices=CENT_A_TOKEN).later(10).ask(small()).later(90)
-    assert left(journal, budget) == Remaining(llm_calls=4, elapsed_ms=900, own_ms=490, tokens=90, cost=0.9)
+    assert left(journal, budget) == RemainingBudget(llm_calls=4, elapsed_ms=900, own_ms=490, tokens=90, cost=0.9)
 
 
 def test_what_is_not_limited_has_no_remainder() -> None:
-    assert left(started(), Budget()) == Remaining(llm_calls=None, elapsed_ms=None, own_ms=None, tokens=None, cost=None)
+    assert left(started(), Budget()) == RemainingBudget(
+        llm_calls=None, elapsed_ms=None, own_ms=None, tokens=None, cost=None
+    )
 
 
 def test_what_is_left_is_never_less_than_nothing() -> None:
     budget = Budget(max_llm_calls=1, max_elapsed_ms=10, max_own_ms=10, max_tokens=3, max_cost=0.01)
     journal = started(prices=CENT_A_TOKEN).ask(small(), small()).answer("q-0").answer("q-1").later(100)
-    assert left(journal, budget) == Remaining(llm_calls=0, elapsed_ms=0, own_ms=0, tokens=0, cost=0.0)
+    assert left(journal, budget) == RemainingBudget(llm_calls=0, elapsed_ms=0, own_ms=0, tokens=0, cost=0.0)
 
 
 def test_the_stats_tell_the_limits_that_were_set() -> None:

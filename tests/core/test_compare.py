@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
-from holdfast.agent.machine.turn import Replied
+from holdfast.agent.machine.turn import RecordedReply
 from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.compare import CommonFork, Comparison, compare
 from holdfast.core.queries import Failure, HumanQuery, Query, Usage, Value
@@ -168,7 +168,7 @@ AGENT = Program("agent", "chat")
 
 
 def reply(text: str, *calls: ToolUseBlock) -> Any:
-    return msgspec.to_builtins(Replied(content=[TextBlock(text), *calls], stop="tool_use" if calls else "end"))
+    return msgspec.to_builtins(RecordedReply(content=[TextBlock(text), *calls], stop="tool_use" if calls else "end"))
 
 
 def chat(session_id: str, *turns: list[tuple[str, Any]]) -> Journal:

@@ -9,7 +9,7 @@ from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.records import EnqueuedRecord, TurnRecord
-from holdfast.agent.machine.turn import Replied, Stopped
+from holdfast.agent.machine.turn import RecordedReply, StoppedOutcome
 from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.fork_points import ForkPoints, fork_points
 from holdfast.core.queries import Failure, Value
@@ -90,16 +90,16 @@ def chat() -> Journal:
     journal.write(said("q-0", TurnInput(turn="t-1", content=[TextBlock("hello")])))  # 3
     journal.write(PausedRecord(queries=[ReplyQuery(id="q-1", iteration=1)]))  # 4
     journal.write(AttemptedRecord(query_id="q-1", driver="llm"))  # 5
-    journal.write(said("q-1", Replied(content=[TextBlock("see"), *calls], stop="tool_use")))  # 6
+    journal.write(said("q-1", RecordedReply(content=[TextBlock("see"), *calls], stop="tool_use")))  # 6
     journal.write(PausedRecord(queries=[CallQuery(id=f"q-{2 + n}", name="look", call_id=f"c-{n}") for n in (0, 1)]))
     journal.write(said("q-3", "second"), said("q-2", "first"))  # 8, 9
     journal.write(PausedRecord(queries=[ReplyQuery(id="q-4", iteration=2)]))  # 10
-    journal.write(said("q-4", Replied(content=[TextBlock("done")])))  # 11
+    journal.write(said("q-4", RecordedReply(content=[TextBlock("done")])))  # 11
     journal.write(PausedRecord(queries=[InputQuery(id="q-5")]))  # 12
     journal.write(said("q-5", TurnInput(turn="t-2", content=[TextBlock("more")])))  # 13
     journal.write(PausedRecord(queries=[ReplyQuery(id="q-6", iteration=1)]))  # 14
     journal.write(AnsweredRecord(query_id="q-6", answer=Failure("down")))  # 15
-    journal.write(TurnRecord(outcome=Stopped("max_turns", "enough")))  # 16
+    journal.write(TurnRecord(outcome=StoppedOutcome("max_turns", "enough")))  # 16
     return journal.write(PausedRecord(queries=[InputQuery(id="q-7")]))  # 17
 
 

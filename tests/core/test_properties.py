@@ -13,7 +13,7 @@ from holdfast.core.budget import Budget, Price
 from holdfast.core.decide import (
     CancelMessage,
     FeedMessage,
-    Given,
+    GivenAnswer,
     decide_cancel,
     decide_complete,
     decide_due,
@@ -154,7 +154,7 @@ class Walk(RuleBasedStateMachine):
     @waiting
     @rule(answer=answers, usage=usages, data=st.data())
     def feed(self, answer: Answer, usage: Usage | None, data: st.DataObject) -> None:
-        message = FeedMessage([Given(answer, self.pick(data), usage)], by="walk")
+        message = FeedMessage([GivenAnswer(answer, self.pick(data), usage)], by="walk")
         decision = self.decided(lambda: decide_feed(self.session, message))
         assert decision is not None
         self.write(*decision.records)
@@ -171,7 +171,7 @@ class Walk(RuleBasedStateMachine):
     @waiting
     @rule(answer=answers)
     def feed_everything(self, answer: Answer) -> None:
-        message = FeedMessage([Given(answer, query_id) for query_id in reversed(self.session.pending)])
+        message = FeedMessage([GivenAnswer(answer, query_id) for query_id in reversed(self.session.pending)])
         decision = self.decided(lambda: decide_feed(self.session, message))
         assert decision is not None
         self.write(*decision.records)
@@ -180,7 +180,7 @@ class Walk(RuleBasedStateMachine):
     @alive
     @rule(query_id=st.none() | st.sampled_from(["q-0", "q-1", "q-5", "q-999", ""]), answer=answers)
     def feed_anything(self, query_id: str | None, answer: Answer) -> None:
-        decision = self.decided(lambda: decide_feed(self.session, FeedMessage([Given(answer, query_id)])))
+        decision = self.decided(lambda: decide_feed(self.session, FeedMessage([GivenAnswer(answer, query_id)])))
         if decision is not None:
             self.write(*decision.records)
 

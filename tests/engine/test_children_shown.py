@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.budget import Price
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import (
     AnswerConflictError,
     NoPendingQueryError,
@@ -217,7 +217,9 @@ async def test_a_bare_answer_where_nothing_is_open_is_refused(hf: Holdfast) -> N
 async def test_an_answer_may_be_a_failure_and_carry_usage(hf: Holdfast) -> None:
     await soon(hf.start(top, ctx={"name": "deep"}, id="p"))
     usage = Usage(prompt_tokens=5, completion_tokens=7)
-    await soon(hf.feed("p", {"q-0.q-0": Given(Value(value="m"), None, usage), "q-0.q-1.q-0": Failure("away")}, by="me"))
+    await soon(
+        hf.feed("p", {"q-0.q-0": GivenAnswer(Value(value="m"), None, usage), "q-0.q-1.q-0": Failure("away")}, by="me")
+    )
     (answered,) = await of_type(hf.store, "p.q-0.q-1", AnsweredRecord)
     assert (answered.answer, answered.by) == (Failure("away"), "me")
     assert (await of_type(hf.store, "p.q-0", AnsweredRecord))[0].usage == usage

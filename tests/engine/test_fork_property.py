@@ -19,7 +19,7 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery
-from holdfast.agent.machine.turn import Limits, Replied
+from holdfast.agent.machine.turn import Limits, RecordedReply
 from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.queries import Failure, Query, ToolQuery, Value
@@ -177,9 +177,9 @@ def agent_answers(script: list[list[int]]) -> Answering:
                 calls = script[len(conversation.turns) - 1]
                 text = [TextBlock(f"reply {iteration} on {len(conversation.window)}")]
                 if iteration > len(calls):
-                    return Value(value=msgspec.to_builtins(Replied(content=[*text])))
+                    return Value(value=msgspec.to_builtins(RecordedReply(content=[*text])))
                 uses = [ToolUseBlock(f"c-{iteration}-{n}", "look", {"n": n}) for n in range(calls[iteration - 1])]
-                return Value(value=msgspec.to_builtins(Replied(content=[*text, *uses], stop="tool_use")))
+                return Value(value=msgspec.to_builtins(RecordedReply(content=[*text, *uses], stop="tool_use")))
             case ToolQuery(arguments={"n": 2}):
                 return Failure("it broke", "broke")
             case ToolQuery(arguments=arguments):

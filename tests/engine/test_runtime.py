@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.decide import FeedMessage, Given
+from holdfast.core.decide import FeedMessage, GivenAnswer
 from holdfast.core.errors import (
     AnswerConflictError,
     InvalidBudgetError,
@@ -211,7 +211,12 @@ async def test_a_part_of_the_answers_is_accepted_and_says_what_remains(hf: Holdf
 
 async def test_usage_goes_with_an_answer_however_it_is_given(hf: Holdfast) -> None:
     usage = Usage(prompt_tokens=11, completion_tokens=7)
-    for answer in ("text", {"q-0": "text"}, {"q-0": Given(Value(value="text"), usage=usage)}, Value(value="text")):
+    for answer in (
+        "text",
+        {"q-0": "text"},
+        {"q-0": GivenAnswer(Value(value="text"), usage=usage)},
+        Value(value="text"),
+    ):
         event = await hf.start(two_questions)
         await hf.feed(event.session_id, answer, usage=usage)
         (answered,) = await of_type(hf.store, event.session_id, AnsweredRecord)
@@ -312,7 +317,7 @@ async def test_a_replay_in_an_engine_that_takes_over_is_durable_before_it_is_tol
 async def test_a_message_that_a_dead_owner_never_took_is_taken_by_the_next(tmp_path: Path) -> None:
     async with quiet(sqlite(tmp_path)) as hf:
         event = await hf.start(two_questions, id="s")
-        message = FeedMessage([Given(Value(value="1"), "q-0")])
+        message = FeedMessage([GivenAnswer(Value(value="1"), "q-0")])
         await hf.store.send(event.session_id, "k-1", message, 1)
     async with quiet(sqlite(tmp_path)) as hf:
         assert prompts(await soon(hf.resume("s"))) == {"q-1": "two"}

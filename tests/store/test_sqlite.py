@@ -696,7 +696,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-class Actor:
+class LiveSession:
     """Another process that does one thing when told, and says when that was done."""
 
     def __init__(self, path: str) -> None:
@@ -716,18 +716,18 @@ class Actor:
 async def test_what_another_process_does_is_noticed_within_moments(store: SqliteStore, path: str) -> None:
     await begin(store, hold_ms=0)
     await begin(store, "s-2", hold_ms=0)
-    actor = Actor(path)
-    assert await actor.says() == "ready"
+    live = LiveSession(path)
+    assert await live.says() == "ready"
     with store.watch("s-1") as watch, store.watch() as any_session:
         for action in ("append", "send", "delete"):
             while await watch.changed(0.1) or await any_session.changed(0.1):
                 pass
-            doing = asyncio.create_task(actor.does(action))
+            doing = asyncio.create_task(live.does(action))
             assert await watch.changed(HANG_S)
             noticed = time.time()
             assert noticed - await doing < 0.5
             assert await any_session.changed(0.5)
-    actor.ends()
+    live.ends()
 
 
 async def test_watching_an_idle_file_costs_next_to_nothing(store: SqliteStore, path: str) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.mailbox import StopMessage, WithdrawMessage
-from holdfast.agent.machine.turn import Outcome, Stopped
+from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import Session, State
 from holdfast.store.contract import SessionFilter
@@ -50,7 +50,7 @@ class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
     state: CancelState
     turn: str | None = None
     item: str | None = None
-    outcome: Outcome | None = None
+    outcome: TurnOutcome | None = None
     """What the turn came to: with who stopped it, when and why, if it was stopped."""
 
 
@@ -103,7 +103,7 @@ async def _of_turn(
     known = (await mount.conversations.get(session_id, fresh=True)).turns.get(turn)
     if known is None:
         return CancelReceipt(session_id=session_id, state="not_found", turn=turn)
-    is_stopped = was_running and isinstance(known.ended, Stopped) and known.ended.reason == "cancelled"
+    is_stopped = was_running and isinstance(known.ended, StoppedOutcome) and known.ended.reason == "cancelled"
     if is_stopped:
         await _stop_children(mount, session_id, request)
     return CancelReceipt(

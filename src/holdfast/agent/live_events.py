@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agent.machine.queries import InputQuery
-from holdfast.agent.machine.turn import Outcome
+from holdfast.agent.machine.turn import TurnOutcome
 from holdfast.core.queries import Query, Usage
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.replay import ENDS
@@ -120,7 +120,7 @@ class PluginFailedEvent(_Live, frozen=True, tag="plugin_failed"):
 class TurnFinishedEvent(_Live, frozen=True, tag="finished"):
     """The turn is over, and durable."""
 
-    outcome: Outcome
+    outcome: TurnOutcome
 
 
 LiveEvent: TypeAlias = (

@@ -15,7 +15,7 @@ from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
 from holdfast.agent.machine.queries import ReplyQuery, SummaryQuery
 from holdfast.agent.machine.tree import Tree
-from holdfast.agent.machine.turn import Replied
+from holdfast.agent.machine.turn import RecordedReply
 from holdfast.agent.plugins.hooks import Hooks, abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn
 from holdfast.agent.providers.provider import (
@@ -156,7 +156,7 @@ class ModelDriver:
         reply, usage = changed or called.reply, self._priced(called)
         if usage is not None:
             await self._emit(asking, live.UsageEvent(turn=asking.turn, model=called.model, usage=usage))
-        kept = Replied(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
+        kept = RecordedReply(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
         return Reply(msgspec.to_builtins(kept), usage)
 
     async def _emit(self, asking: _Asking, event: live.LiveEvent) -> None:

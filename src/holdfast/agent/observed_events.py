@@ -18,8 +18,8 @@ from holdfast.agent.machine.messages import AgentMessage, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import CallQuery, InputQuery
 from holdfast.agent.machine.records import DequeuedRecord, JoinedRecord
-from holdfast.agent.machine.tree import FrameOpen
-from holdfast.agent.machine.turn import Outcome
+from holdfast.agent.machine.tree import Frame
+from holdfast.agent.machine.turn import TurnOutcome
 from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, view_of
 from holdfast.core.cursors import Cursor, cursor_text
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, is_own
@@ -98,7 +98,7 @@ class FrameEvent(_Event, frozen=True, tag="frame"):
     """The model has a fresh window from here on."""
 
     node: str
-    frame: FrameOpen
+    frame: Frame
 
 
 class QueueEvent(_Event, frozen=True, tag="queue"):
@@ -120,7 +120,7 @@ class TurnEndedEvent(_Event, frozen=True, tag="turn_ended"):
     """A turn is over."""
 
     turn: str
-    outcome: Outcome
+    outcome: TurnOutcome
     usage: TokenUsage
 
 

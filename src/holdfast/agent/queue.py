@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agent.errors import UnknownItemError, UnknownPluginError
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.inbox import Cancelled, Command, Delivery, Item, Slot, claim
+from holdfast.agent.machine.inbox import Command, Delivery, Item, ItemCancellation, Slot, claim
 from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
@@ -46,7 +46,7 @@ class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True):
     status: ItemStatus
     turn: str | None = None
     """The turn that took it."""
-    cancelled: Cancelled | None = None
+    cancelled: ItemCancellation | None = None
     """Who took it out of the inbox, when and why."""
     result: TurnResult | None = None
     """What that turn came to, once it is over."""

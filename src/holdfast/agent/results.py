@@ -11,16 +11,16 @@ from holdfast.agent.machine.conversation import CallState, Conversation, TurnSta
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalQuery
-from holdfast.agent.machine.tree import FrameOpen
+from holdfast.agent.machine.tree import Frame
 from holdfast.agent.machine.turn import (
-    FinishedCommand,
-    FinishedMessage,
-    FinishedToolValue,
-    FinishedValue,
-    Outcome,
-    Stopped,
+    CommandOutcome,
+    MessageOutcome,
+    StoppedOutcome,
+    ToolValueOutcome,
+    TurnOutcome,
+    ValueOutcome,
 )
-from holdfast.agent.machine.turn_input import Begin
+from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.result_type import ResultType
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
@@ -116,7 +116,7 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a turn came to."""
 
     turn: str
-    outcome: Outcome
+    outcome: TurnOutcome
     messages: list[AgentMessage]
     """What was said in this turn, the input first."""
     usage: TokenUsage
@@ -137,17 +137,17 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     def value(self) -> Json:
         """The value that the model or a tool ended the turn with."""
         ended = self.outcome
-        return ended.value if isinstance(ended, FinishedValue | FinishedToolValue | FinishedCommand) else None
+        return ended.value if isinstance(ended, ValueOutcome | ToolValueOutcome | CommandOutcome) else None
 
     @property
     def is_success(self) -> bool:
         """Whether the turn came to an answer."""
-        return isinstance(self.outcome, FinishedMessage | FinishedValue | FinishedToolValue | FinishedCommand)
+        return isinstance(self.outcome, MessageOutcome | ValueOutcome | ToolValueOutcome | CommandOutcome)
 
     @property
-    def stopped(self) -> Stopped | None:
+    def stopped(self) -> StoppedOutcome | None:
         """Why it came to none, if so."""
-        return self.outcome if isinstance(self.outcome, Stopped) else None
+        return self.outcome if isinstance(self.outcome, StoppedOutcome) else None
 
     @property
     def duration_ms(self) -> int:
@@ -206,7 +206,7 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that it waits with until somebody approves them; to be answered by `AgentSession.answer`."""
 
 
-def view_of(conversation: Conversation, begin: Begin | None = None) -> ReadView:
+def view_of(conversation: Conversation, begin: NewConversation | None = None) -> ReadView:
     """What can be read of a conversation now; of one that is to begin anew, what it will begin with."""
     if begin is not None:
         messages = [ViewMessage("", message.role, message.content, 0) for message in begin.messages]
@@ -236,7 +236,7 @@ def _frames(conversation: Conversation) -> list[ViewFrame]:
         match node.payload:
             case AgentMessage():
                 before += 1
-            case FrameOpen(key=key, reason=reason, task=task, summary=summary, kept=kept):
+            case Frame(key=key, reason=reason, task=task, summary=summary, kept=kept):
                 told = ViewFrame(
                     id=node.id,
                     key=key,
@@ -259,7 +259,7 @@ def result_of(
     That can only be where another process worked the turn, which knows the schema of the type, and not the type.
     """
     assert turn.ended is not None
-    output = wanted.parse(turn.ended.value) if wanted is not None and isinstance(turn.ended, FinishedValue) else None
+    output = wanted.parse(turn.ended.value) if wanted is not None and isinstance(turn.ended, ValueOutcome) else None
     report = report_of([turn])
     return TurnResult(
         turn=turn.id,

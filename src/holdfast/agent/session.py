@@ -18,7 +18,7 @@ from holdfast.agent.machine.mailbox import WithdrawMessage
 from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
 from holdfast.agent.machine.program import COMPACT
 from holdfast.agent.machine.prompt import Contribution
-from holdfast.agent.machine.turn_input import Begin
+from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
@@ -48,7 +48,7 @@ class AgentSession:
         policy: Policy,
         *,
         parent: str | None,
-        begin: Begin | None,
+        begin: NewConversation | None,
         plugins: Mapping[str, Plugin],
     ) -> None:
         self.runtime = runtime
@@ -76,7 +76,7 @@ class AgentSession:
         return TurnBuilder(self, given)
 
     def command(self, name: str, **arguments: Json) -> TurnBuilder:
-        """A command, not begun yet: it takes its place among the turns, and comes to a `FinishedCommand`.
+        """A command, not begun yet: it takes its place among the turns, and comes to a `CommandOutcome`.
 
         `compact` is one that every session has; the others are those of its plugins.
         """
@@ -304,13 +304,13 @@ class AgentSession:
         policy = msgspec.structs.replace(self._policy, deadlines=self.runtime.tools.deadlines)
         return None if conversation.policy == policy else policy
 
-    def begin_in(self, conversation: Conversation) -> Begin | None:
+    def begin_in(self, conversation: Conversation) -> NewConversation | None:
         """How the conversation begins anew with the next turn, if it does."""
         if not self._begin_turns.isdisjoint(conversation.turns):
             self._begin, self._begin_turns = None, set()
         return self._begin
 
-    def begin_with(self, turn_id: str, conversation: Conversation) -> Begin | None:
+    def begin_with(self, turn_id: str, conversation: Conversation) -> NewConversation | None:
         """The same, for the turn that does it. It may not be taken; then it is for the next one."""
         begin = self.begin_in(conversation)
         if begin is not None:

@@ -22,7 +22,7 @@ from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
 from holdfast.agent.machine.prompt import PromptLayer
-from holdfast.agent.machine.turn_input import Begin
+from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import check_config
 from holdfast.agent.session import AgentSession
@@ -132,7 +132,7 @@ class SessionBuilder:
     async def open_fresh(self) -> AgentSession:
         """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
         policy = await self._policy()
-        return await self._begin_anew(await self._mount(policy), policy, Begin())
+        return await self._begin_anew(await self._mount(policy), policy, NewConversation())
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
         """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
@@ -142,7 +142,7 @@ class SessionBuilder:
             raise StoreSessionMismatchError(state.session_id, self._id)
         if state.policy is not None:
             policy = self._kept(state.policy, policy)
-        return await self._begin_anew(mount, policy, Begin(state.messages), state.policy)
+        return await self._begin_anew(mount, policy, NewConversation(state.messages), state.policy)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class SessionBuilder:
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
 
     async def _begin_anew(
-        self, mount: MountedStore, policy: Policy, begin: Begin, brought: Policy | None = None
+        self, mount: MountedStore, policy: Policy, begin: NewConversation, brought: Policy | None = None
     ) -> AgentSession:
         stored = await self._stored(mount)
         policy = await self._with_rules(mount, policy, stored, brought)
@@ -244,7 +244,7 @@ class SessionBuilder:
             return await self._start(mount, policy, begin if begin.messages else None)
         return await self._handle(mount, policy, stored, begin)
 
-    async def _start(self, mount: MountedStore, policy: Policy, begin: Begin | None) -> AgentSession:
+    async def _start(self, mount: MountedStore, policy: Policy, begin: NewConversation | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
         if self._parent is not None:
             ctx["parent"] = self._parent
@@ -256,7 +256,7 @@ class SessionBuilder:
         return await self._handle(mount, policy, None, begin)
 
     async def _handle(
-        self, mount: MountedStore, policy: Policy, stored: Conversation | None, begin: Begin | None = None
+        self, mount: MountedStore, policy: Policy, stored: Conversation | None, begin: NewConversation | None = None
     ) -> AgentSession:
         parent = self._parent or (stored.parent if stored is not None else None)
         plugins = {plugin.id: plugin for plugin in self._all_plugins()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.agent.machine.compaction import threshold
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ImageBlock,
@@ -13,7 +14,6 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.machine.policy import Policy
-from holdfast.agent.machine.window import threshold
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.values import encode
 

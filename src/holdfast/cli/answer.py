@@ -15,7 +15,7 @@ from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
 
 if TYPE_CHECKING:
-    from holdfast.core.decide import Given
+    from holdfast.core.decide import GivenAnswer
     from holdfast.core.events import Event
 
 
@@ -65,8 +65,8 @@ def answer_command(
 
 def _parse_answers(
     text: str | None, fail: str | None, responses: str | None, query: str | None
-) -> Given | dict[str, Given]:
-    from holdfast.core.decide import Given
+) -> GivenAnswer | dict[str, GivenAnswer]:
+    from holdfast.core.decide import GivenAnswer
     from holdfast.core.queries import Failure, Value
 
     if responses is not None:
@@ -74,15 +74,15 @@ def _parse_answers(
     if query is not None:
         _check_query_id(query)
     if fail is not None:
-        return Given(Failure(fail), query)
+        return GivenAnswer(Failure(fail), query)
     if text == "-":
         text = read_stdin("the answer")
-    return Given(Value(value=text), query)
+    return GivenAnswer(Value(value=text), query)
 
 
-def _parse_responses(responses: Any) -> Given | dict[str, Given]:
+def _parse_responses(responses: Any) -> GivenAnswer | dict[str, GivenAnswer]:
     """Answers from their JSON: algocline's array, or an object from query id to answer."""
-    from holdfast.core.decide import Given
+    from holdfast.core.decide import GivenAnswer
     from holdfast.core.queries import Value
 
     match responses:
@@ -91,11 +91,11 @@ def _parse_responses(responses: Any) -> Given | dict[str, Given]:
         case dict():
             for query in responses:
                 _check_query_id(query)
-            return {query: Given(Value(value=value), query) for query, value in responses.items()}
+            return {query: GivenAnswer(Value(value=value), query) for query, value in responses.items()}
         case [only] if isinstance(only, dict) and "query_id" not in only:
             return _parse_response(only)
         case list():
-            answers: dict[str, Given] = {}
+            answers: dict[str, GivenAnswer] = {}
             for item in responses:
                 if not isinstance(item, dict) or "query_id" not in item:
                     raise InputError("--responses: each answer must be an object with query_id and response")
@@ -110,10 +110,10 @@ def _parse_responses(responses: Any) -> Given | dict[str, Given]:
             raise InputError("--responses: expected an array of answers, or an object from query id to answer")
 
 
-def _parse_response(item: dict[str, Any]) -> Given:
+def _parse_response(item: dict[str, Any]) -> GivenAnswer:
     import msgspec
 
-    from holdfast.core.decide import Given
+    from holdfast.core.decide import GivenAnswer
     from holdfast.core.queries import Answer, Failure, Usage, Value
 
     query = item.get("query_id")
@@ -133,7 +133,7 @@ def _parse_response(item: dict[str, Any]) -> Given:
             answer = msgspec.convert({"is": "failure", **item["error"]}, Failure)
     except (msgspec.ValidationError, TypeError) as error:
         raise InputError(f"--responses: the answer to {query or 'the query'}: {error}") from None
-    return Given(answer, query, usage)
+    return GivenAnswer(answer, query, usage)
 
 
 def _check_query_id(query: object) -> str:

@@ -14,7 +14,7 @@ import click
 from holdfast.agent.machine.inbox import INBOX
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import TurnRecord
-from holdfast.agent.machine.turn import Outcome, Stopped
+from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
@@ -175,7 +175,7 @@ class _Log:
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Log the turns that begin or end with a commit."""
-        outcome: Outcome | None = None
+        outcome: TurnOutcome | None = None
         for entry in entries:
             match entry.record:
                 case AnsweredRecord(by=by, answer=Value(value={"turn": str(turn), "items": list(items)})) if (
@@ -202,7 +202,7 @@ class _Log:
             click.echo(f"{dim(clock(at))}  {what}  {one_line(text, max(40, width() - 22))}")
 
 
-def _outcome_text(outcome: Outcome | None) -> str:
-    if isinstance(outcome, Stopped):
+def _outcome_text(outcome: TurnOutcome | None) -> str:
+    if isinstance(outcome, StoppedOutcome):
         return f"stopped: {outcome.reason}{f' ({outcome.detail})' if outcome.detail else ''}"
     return "answered"

@@ -159,7 +159,7 @@ def for_child(session: Session, own: Budget | None, now: int) -> Budget | None:
     )
 
 
-class Remaining(msgspec.Struct, frozen=True):
+class RemainingBudget(msgspec.Struct, frozen=True):
     """What is left of each limit, reservations taken off; None where there is no limit."""
 
     llm_calls: int | None
@@ -169,14 +169,14 @@ class Remaining(msgspec.Struct, frozen=True):
     cost: float | None
 
 
-def remaining(budget: Budget, spent: Metrics, now: int) -> Remaining:
+def remaining(budget: Budget, spent: Metrics, now: int) -> RemainingBudget:
     """What is left of a budget at `now`."""
 
     def left(most: int | None, used: int) -> int | None:
         return None if most is None else max(0, most - used)
 
     most_cost = budget.max_cost
-    return Remaining(
+    return RemainingBudget(
         llm_calls=left(budget.max_llm_calls, spent.llm_calls),
         elapsed_ms=left(budget.max_elapsed_ms, spent.elapsed_ms(now)),
         own_ms=left(budget.max_own_ms, spent.own_ms(now)),

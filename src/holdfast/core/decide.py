@@ -55,7 +55,7 @@ from holdfast.core.values import Json, check_value, checked, preview, repaired
 # --- messages: what others may send to a session --------------------------------------------------
 
 
-class Given(msgspec.Struct, frozen=True, omit_defaults=True):
+class GivenAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One answer as it arrives; `query_id` may be left out while exactly one query is pending."""
 
     answer: Answer
@@ -66,7 +66,7 @@ class Given(msgspec.Struct, frozen=True, omit_defaults=True):
 class FeedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="type"):
     """Answers, taken all together or not at all."""
 
-    answers: list[Given]
+    answers: list[GivenAnswer]
     by: str | None = None
 
 
@@ -147,7 +147,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         raise EmptyFeedError(session.id)
     records: list[Record] = []
     replayed: list[int] = []
-    taken: dict[str, Given] = {}
+    taken: dict[str, GivenAnswer] = {}
     for given in feed.answers:
         asked = given.query_id if given.query_id is not None else _sole_pending(session)
         if asked in taken:

@@ -18,7 +18,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
 )
-from holdfast.core.state import Pending, Session, State
+from holdfast.core.state import PendingQuery, Session, State
 from holdfast.core.values import Json
 
 
@@ -165,7 +165,7 @@ def event_of(session: Session, now: int) -> Event:
             assert_never(ended)
 
 
-def paused_event(session_id: str, pending: Sequence[Pending]) -> PausedEvent:
+def paused_event(session_id: str, pending: Sequence[PendingQuery]) -> PausedEvent:
     """The event that offers these queries."""
     return PausedEvent(
         session_id=session_id,

@@ -29,7 +29,7 @@ from holdfast.core.records import (
     StartedRecord,
     StatRecord,
 )
-from holdfast.core.replay import OUTCOMES, Tracker
+from holdfast.core.replay import OUTCOMES, ReplayFold
 
 _NOTES = (LoggedRecord, ProgressedRecord, StatRecord, KindRecord)
 """What a program says beside its questions, written before what it leads to."""
@@ -48,7 +48,7 @@ class ForkPoint(msgspec.Struct, frozen=True):
     """The beginning of what is asked or said there."""
 
 
-class PlaceFinder(Protocol):
+class KindForkPoints(Protocol):
     """Finds the fork points that only a program kind knows about."""
 
     def follow(self, points: ForkPoints, entry: Entry, before: int) -> None:
@@ -62,8 +62,8 @@ class ForkPoints:
         self.points: list[ForkPoint] = []
         self.sound = 0
         """The last sound place so far."""
-        self._tracker = Tracker(session_id)
-        self._finder: PlaceFinder | None = None
+        self._tracker = ReplayFold(session_id)
+        self._finder: KindForkPoints | None = None
         self._wakes = self._noted = False
         """Whether the program is to continue, and has noted something since."""
         self._positions: dict[str, dict[str, int]] = {"pause": {}}
@@ -81,8 +81,8 @@ class ForkPoints:
             case StartedRecord(program=program):
                 self.points.append(ForkPoint(entry.position, "start", "", program.name))
                 kind = find_kind(program.kind)
-                if kind is not None and kind.place_finder is not None:
-                    self._finder = kind.place_finder(self._tracker.session.id)
+                if kind is not None and kind.fork_points is not None:
+                    self._finder = kind.fork_points(self._tracker.session.id)
             case PausedRecord(queries=[first, *_] as queries):
                 for query in queries:
                     self._positions["pause"][query.id] = before

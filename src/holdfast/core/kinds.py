@@ -26,7 +26,7 @@ from holdfast.core.errors import UnsupportedMessageError
 if TYPE_CHECKING:
     from holdfast.core.compare import JournalReader
     from holdfast.core.decide import Decision, KindMessage
-    from holdfast.core.fork_points import PlaceFinder
+    from holdfast.core.fork_points import KindForkPoints
     from holdfast.core.queries import Answer, Query
     from holdfast.core.records import EndRecord, Entry, KindRecord, Record
     from holdfast.core.state import Session
@@ -99,7 +99,7 @@ class SessionKind:
     messages: Sequence[type[KindMessage]] = ()
     fork_places: Sequence[str] = ()
     """Words for the kind's own places to fork at, as `Holdfast.fork` takes them."""
-    place_finder: Callable[[str], PlaceFinder] | None = None
+    fork_points: Callable[[str], KindForkPoints] | None = None
     """Finds those places in the journal of the session with this id."""
     journal_reader: type[JournalReader] | None = None
     """Says how the kind's records read when sessions are compared; None: as those of any program."""

@@ -14,7 +14,7 @@ from holdfast.core.tokens import TokenCount, estimate_tokens
 from holdfast.core.values import Json, value_bytes
 
 
-class Exchange:
+class LlmCall:
     """One `llm` query and, once there is one, its answer."""
 
     __slots__ = (
@@ -59,7 +59,7 @@ class Exchange:
         }
 
 
-class Spent:
+class ChildrenUsage:
     """What the children of a session have told that they spent."""
 
     __slots__ = ("cost", "llm_calls", "tokens")
@@ -96,13 +96,13 @@ class Metrics:
         self.cost = 0.0
         self.reserved_tokens = 0
         self.reserved_cost = 0.0
-        self.children = Spent()
+        self.children = ChildrenUsage()
         """What children have spent. It is part of the other sums as well."""
         self.custom: dict[str, Json] = {}
         self.progress: ProgressedRecord | None = None
         self.recent_logs: deque[tuple[int, LoggedRecord]] = deque(maxlen=RECENT_LOGS)
-        self.history: deque[Exchange] = deque(maxlen=HISTORY_ENTRIES)
-        self.open: dict[str, Exchange] = {}
+        self.history: deque[LlmCall] = deque(maxlen=HISTORY_ENTRIES)
+        self.open: dict[str, LlmCall] = {}
         self._own_ms = 0
         self._waiting_ms = 0
         self._waiting = False
@@ -127,7 +127,7 @@ class Metrics:
         self.ended_at = self.last_activity_at
 
     def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
-        exchange = Exchange(query, price_for(query, prices), at)
+        exchange = LlmCall(query, price_for(query, prices), at)
         self.open[query.id] = exchange
         self.history.append(exchange)
         self.llm_calls += 1
@@ -201,7 +201,7 @@ class Metrics:
             llm_calls=self.llm_calls,
         )
 
-    def _free(self, exchange: Exchange) -> None:
+    def _free(self, exchange: LlmCall) -> None:
         self.reserved_tokens -= exchange.reserved_tokens
         self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
 

@@ -1,6 +1,6 @@
 """Replay: which answers a program is given at which of its wakings, found in the journal.
 
-`Tracker` folds a journal and says when the program is to go on, and with what. A live session and a replayed one use
+`ReplayFold` folds a journal and says when the program is to go on, and with what. A live session and a replayed one use
 the same tracker, so they cannot differ.
 """
 
@@ -42,7 +42,7 @@ ENDS = (CompletedRecord, FailedRecord, CancelledRecord, ExpiredRecord)
 """After one of these there is nothing to replay."""
 
 
-class Tracker:
+class ReplayFold:
     """A session, and the answers that its program has not been given."""
 
     def __init__(self, session_id: str) -> None:

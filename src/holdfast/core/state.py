@@ -118,7 +118,7 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
 }
 
 
-class Pending:
+class PendingQuery:
     """A query that waits for its answer."""
 
     __slots__ = ("asked_at", "attempts", "due_at", "query")
@@ -131,7 +131,7 @@ class Pending:
         self.attempts = 0
 
 
-class Settled:
+class SettledAnswer:
     """What a session remembers of an answer it was given: enough to recognise it. The journal has the rest."""
 
     __slots__ = ("fingerprint", "position", "preview")
@@ -159,8 +159,8 @@ class Session:
         self._shared = 0
         """The last position that a fork has from its source."""
         self.ended: EndRecord | None = None
-        self.pending: dict[str, Pending] = {}
-        self.settled: dict[str, Settled] = {}
+        self.pending: dict[str, PendingQuery] = {}
+        self.settled: dict[str, SettledAnswer] = {}
         self.withdrawn: set[str] = set()
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
@@ -292,7 +292,7 @@ class Session:
                 self.metrics.withdraw(gone)
         prices = self.started.prices if self.started else {}
         for query in record.queries:
-            self.pending[query.id] = Pending(query, entry.at)
+            self.pending[query.id] = PendingQuery(query, entry.at)
             if isinstance(query, LlmQuery):
                 self.metrics.ask(query, prices, entry.at)
             self.kind_fold.on_asked(query)
@@ -313,7 +313,7 @@ class Session:
         self.pending[record.query_id].attempts += 1
 
     def _on_answered(self, record: AnsweredRecord, entry: Entry) -> None:
-        settled = Settled(record.answer, entry.position)  # first, because it is all that could raise
+        settled = SettledAnswer(record.answer, entry.position)  # first, because it is all that could raise
         query = self.pending.pop(record.query_id).query
         self.settled[record.query_id] = settled
         self.undelivered.append(record.query_id)

@@ -12,7 +12,7 @@ from holdfast.core.errors import InvalidFilterError
 from holdfast.core.events import query_json
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
 from holdfast.core.queries import LlmQuery
-from holdfast.core.state import Pending, Session, State
+from holdfast.core.state import PendingQuery, Session, State
 
 PromptMode: TypeAlias = Literal["off", "full", "preview"]
 
@@ -84,7 +84,7 @@ def snapshot(
     *,
     pending_filter: PendingFilter | None = None,
     include_history: bool = False,
-    below: Mapping[str, Pending] | None = None,
+    below: Mapping[str, PendingQuery] | None = None,
 ) -> dict[str, Any]:
     """What a session looks like at `now`, without changing it; with what its children wait for, where that is given."""
     metrics = session.metrics
@@ -142,7 +142,7 @@ def _metrics_json(session: Session, now: int, include_history: bool) -> dict[str
     return shown
 
 
-def _pending_json(pending: Pending, wanted: PendingFilter) -> dict[str, Any]:
+def _pending_json(pending: PendingQuery, wanted: PendingFilter) -> dict[str, Any]:
     query = pending.query
     full = query_json(query)
     shown: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.core.budget import for_child
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, decide_start
+from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-class Children:
+class ChildSessions:
     """The children of the sessions of one engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -90,7 +90,7 @@ class Children:
         except HoldfastError as error:
             failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
             with contextlib.suppress(HoldfastError):
-                await engine.deliver(parent, FeedMessage([Given(failure, query.id)], child_id))
+                await engine.deliver(parent, FeedMessage([GivenAnswer(failure, query.id)], child_id))
 
     async def _tell(self, child: Session, parent: Parent) -> None:
         answer: Answer
@@ -99,7 +99,7 @@ class Children:
         else:
             why = getattr(child.ended, "error", None) or getattr(child.ended, "reason", None) or "no reason given"
             answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
-        told = Given(answer, parent.query_id, child.metrics.usage())
+        told = GivenAnswer(answer, parent.query_id, child.metrics.usage())
         with contextlib.suppress(HoldfastError):
             await self._engine.deliver(parent.session_id, FeedMessage([told], child.id))
 

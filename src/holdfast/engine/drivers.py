@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
@@ -146,7 +146,7 @@ class Driver:
             getattr(effect, "__call__", None)  # noqa: B004 - an object whose call is async
         )
 
-    async def run(self, query: Query, attempt: Attempt) -> Given:
+    async def run(self, query: Query, attempt: Attempt) -> GivenAnswer:
         """Execute the effect and give back its answer; an exception is an answer too."""
         try:
             return _answer(await self.execute(query, attempt), query.id)
@@ -155,7 +155,7 @@ class Driver:
         except Exception as error:
             code = getattr(error, "code", "failed")
             text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-            return Given(Failure(repaired(text), repaired(str(code))), query.id)
+            return GivenAnswer(Failure(repaired(text), repaired(str(code))), query.id)
 
     async def execute(self, query: Query, attempt: Attempt) -> Any:
         """What the effect comes to: a value, a `Reply` or a `Failure`. What it raises is a failure, too."""
@@ -167,7 +167,7 @@ class Driver:
         outcome = call() if self._is_async else await asyncio.to_thread(call)
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
-    async def recover(self, query: Query, attempt: Attempt) -> Given | None:
+    async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
         """The answer to a query whose last attempt ended with its process; None if it is to be run again."""
         match self.recovery:
             case "safe" | "idempotent":
@@ -183,18 +183,18 @@ class Driver:
                 return _unknown(self.name, query.id, "the process that ran it died before it wrote down the outcome")
 
 
-def _unknown(driver: str, asked: str, why: str) -> Given:
-    return Given(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
+def _unknown(driver: str, asked: str, why: str) -> GivenAnswer:
+    return GivenAnswer(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
 
 
-def _answer(outcome: Any, asked: str) -> Given:
+def _answer(outcome: Any, asked: str) -> GivenAnswer:
     match outcome:
         case Failure():
-            given = Given(outcome, asked)
+            given = GivenAnswer(outcome, asked)
         case Reply(value=value, usage=usage):
-            given = Given(Value(value=value), asked, usage)
+            given = GivenAnswer(Value(value=value), asked, usage)
         case value:
-            given = Given(Value(value=value), asked)
+            given = GivenAnswer(Value(value=value), asked)
     check_answer(given.answer, given.usage)
     return given
 

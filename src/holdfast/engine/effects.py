@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import AttemptedRecord, PausedRecord, Record
 from holdfast.core.replay import ENDS
-from holdfast.core.state import Pending, Session
+from holdfast.core.state import PendingQuery, Session
 from holdfast.engine.drivers import Driver
 
 if TYPE_CHECKING:
-    from holdfast.engine.actor import Actor
     from holdfast.engine.engine import Engine
+    from holdfast.engine.live_session import LiveSession
 
 
 class Effects:
     """The effects of one session. They are planned with a commit, and begin once that is durable."""
 
-    def __init__(self, engine: Engine, actor: Actor) -> None:
+    def __init__(self, engine: Engine, live: LiveSession) -> None:
         self._engine = engine
-        self._actor = actor
+        self._actor = live
         self.running: dict[str, asyncio.Task[None]] = {}
         """Those under way, by query."""
         self.slotted: dict[str, Driver] = {}
@@ -33,7 +33,7 @@ class Effects:
         self._dropped: list[str] = []
         """Child queries that nobody waits for any more."""
 
-    def plan(self, queries: Sequence[Query], pending: Mapping[str, Pending]) -> list[Record]:
+    def plan(self, queries: Sequence[Query], pending: Mapping[str, PendingQuery]) -> list[Record]:
         """Plan what is answered here. Where a slot is free, the attempt is to be recorded with the pause itself."""
         attempts: list[Record] = []
         for query in queries:
@@ -46,7 +46,7 @@ class Effects:
                     attempts.append(AttemptedRecord(query_id=query.id, driver=driver.name))
         return attempts
 
-    def plan_orphans(self, pending: Mapping[str, Pending]) -> None:
+    def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> None:
         """Plan what should be under way here, and is not."""
         orphans = [
             each
@@ -62,7 +62,7 @@ class Effects:
         """Note which of the children that were waited for are not any more."""
         self._dropped += [asked for asked in waited_for if asked in session.withdrawn]
 
-    def holds(self, pending: Mapping[str, Pending]) -> bool:
+    def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
         return any(asked in pending for asked in self.running) or any(query.id in pending for query in self._driven)
 

@@ -1,4 +1,4 @@
-"""The engine inside: the actors of this process, and how messages, effects and children reach them."""
+"""The engine inside: the live sessions of this process, and how messages, effects and children reach them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, Given, Message, WakeMessage
+from holdfast.core.decide import FeedMessage, GivenAnswer, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
 from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
-from holdfast.engine.actor import Actor
-from holdfast.engine.children import Children
+from holdfast.engine.children import ChildSessions
 from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
+from holdfast.engine.live_session import LiveSession
 from holdfast.engine.snapshots import Sealer
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
@@ -90,9 +90,9 @@ class Engine:
         """What adds records to sessions of this process by itself."""
         self.upkeep = upkeep
         self.sealer = Sealer()
-        self.children = Children(self)
+        self.children = ChildSessions(self)
         self._kinds: dict[str, ProgramKind] = {}
-        self._actors: OrderedDict[str, Actor] = OrderedDict()
+        self._live_sessions: OrderedDict[str, LiveSession] = OrderedDict()
         self._hot_programs = hot_programs
         self._seam = seam
         self.on_commit: list[Observer] = []
@@ -111,14 +111,14 @@ class Engine:
         for task in list(self._background):
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        for actor in list(self._actors.values()):
-            lease, tasks = actor.lease, actor.tasks
-            actor.forget()
+        for live in list(self._live_sessions.values()):
+            lease, tasks = live.lease, live.tasks
+            live.forget()
             await asyncio.gather(*tasks, return_exceptions=True)
             if lease is not None:
                 with contextlib.suppress(HoldfastError):
                     await self.store.release(lease)
-        self._actors.clear()
+        self._live_sessions.clear()
         for kind in self._kinds.values():
             kind.close()
         for last in self.on_close:
@@ -129,19 +129,19 @@ class Engine:
         """Make a kind of program known."""
         self._kinds[kind.kind] = kind
 
-    def drop(self, session_id: str, only: Actor | None = None) -> None:
-        """Forget a session that is not there (any more); with `only`, if it has no other actor by now.
+    def drop(self, session_id: str, only: LiveSession | None = None) -> None:
+        """Forget a session that is not there (any more); with `only`, if it is alive in no other object by now.
 
-        An actor at work is left to find that out by itself.
+        One at work is left to find that out by itself.
         """
-        actor = self._actors.get(session_id)
-        if actor is None or (only is not None and actor is not only):
+        live = self._live_sessions.get(session_id)
+        if live is None or (only is not None and live is not only):
             return
-        del self._actors[session_id]
-        if not actor.lock.locked():
-            actor.forget()
+        del self._live_sessions[session_id]
+        if not live.lock.locked():
+            live.forget()
 
-    # --- what actors and the upkeep call -----------------------------------------------------------------
+    # --- what live sessions and the upkeep call -----------------------------------------------------------------
 
     def now(self) -> int:
         """Unix milliseconds; never earlier than the last time it was asked."""
@@ -211,36 +211,36 @@ class Engine:
         """A commit of a session is durable: set its timers, and tell its parent if it has ended."""
         if (due := session.next_due()) is not None:
             self.upkeep.timers.add(due)
-        actor = self._actors.get(session.id)
-        under_way = actor is not None and actor.is_under_way
+        live = self._live_sessions.get(session.id)
+        under_way = live is not None and live.is_under_way
         for attendant in self.attendants:
             attendant.committed(session, under_way=under_way)
         if session.is_terminal and session.started is not None and session.started.parent is not None:
             self.children.tell(session, session.started.parent)
         self._evict()
 
-    def actor(self, session_id: str) -> Actor:
-        """The actor of a session, which may not have looked at it yet."""
-        actor = self._actors.get(session_id)
-        if actor is None:
-            actor = self._actors[session_id] = Actor(self, session_id)
+    def live(self, session_id: str) -> LiveSession:
+        """A session alive in this process; it may not have been read yet."""
+        live = self._live_sessions.get(session_id)
+        if live is None:
+            live = self._live_sessions[session_id] = LiveSession(self, session_id)
         else:
-            self._actors.move_to_end(session_id)
-        return actor
+            self._live_sessions.move_to_end(session_id)
+        return live
 
     def at_hand(self, session_id: str) -> Session | None:
         """A session as it is known here, if it is; somebody else may have written to it since."""
-        actor = self._actors.get(session_id)
-        return actor.session if actor is not None and actor.is_loaded else None
+        live = self._live_sessions.get(session_id)
+        return live.session if live is not None and live.is_loaded else None
 
     async def known(self, session_id: str) -> Session:
         """A session as it is now."""
-        actor = self.actor(session_id)
+        live = self.live(session_id)
         try:
-            async with actor.lock:
-                return await actor.refresh()
+            async with live.lock:
+                return await live.refresh()
         except SessionNotFoundError:
-            self.drop(session_id, only=actor)
+            self.drop(session_id, only=live)
             raise
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -259,38 +259,38 @@ class Engine:
         takes: list[int] = []
         key = ""
         for _ in range(RETRIES):
-            actor = self.actor(session_id)
+            live = self.live(session_id)
             try:
-                event = await self._whole(actor, actor.take(message, takes))
+                event = await self._whole(live, live.take(message, takes))
                 return msgspec.structs.replace(event, replayed=False) if key else event
             except StaleError:
                 continue
             except MessageTakenError:
                 takes = []
             except SessionNotFoundError:
-                self.drop(session_id, only=actor)
+                self.drop(session_id, only=live)
                 raise
             except LeaseHeldError:
-                message = await actor.check(message)
+                message = await live.check(message)
                 key = key or f"m-{secrets.token_hex(12)}"
                 posted = await self._post(session_id, key, message, wait)
                 if isinstance(posted, RunningEvent):
                     return posted
                 takes = posted
-                async with actor.lock:
-                    await actor.refresh()  # the owner has written since
+                async with live.lock:
+                    await live.refresh()  # the owner has written since
             except HoldfastError:
                 if takes:
-                    await self._refuse_mail(actor, takes)
+                    await self._refuse_mail(live, takes)
                 raise
         raise ContentionError(session_id, RETRIES)
 
-    async def _whole(self, actor: Actor, work: Coroutine[Any, Any, T]) -> T:
+    async def _whole(self, live: LiveSession, work: Coroutine[Any, Any, T]) -> T:
         """Do something that whoever asked for it may give up, without that it stops where effects would be lost.
 
         Those that run already would be; and so would those whose beginning has just been recorded.
         """
-        if not actor.is_under_way and not self.drivers:
+        if not live.is_under_way and not self.drivers:
             return await work
         task = self.spawn(work)
         try:
@@ -303,10 +303,10 @@ class Engine:
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
-        actor = self.actor(session_id)
+        live = self.live(session_id)
         with contextlib.suppress(StaleError, LeaseHeldError):
-            await actor.take(WakeMessage())
-            return self.knows(actor.session)
+            await live.take(WakeMessage())
+            return self.knows(live.session)
         return True
 
     def waits_for_worker(self, session_id: str) -> bool:
@@ -317,18 +317,18 @@ class Engine:
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
         """Write what was decided about an idle session; False if that was nothing, or somebody was quicker."""
         try:
-            return await self.actor(session_id).write(decided)
+            return await self.live(session_id).write(decided)
         except (StaleError, LeaseHeldError):
             return False
 
     async def attend(self, session_id: str) -> bool:
         """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
         for _ in range(RETRIES):
-            actor = self.actor(session_id)
+            live = self.live(session_id)
             try:
-                await self._take_mail(actor)
-                await actor.attend()
-                return self.knows(actor.session)
+                await self._take_mail(live)
+                await live.attend()
+                return self.knows(live.session)
             except (StaleError, MessageTakenError):
                 continue  # what was known of it here was out of date: nobody else may be left to look at it
             except (LeaseHeldError, ProgramNotFoundError):
@@ -339,119 +339,119 @@ class Engine:
         """Attend to a session soon."""
         self.spawn(self.attend(session_id))
 
-    async def execute(self, actor: Actor, query: Query) -> None:
+    async def execute(self, live: LiveSession, query: Query) -> None:
         """Run the effect of a query and bring its answer home."""
-        driver = self.drivers.find(actor.id, query)
+        driver = self.drivers.find(live.id, query)
         if driver is None:
             return
         try:
-            if query.id not in actor.effects.slotted:
+            if query.id not in live.effects.slotted:
                 await driver.slots.take()
-                actor.effects.slotted[query.id] = driver
+                live.effects.slotted[query.id] = driver
             try:
-                given = await self._effect(actor, query, driver)
+                given = await self._effect(live, query, driver)
             finally:
-                if actor.effects.slotted.pop(query.id, None) is not None:
+                if live.effects.slotted.pop(query.id, None) is not None:
                     driver.slots.give_back()
             if given is not None:
-                await self.deliver(actor.id, FeedMessage([given], driver.name))
+                await self.deliver(live.id, FeedMessage([given], driver.name))
         except (StaleError, LeaseHeldError):
             pass  # somebody else owns the session now, and goes on with it
         except HoldfastError as error:
-            self.report(actor.id, error)
+            self.report(live.id, error)
         finally:
-            if actor.effects.running.get(query.id) is asyncio.current_task():
-                del actor.effects.running[query.id]
-                self.spawn(self._let_go(actor))
+            if live.effects.running.get(query.id) is asyncio.current_task():
+                del live.effects.running[query.id]
+                self.spawn(self._let_go(live))
 
-    async def _let_go(self, actor: Actor) -> None:
+    async def _let_go(self, live: LiveSession) -> None:
         """Release a session that is held for nothing any more."""
-        if actor.lease is not None and not actor.is_under_way:
+        if live.lease is not None and not live.is_under_way:
             with contextlib.suppress(StaleError, HoldfastError):
-                await actor.renew()
+                await live.renew()
 
-    async def keep(self, actor: Actor) -> None:
+    async def keep(self, live: LiveSession) -> None:
         """Hold a lease, and take the messages that others send meanwhile."""
         pause = self.lease_ms / 1000 / RENEWALS
         renewal = time.monotonic() + pause
         try:
-            with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(actor.id) as changes:
+            with contextlib.suppress(StaleError, LeaseHeldError), self.store.watch(live.id) as changes:
                 while True:
                     await asyncio.sleep(MAIL_REST_S)
-                    if actor.lease is None:
+                    if live.lease is None:
                         break
-                    await self._take_mail(actor)
+                    await self._take_mail(live)
                     # Whatever else happens in the store may wake us, as often as it likes.
                     await changes.changed(timeout=max(0.0, renewal - time.monotonic()))
                     if time.monotonic() >= renewal:
-                        await actor.renew()
+                        await live.renew()
                         renewal = time.monotonic() + pause
-                await self._take_mail(actor)  # whoever sent it, while the session was held, may not look any more
+                await self._take_mail(live)  # whoever sent it, while the session was held, may not look any more
         except HoldfastError as error:
-            self.report(actor.id, error)
+            self.report(live.id, error)
         finally:
-            actor.kept()
+            live.kept()
 
     # --- inside ----------------------------------------------------------------------------------------
 
-    async def _take_mail(self, actor: Actor) -> None:
-        for item in await self.store.mailbox(actor.id):
+    async def _take_mail(self, live: LiveSession) -> None:
+        for item in await self.store.mailbox(live.id):
             try:
-                await actor.take(item.message, takes=[item.number])
+                await live.take(item.message, takes=[item.number])
             except LeaseHeldError:
                 raise
             except MessageTakenError:
                 continue
             except HoldfastError:
-                await self._refuse_mail(actor, [item.number])
+                await self._refuse_mail(live, [item.number])
 
-    async def _refuse_mail(self, actor: Actor, takes: list[int]) -> None:
+    async def _refuse_mail(self, live: LiveSession, takes: list[int]) -> None:
         """Take refused messages out of the way: their senders decide them again, and find out why."""
         with contextlib.suppress(MessageTakenError):
-            await actor.take(WakeMessage(), takes)
+            await live.take(WakeMessage(), takes)
 
     def _evict(self) -> None:
-        excess = len(self._actors) - self._hot_programs
+        excess = len(self._live_sessions) - self._hot_programs
         if excess <= 0:
             return
-        for session_id in list(islice(self._actors, excess)):
-            if not self._actors[session_id].is_busy:
-                self._actors.pop(session_id).forget()
+        for session_id in list(islice(self._live_sessions, excess)):
+            if not self._live_sessions[session_id].is_busy:
+                self._live_sessions.pop(session_id).forget()
 
     async def begin(self, session_id: str, started: StartedRecord) -> Event:
         """Start a session, and say what it says first."""
         check_id(session_id, "session id")
         await self._kind(started.program).admit(started.program)
-        actor = Actor(self, session_id)
-        return await self._whole(actor, self._begin(actor, started))
+        live = LiveSession(self, session_id)
+        return await self._whole(live, self._begin(live, started))
 
-    async def _begin(self, actor: Actor, started: StartedRecord) -> Event:
-        event = await actor.begin([started])
-        self._actors[actor.id] = actor
+    async def _begin(self, live: LiveSession, started: StartedRecord) -> Event:
+        event = await live.begin([started])
+        self._live_sessions[live.id] = live
         return event
 
     async def event(self, session_id: str) -> Event:
         """What a session says to a host now."""
-        actor = self.actor(session_id)
-        async with actor.lock:
-            await actor.refresh()
-            return actor.event()
+        live = self.live(session_id)
+        async with live.lock:
+            await live.refresh()
+            return live.event()
 
     async def resume(self, session_id: str) -> Event:
         for _ in range(RETRIES):
-            actor = self.actor(session_id)
+            live = self.live(session_id)
             try:
-                await self._take_mail(actor)
-                await self._whole(actor, actor.attend())
-                async with actor.lock:
-                    await actor.refresh()
-                    return actor.event()
+                await self._take_mail(live)
+                await self._whole(live, live.attend())
+                async with live.lock:
+                    await live.refresh()
+                    return live.event()
             except StaleError:
                 continue
             except LeaseHeldError:
                 return RunningEvent(session_id=session_id)
             except SessionNotFoundError:
-                self.drop(session_id, only=actor)
+                self.drop(session_id, only=live)
                 raise
         raise ContentionError(session_id, RETRIES)
 
@@ -477,20 +477,20 @@ class Engine:
                 pause = min(OWNER_LOOK_S, max(0.05, ((row.lease_until or 0) - self.now()) / 1000))
                 await changes.changed(timeout=pause if left is None else min(pause, left))
 
-    async def _effect(self, actor: Actor, query: Query, driver: Driver) -> Given | None:
-        begun = await actor.attempts(query.id)
+    async def _effect(self, live: LiveSession, query: Query, driver: Driver) -> GivenAnswer | None:
+        begun = await live.attempts(query.id)
         if begun is None:
             return None
-        attempt = Attempt(actor.id, query.id, begun)
-        if query.id in actor.effects.recovering:
-            actor.effects.recovering.discard(query.id)
+        attempt = Attempt(live.id, query.id, begun)
+        if query.id in live.effects.recovering:
+            live.effects.recovering.discard(query.id)
             if (given := await driver.recover(query, attempt)) is not None:
                 return given
             fresh = False
         else:
             fresh = bool(begun)
         if not fresh:
-            number = await actor.attempt(query.id, driver.name)
+            number = await live.attempt(query.id, driver.name)
             if number is None:
                 return None
             attempt = msgspec.structs.replace(attempt, number=number)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-class ForkPlace(msgspec.Struct, frozen=True, kw_only=True):
+class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Where to fork: after a position, before a query, or at a place of the program kind; at the end by default."""
 
     at: int | None = None
@@ -34,7 +34,7 @@ class ForkPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A word of the program kind, as `turn` or `node` of agents, and the id of the place."""
 
     @classmethod
-    def chosen(cls, at: int | None, before: str | None, places: Mapping[str, str | None]) -> ForkPlace:
+    def chosen(cls, at: int | None, before: str | None, places: Mapping[str, str | None]) -> ForkRequest:
         """The one place that was given; `InvalidValueError` if there are several, or a word that no kind has."""
         load_kinds()
         known = ["at", "before", *(word for kind in registered_kinds() for word in kind.fork_places)]
@@ -57,7 +57,7 @@ async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
     return sorted(found.points, key=lambda point: point.position)
 
 
-async def make_fork(engine: Engine, session_id: str, place: ForkPlace, new_id: str | None) -> Event:
+async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id: str | None) -> Event:
     """A new session that shares the records of another up to a place, and goes on from there."""
     store = engine.store
     entries = await _shared(store, session_id, place)
@@ -78,7 +78,7 @@ async def make_fork(engine: Engine, session_id: str, place: ForkPlace, new_id: s
         raise
 
 
-async def _shared(store: Store, session_id: str, place: ForkPlace) -> list[Entry]:
+async def _shared(store: Store, session_id: str, place: ForkRequest) -> list[Entry]:
     """The entries that a fork shares."""
     reach = await store.position(session_id)
     found = ForkPoints(session_id)

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.budget import Budget, Price
 from holdfast.core.compare import Comparison, compare
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, decide_start
+from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
@@ -26,7 +26,7 @@ from holdfast.core.values import Json
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine, Observer, Seam
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
-from holdfast.engine.forks import ForkPlace, fork_points, make_fork
+from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.upkeep import Upkeep
@@ -42,7 +42,7 @@ HOT_PROGRAMS = 1_000
 """Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
 
 Answers: TypeAlias = Mapping[str, Any] | Any
-"""An answer (a value, a `Failure`, a `Given`), or several by query id."""
+"""An answer (a value, a `Failure`, a `GivenAnswer`), or several by query id."""
 
 
 class Holdfast:
@@ -106,7 +106,8 @@ class Holdfast:
     ) -> Event:
         """Answer one query, or several at once by their ids: all answers are taken, or none.
 
-        An answer is a value, or a `Failure`; a `Given` carries usage too. A bare answer goes to the only open query.
+        An answer is a value, or a `Failure`; a `GivenAnswer` carries usage too. A bare answer goes to the only open
+        query.
         Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
         checked before the first is taken.
         """
@@ -199,7 +200,7 @@ class Holdfast:
         The shared records are not copied, and the other session is not touched. What was under way in it is done anew
         in the fork, as effects of its own with idempotency keys of their own.
         """
-        place = ForkPlace.chosen(at, before, places)
+        place = ForkRequest.chosen(at, before, places)
         event = await make_fork(self._engine, session_id, place, id)
         return await until_needed(self._engine, event.session_id, event, wait)
 
@@ -305,7 +306,7 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
         raise InvalidBudgetError(str(error)) from None
 
 
-def _given(answers: Answers, usage: Usage | None) -> list[Given]:
+def _given(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
     by_id = [key for key in answers if is_query_path(key)] if isinstance(answers, Mapping) else []
     if not by_id:
         return [_one(answers, None, usage)]
@@ -319,11 +320,11 @@ def _given(answers: Answers, usage: Usage | None) -> list[Given]:
     return [_one(answer, asked, usage) for asked, answer in answers.items()]
 
 
-def _one(answer: Any, asked: str | None, usage: Usage | None) -> Given:
+def _one(answer: Any, asked: str | None, usage: Usage | None) -> GivenAnswer:
     match answer:
-        case Given():
+        case GivenAnswer():
             return msgspec.structs.replace(answer, query_id=asked or answer.query_id, usage=answer.usage or usage)
         case Value() | Failure():
-            return Given(answer, asked, usage)
+            return GivenAnswer(answer, asked, usage)
         case value:
-            return Given(Value(value=value), asked, usage)
+            return GivenAnswer(Value(value=value), asked, usage)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, Given, decide
+from holdfast.core.decide import FeedMessage, GivenAnswer, decide
 from holdfast.core.errors import (
     AnswerConflictError,
     FeedError,
@@ -28,7 +28,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
-from holdfast.core.state import Pending, Session, State
+from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.children import child_session_id
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
@@ -91,9 +91,9 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
         return await view.settled(deadline, opened.keys() - view.answered)
 
 
-async def pending_below(store: Store, session: Session) -> dict[str, Pending]:
+async def pending_below(store: Store, session: Session) -> dict[str, PendingQuery]:
     """What the children of a session wait for, of any depth, by the ids under which that is answered."""
-    found: dict[str, Pending] = {}
+    found: dict[str, PendingQuery] = {}
     for asked, pending in session.pending.items():
         if not isinstance(pending.query, ChildQuery):
             continue
@@ -103,7 +103,7 @@ async def pending_below(store: Store, session: Session) -> dict[str, Pending]:
             continue  # not started yet; or its own status says what is wrong with it
         for below, inner in [*child.pending.items(), *(await pending_below(store, child)).items()]:
             path = _path(asked, below)
-            found[path] = Pending(_renamed(inner.query, path), inner.asked_at)
+            found[path] = PendingQuery(_renamed(inner.query, path), inner.asked_at)
     return found
 
 
@@ -253,15 +253,15 @@ class View:
 
     async def _look_at(self, session_id: str, *, is_root: bool) -> _Kin:
         engine = self._engine
-        actor = engine.actor(session_id)
+        live = engine.live(session_id)
         try:
-            async with actor.lock:
-                session = await actor.refresh()
-                event, state, is_idle = actor.event(), session.state, actor.is_stuck
+            async with live.lock:
+                session = await live.refresh()
+                event, state, is_idle = live.event(), session.state, live.is_stuck
                 pending = [each.query for each in session.pending.values()]
                 runs_here = engine.knows(session)
         except SessionNotFoundError:
-            engine.drop(session_id, only=actor)
+            engine.drop(session_id, only=live)
             raise
         children = [query for query in pending if isinstance(query, ChildQuery)]
         kin = _Kin(event, state, children)
@@ -330,7 +330,7 @@ async def _waits_for_children(engine: Engine, session_id: str) -> bool:
 
 def _routed(view: View, message: FeedMessage) -> dict[str, FeedMessage]:
     """The answers for each session, by the way to it from the root; its own under the empty one."""
-    parts: dict[str, list[Given]] = {}
+    parts: dict[str, list[GivenAnswer]] = {}
     for given in message.answers:
         path = given.query_id if given.query_id is not None else _sole(view)
         below, _, asked = path.rpartition(".") if is_query_path(path) else ("", "", path)
@@ -353,15 +353,15 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
     is_replay = True
     for below, part in parts.items():
         session_id = _path(root, below)
-        actor = engine.actor(session_id)
+        live = engine.live(session_id)
         try:
-            async with actor.lock:
-                session = await actor.refresh()
+            async with live.lock:
+                session = await live.refresh()
                 if below and not _is_child(session):
                     raise SessionNotFoundError(session_id)
                 is_replay &= decide(session, part, engine.now()).is_replay
         except SessionNotFoundError:
-            engine.drop(session_id, only=actor)
+            engine.drop(session_id, only=live)
             if not below:
                 raise
             raise UnknownQueryError(root, _path(below, part.answers[0].query_id or ""), opened) from None

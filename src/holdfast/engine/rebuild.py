@@ -18,7 +18,7 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
 )
-from holdfast.core.replay import OUTCOMES, Tracker, Waking
+from holdfast.core.replay import OUTCOMES, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
 from holdfast.programs.contract import AskStep, Instance, RaiseStep, ReplayableInstance, ReturnStep, Step
@@ -28,9 +28,9 @@ _TOGETHER = 100
 """Steps replayed together: while they are taken, the journal is read on."""
 
 
-def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | None]:
+def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None]:
     """The session that a journal tells of, and the waking that has not come to an outcome yet."""
-    tracker = Tracker(session_id)
+    tracker = ReplayFold(session_id)
     waking: Waking | None = None
     for entry in entries:
         if isinstance(entry.record, OUTCOMES):
@@ -39,7 +39,7 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[Tracker, Waking | N
     return tracker, waking
 
 
-async def read_on(tracker: Tracker, waking: Waking | None, entries: AsyncIterator[Entry]) -> Waking | None:
+async def read_on(tracker: ReplayFold, waking: Waking | None, entries: AsyncIterator[Entry]) -> Waking | None:
     """Fold what comes next into a session; gives the waking that has not come to an outcome then."""
     async for entry in entries:
         if isinstance(entry.record, OUTCOMES):
@@ -55,12 +55,12 @@ def last_outcome(entries: Sequence[Entry]) -> int:
 
 async def rebuild(
     session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]
-) -> tuple[Tracker, Waking | None, Instance]:
+) -> tuple[ReplayFold, Waking | None, Instance]:
     """As `fold`, with the program as it was after its last recorded outcome, in one pass.
 
     `DivergenceError` if it does something else than then.
     """
-    tracker = Tracker(session_id)
+    tracker = ReplayFold(session_id)
     unfinished: Waking | None = None
     instance: Instance | None = None
     replayer: ReplayableInstance | None = None
@@ -117,7 +117,7 @@ class Revival:
         self.why = ""
         """Why the program was run again although it has snapshots, until the journal says so."""
 
-    async def revive(self, entries: Sequence[Entry]) -> tuple[Tracker, Waking | None, Instance]:
+    async def revive(self, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None, Instance]:
         """As `rebuild`; by the snapshot, where there is one that fits."""
         outcome = last_outcome(entries)
         if outcome and not self.why and self._has_snapshots(entries[0]):

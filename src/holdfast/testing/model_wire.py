@@ -10,8 +10,8 @@ import msgspec
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
-    Image,
     ImageBlock,
+    ImageSource,
     ReasoningBlock,
     TextBlock,
     ToolResultBlock,
@@ -94,7 +94,7 @@ def _blocks(message: dict[str, Json]) -> list[ContentBlock]:
             blocks.append(TextBlock(part["text"]))
         else:
             media_type, _, data = part["image_url"]["url"].removeprefix("data:").partition(";base64,")
-            blocks.append(ImageBlock(Image(media_type, base64.b64decode(data, validate=True))))
+            blocks.append(ImageBlock(ImageSource(media_type, base64.b64decode(data, validate=True))))
     for call in message.get("tool_calls", []):
         arguments = read_arguments(call["function"]["arguments"])
         blocks.append(ToolUseBlock(call["id"], call["function"]["name"], arguments))

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.decide import (
     CancelMessage,
     FeedMessage,
-    Given,
+    GivenAnswer,
     Message,
     decide_cancel,
     decide_complete,
@@ -100,7 +100,7 @@ class ScriptedSession:
         return await self.append(decide_pause(self.session, queries, self.now), **changes)
 
     async def answer(self, query_id: str, value: Json, **changes: Any) -> CommitReceipt:
-        feed = FeedMessage([Given(Value(value=value), query_id)])
+        feed = FeedMessage([GivenAnswer(Value(value=value), query_id)])
         return await self.append(*decide_feed(self.session, feed).records, **changes)
 
     async def complete(self, result: Json = None, **changes: Any) -> CommitReceipt:
@@ -165,7 +165,7 @@ def line(text: str = "a line") -> LoggedRecord:
 
 def feed(value: Json = "yes", query_id: str | None = None) -> FeedMessage:
     """A message that answers a query."""
-    return FeedMessage([Given(Value(value=value), query_id)])
+    return FeedMessage([GivenAnswer(Value(value=value), query_id)])
 
 
 def timer(delay_ms: int) -> TimerQuery:

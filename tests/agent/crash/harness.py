@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.queries import InputQuery
-from holdfast.agent.machine.turn import FinishedMessage
+from holdfast.agent.machine.turn import MessageOutcome
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord
@@ -220,7 +220,7 @@ def _broken_end(found: Found, calls: int) -> Iterator[str]:
         yield f"it waits for {pending}"
     if list(conversation.turns) != [TURN] or conversation.running is not None:
         yield f"its turns are {list(conversation.turns)}, and {conversation.running} is under way"
-    if result.outcome != FinishedMessage():
+    if result.outcome != MessageOutcome():
         yield f"the turn came to {result.outcome}"
     roles = [message.role for message in conversation.messages]
     if roles != ["user", "assistant", *["tool"] * calls, "assistant"]:

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 
 from holdfast.agent.machine.records import FrameRecord
-from holdfast.agent.machine.tree import FrameOpen
-from holdfast.agent.machine.turn import FinishedMessage, FinishedValue
+from holdfast.agent.machine.tree import Frame
+from holdfast.agent.machine.turn import MessageOutcome, ValueOutcome
 from holdfast.agent.results import TurnResult
 from holdfast.testing.crash.processes import run_process
 from holdfast.testing.crash.seams import Seam
@@ -51,11 +51,11 @@ def killed_at(seam: Seam, make: MakeJob, session: str) -> list[str]:
 def broken_laws(session: str, found: Found) -> Iterator[str]:
     conversation, result = found.conversation, found.result
     is_value = session == "value"
-    if result.outcome != (FinishedValue({"n": 3}) if is_value else FinishedMessage()):
+    if result.outcome != (ValueOutcome({"n": 3}) if is_value else MessageOutcome()):
         yield f"the turn came to {result.outcome}"
     if conversation.window != conversation.tree.window_of(conversation.leaf):
         yield "the window is not that of the tree"
-    frames = [node.payload for node in conversation.path() if isinstance(node.payload, FrameOpen)]
+    frames = [node.payload for node in conversation.path() if isinstance(node.payload, Frame)]
     if [frame.summary for frame in frames] != ([""] if is_value else ["", NOTES]):
         yield f"the frames are {frames}"
     if sum(isinstance(entry.record, FrameRecord) for entry in found.entries) != len(frames) - 1:

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.turn import FinishedMessage
+from holdfast.agent.machine.turn import MessageOutcome
 from holdfast.testing.crash.processes import run_process
 from holdfast.testing.crash.seams import Seam, read_trace
 from tests.agent.crash.child import Job
@@ -62,7 +62,7 @@ def broken(found: Found) -> list[str]:
             sentences.append(f"item {item} is {outcome.state}, and in {in_turns[item]} turns")
     if known[UNWANTED].state != "cancelled":
         sentences.append(f"what was taken back is {known[UNWANTED].state}")
-    if any(turn.ended != FinishedMessage() for turn in found.conversation.turns.values()):
+    if any(turn.ended != MessageOutcome() for turn in found.conversation.turns.values()):
         sentences.append(f"turns came to {[turn.ended for turn in found.conversation.turns.values()]}")
     places = [found.conversation.turns[each.turn].position for each in known.values() if each.turn is not None]
     if places != sorted(places):

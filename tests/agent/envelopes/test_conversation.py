@@ -17,8 +17,8 @@ from holdfast.agent.envelopes.store import SessionEnvelope, StoreEnvelopes, read
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
-    Image,
     ImageBlock,
+    ImageSource,
     ReasoningBlock,
     Role,
     TextBlock,
@@ -66,7 +66,7 @@ def an_envelope(*messages: AgentMessage, **fields: Any) -> SessionEnvelope:
     return SessionEnvelope(**{"model": "", "max_turns": 0, "messages": list(messages), "metadata": {}, **fields})
 
 
-PICTURE = ImageBlock(Image("image/png", b"\x89PNG"))
+PICTURE = ImageBlock(ImageSource("image/png", b"\x89PNG"))
 
 
 # --- results as fluers has them ------------------------------------------------------------------------
@@ -185,7 +185,9 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-images = st.builds(ImageBlock, st.builds(Image, st.sampled_from(["image/png", "image/jpeg"]), st.binary(max_size=9)))
+images = st.builds(
+    ImageBlock, st.builds(ImageSource, st.sampled_from(["image/png", "image/jpeg"]), st.binary(max_size=9))
+)
 tricky = st.sampled_from(["Error:", "Error: ", "Error: x", "error: x", '{"n":1}', "", "null"])
 their_results = st.fixed_dictionaries(
     {"content": st.lists((texts | tricky).map(lambda text: {"type": "text", "text": text}), max_size=3)},
@@ -343,10 +345,14 @@ async def test_the_task_of_a_frame_is_a_message() -> None:
     provider = ScriptedProvider([tool_call("move_on"), "Here."])
     async with Runtime("memory:", provider=provider, tools=[move_on]) as runtime:
         session = await runtime.session("a").open()
-        await session.turn("Begin").run()
+        await session.turn("NewConversation").run()
         await session.turn("There?").run()
         messages = (await export_envelope(session)).messages
-        assert [each.text for each in messages if each.role == "user"] == ["Begin", "Go on with part two.", "There?"]
+        assert [each.text for each in messages if each.role == "user"] == [
+            "NewConversation",
+            "Go on with part two.",
+            "There?",
+        ]
 
 
 async def test_an_envelope_replaces_the_conversation_that_is_there_with_the_next_turn_only() -> None:

@@ -38,8 +38,8 @@ from holdfast.agent.envelopes.store import (
 )
 from holdfast.agent.machine.messages import (
     AgentMessage,
-    Image,
     ImageBlock,
+    ImageSource,
     Role,
     TextBlock,
     ToolResultBlock,
@@ -240,7 +240,7 @@ FROM_FLUERS = SessionEnvelope(
         said("Be brief. 🦀", "system"),
         AgentMessage(
             "user",
-            [TextBlock("What is "), ImageBlock(Image("image/png", b"\x89PNG\r\n\x1a\n")), TextBlock("this?")],
+            [TextBlock("What is "), ImageBlock(ImageSource("image/png", b"\x89PNG\r\n\x1a\n")), TextBlock("this?")],
         ),
         AgentMessage("assistant", [ToolUseBlock("call_1", "look", {"zoom": 1.0, "at": [1, 2], "hint": None})]),
         AgentMessage(
@@ -477,7 +477,7 @@ async def test_awkward_values_within_the_limits_are_kept_exactly(rig: Rig) -> No
         said("\0 \x7f \u2028 \ufeff \U0010ffff \r\n"),
         called(nested(NOT_SO_DEEP)),
         called([MAX_INTEGER, MIN_INTEGER, 5e-324, -0.0, 1.0, 1, True, {}, [], None, "", {"": {"$blob": "x"}}]),
-        AgentMessage("user", [ImageBlock(Image("", bytes(range(256))))]),
+        AgentMessage("user", [ImageBlock(ImageSource("", bytes(range(256))))]),
         max_turns=MAX_INTEGER,
         system_message="",
         metadata={"": "", "ключ": "значение"},
@@ -534,7 +534,7 @@ _json = st.recursive(
 )  # fmt: skip
 _block = st.one_of(
     st.builds(TextBlock, _text),
-    st.builds(ImageBlock, st.builds(Image, _text, st.binary(max_size=20))),
+    st.builds(ImageBlock, st.builds(ImageSource, _text, st.binary(max_size=20))),
     st.builds(ToolUseBlock, _text, _text, _json),
     st.builds(ToolResultBlock, _text, _json),
 )

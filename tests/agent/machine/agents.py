@@ -17,10 +17,10 @@ from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import Limits
-from holdfast.core.decide import Decision, FeedMessage, Given, decide
+from holdfast.core.decide import Decision, FeedMessage, GivenAnswer, decide
 from holdfast.core.queries import Answer, LlmQuery, ToolQuery, Value
 from holdfast.core.records import Entry, Program, Record, StartedRecord
-from holdfast.core.replay import Tracker, Waking
+from holdfast.core.replay import ReplayFold, Waking
 from holdfast.core.state import Session, State
 from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import rebuild
@@ -41,7 +41,7 @@ class Agent:
         self.now = START
         self.entries: list[Entry] = []
         self.conversation = Conversation("s-1")
-        self._tracker = Tracker("s-1")
+        self._tracker = ReplayFold("s-1")
         self._waking: Waking | None = None
         policy = Policy(provider="p", model="m", limits=limits or Limits(iterations=None, no_progress=1_000))
         self.write(StartedRecord(program=Program("agent", "a"), ctx={"policy": msgspec.to_builtins(policy)}))
@@ -103,7 +103,7 @@ class Agent:
     def _answer(self, kind: type[Any], answer: Answer) -> None:
         asked = next(asked for asked, pending in self.session.pending.items() if isinstance(pending.query, kind))
         self.write(*decide_join(self.session, agent_fold(self.session), self.now))  # as the engine does
-        self._take(decide(self.session, FeedMessage([Given(answer, asked)]), self.now))
+        self._take(decide(self.session, FeedMessage([GivenAnswer(answer, asked)]), self.now))
 
     # --- what can be seen --------------------------------------------------------------------------
 

@@ -11,11 +11,11 @@ from hypothesis import given
 
 from holdfast.agent.machine.approval import (
     ALLOWED,
-    Always,
+    AlwaysDecision,
     Approval,
-    Approved,
+    ApproveDecision,
     Decision,
-    Denied,
+    DenyDecision,
     Rule,
     check_approval,
     decision_of,
@@ -26,7 +26,7 @@ from holdfast.agent.machine.approval import (
 from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.agent.machine.policy import Policy, Spec, resolve
 from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery
-from holdfast.core.decide import FeedMessage, Given, decide_expire, decide_feed
+from holdfast.core.decide import FeedMessage, GivenAnswer, decide_expire, decide_feed
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import event_of, query_json
 from holdfast.core.queries import Failure, HumanQuery, Value
@@ -241,18 +241,18 @@ def test_what_was_granted_covers_calls_of_the_tool_that_match() -> None:
 @each_row(
     ("value", "decision"),
     [
-        ("approve", Approved()),
-        ("deny", Denied()),
-        ("always", Always()),
-        (" Approve\n", Approved()),
-        (True, Approved()),
-        (False, Denied()),
-        ({"decision": "approve"}, Approved()),
-        ({"decision": "approve", "arguments": {"x": 1}}, Approved({"x": 1})),
-        ({"decision": "approve", "arguments": {}}, Approved({})),
-        ({"decision": "deny", "reason": "no"}, Denied("no")),
-        ({"decision": "always", "match": {"x": "1"}}, Always({"x": "1"})),
-        ('{"decision": "approve", "arguments": {"x": 2}}', Approved({"x": 2})),
+        ("approve", ApproveDecision()),
+        ("deny", DenyDecision()),
+        ("always", AlwaysDecision()),
+        (" Approve\n", ApproveDecision()),
+        (True, ApproveDecision()),
+        (False, DenyDecision()),
+        ({"decision": "approve"}, ApproveDecision()),
+        ({"decision": "approve", "arguments": {"x": 1}}, ApproveDecision({"x": 1})),
+        ({"decision": "approve", "arguments": {}}, ApproveDecision({})),
+        ({"decision": "deny", "reason": "no"}, DenyDecision("no")),
+        ({"decision": "always", "match": {"x": "1"}}, AlwaysDecision({"x": "1"})),
+        ('{"decision": "approve", "arguments": {"x": 2}}', ApproveDecision({"x": 2})),
     ],
 )
 def test_a_decision_is_a_word_or_an_object_or_its_text(value: Json, decision: Decision) -> None:
@@ -285,7 +285,7 @@ def test_anything_else_decides_nothing(value: Json) -> None:
 
 
 def test_a_failure_is_a_denial() -> None:
-    assert decision_of(Failure("not on a Friday")) == Denied("not on a Friday")
+    assert decision_of(Failure("not on a Friday")) == DenyDecision("not on a Friday")
 
 
 # --- feeding ---------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_an_answer_that_decides_nothing_is_refused_and_changes_nothing(value: Js
     journal = asked()
     before = picture(journal.session)
     with pytest.raises(InvalidDecisionError) as caught:
-        decide_feed(journal.session, FeedMessage([Given(Value(value=value), "q-0")]))
+        decide_feed(journal.session, FeedMessage([GivenAnswer(Value(value=value), "q-0")]))
     error = caught.value
     assert (error.session_id, error.query_id, error.tool, error.kind) == ("s-1", "q-0", "delete", "invalid_decision")
     assert "session 's-1': q-0 asks whether to run the tool 'delete'" in str(error)
@@ -316,7 +316,7 @@ def test_always_for_calls_that_are_not_like_this_one_is_refused() -> None:
 
 
 def feed(journal: Journal, value: Json) -> list[Any]:
-    return decide_feed(journal.session, FeedMessage([Given(Value(value=value), "q-0")])).records
+    return decide_feed(journal.session, FeedMessage([GivenAnswer(Value(value=value), "q-0")])).records
 
 
 def test_other_questions_to_people_take_any_answer() -> None:
@@ -326,7 +326,7 @@ def test_other_questions_to_people_take_any_answer() -> None:
 
 def test_a_failure_answers_an_approval() -> None:
     journal = asked()
-    assert decide_feed(journal.session, FeedMessage([Given(Failure("no"), "q-0")])).records
+    assert decide_feed(journal.session, FeedMessage([GivenAnswer(Failure("no"), "q-0")])).records
 
 
 def test_a_session_that_waits_for_an_approval_does_not_expire() -> None:

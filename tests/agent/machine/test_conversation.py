@@ -16,9 +16,15 @@ from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBloc
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.records import TurnRecord
-from holdfast.agent.machine.tree import FrameOpen
-from holdfast.agent.machine.turn import FinishedMessage, FrameSwitch, Replied, Stopped, ToolDone
-from holdfast.agent.machine.turn_input import Begin, TurnInput, input_of
+from holdfast.agent.machine.tree import Frame
+from holdfast.agent.machine.turn import (
+    FrameSwitchOutcome,
+    MessageOutcome,
+    RecordedReply,
+    StoppedOutcome,
+    ToolCallOutcome,
+)
+from holdfast.agent.machine.turn_input import NewConversation, TurnInput, input_of
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools import SwitchFrame
 from holdfast.core.queries import Answer, Failure, Query, Usage, Value
@@ -77,7 +83,7 @@ class Journal:
 
     def reply(self, *content: ContentBlock, usage: Usage | None = None) -> list[str]:
         """A reply; where it has calls, they are asked, and their queries given."""
-        self.answer(self.last, msgspec.to_builtins(Replied(content=list(content), model="m")), usage)
+        self.answer(self.last, msgspec.to_builtins(RecordedReply(content=list(content), model="m")), usage)
         calls = [block for block in content if isinstance(block, ToolUseBlock)]
         return self.ask(*(CallQuery(name=call.name, call_id=call.id) for call in calls)) if calls else []
 
@@ -121,7 +127,7 @@ def test_a_turn_is_an_input_and_what_was_said_until_the_next_input_is_asked_for(
     assert (running.running.id, running.input, running.turns["t-1"].ended) == ("t-1", None, None)
     book.say("Hello")
     over = book.folded()
-    assert (over.running, over.turns["t-1"].ended, over.input) == (None, FinishedMessage(), "q-2")
+    assert (over.running, over.turns["t-1"].ended, over.input) == (None, MessageOutcome(), "q-2")
     assert texts(over) == [("user", "Hi"), ("assistant", "Hello")]
     assert over.parent == "s-0"
 
@@ -153,9 +159,9 @@ def test_calls_that_a_model_gave_the_same_id_each_have_their_result() -> None:
 def test_calls_of_a_turn_that_was_stopped_before_they_ran_have_results_that_say_so() -> None:
     book = Journal()
     book.input("t-1", "go")
-    reply = Replied(content=[TextBlock("well"), call("a", "c-1"), call("b", "c-2")])
+    reply = RecordedReply(content=[TextBlock("well"), call("a", "c-1"), call("b", "c-2")])
     book.answer(book.last, msgspec.to_builtins(reply))
-    book.end(Stopped("max_turns", "too many", "tool_calls"))
+    book.end(StoppedOutcome("max_turns", "too many", "tool_calls"))
     conversation = book.folded()
     assert [(call_id, is_error) for call_id, _, is_error in results(conversation)] == [("c-1", True), ("c-2", True)]
     assert conversation.window[-1].text == "The turn was stopped: too many."
@@ -175,7 +181,7 @@ def test_a_turn_of_a_session_that_was_cancelled_ends_with_it() -> None:
     book.add(AttemptedRecord(query_id=asked, driver="tool:a"), CancelledRecord(reason="closing time"))
     conversation = book.folded()
     assert conversation.ended == "cancelled"
-    assert conversation.turns["t-1"].ended == Stopped("cancelled", "the session was cancelled: closing time")
+    assert conversation.turns["t-1"].ended == StoppedOutcome("cancelled", "the session was cancelled: closing time")
     assert (conversation.running, conversation.input, conversation.asked) == (None, None, {})
     assert [is_error for *_, is_error in results(conversation)] == [True]
 
@@ -209,7 +215,7 @@ def test_a_reply_that_was_not_understood_is_passed_over_but_not_its_usage() -> N
     book = Journal()
     book.input("t-1", "Hi")
     book.answer(book.last, {"content": 7}, Usage(prompt_tokens=3))
-    book.end(Stopped("provider_error", "the reply was not understood"))
+    book.end(StoppedOutcome("provider_error", "the reply was not understood"))
     turn = book.folded().turns["t-1"]
     assert [message.role for message in turn.messages] == ["user"]
     assert turn.usage == [("turn", "", Usage(prompt_tokens=3))]
@@ -225,14 +231,14 @@ def test_a_reply_given_by_hand_may_be_a_bare_text() -> None:
 
 def test_what_came_of_a_call_survives_its_way_through_an_answer() -> None:
     for done in (
-        ToolDone(content={"$tool": 1}),
-        ToolDone(content=None, finish=None),
-        ToolDone(content=[1], is_error=True, stops=True, executed=False),
-        ToolDone(content={}, frame=FrameSwitch("f", "task")),
+        ToolCallOutcome(content={"$tool": 1}),
+        ToolCallOutcome(content=None, finish=None),
+        ToolCallOutcome(content=[1], is_error=True, stops=True, executed=False),
+        ToolCallOutcome(content={}, frame=FrameSwitchOutcome("f", "task")),
     ):
         answer = msgspec.json.decode(msgspec.json.encode(tool_answer(done)))
         assert tool_done(Value(value=answer)) == done
-    assert tool_done(Value(value=42)) == ToolDone(content=42)
+    assert tool_done(Value(value=42)) == ToolCallOutcome(content=42)
     assert tool_done(Failure("gone", "unknown_tool")).executed is False
     with pytest.raises(ValueError, match="no more"):
         input_of(Failure("no more"))
@@ -249,7 +255,7 @@ def test_every_node_but_a_root_has_a_parent_and_the_path_leads_from_a_root_to_th
     book = Journal()
     book.input("t-1", "one")
     book.say("1")
-    book.input("t-2", "two", begin=Begin([AgentMessage("user", [TextBlock("before")])]))
+    book.input("t-2", "two", begin=NewConversation([AgentMessage("user", [TextBlock("before")])]))
     book.say("2")
     conversation = book.folded()
     roots = [node.id for node in conversation.nodes.values() if node.parent is None]
@@ -265,7 +271,7 @@ def test_a_conversation_that_begins_anew_leaves_the_one_before_as_a_closed_branc
     book.input("t-1", "one")
     book.say("1")
     before = book.folded()
-    book.input("t-2", "two", begin=Begin())
+    book.input("t-2", "two", begin=NewConversation())
     book.say("2")
     after = book.folded()
     assert texts(after) == [("user", "two"), ("assistant", "2")]
@@ -283,8 +289,8 @@ def test_nothing_that_is_said_later_changes_a_node() -> None:
     book.answer(queries[0], 1)
     book.ask(ReplyQuery(iteration=2))
     book.say("1")
-    book.input("t-2", "two", begin=Begin())
-    book.end(Stopped("max_turns", "enough"))
+    book.input("t-2", "two", begin=NewConversation())
+    book.end(StoppedOutcome("max_turns", "enough"))
     known: dict[str, Any] = {}
     conversation = Conversation("s-1")
     for entry in book.entries:
@@ -298,13 +304,13 @@ def test_a_frame_is_a_fresh_window_on_the_same_path() -> None:
     book = Journal()
     book.input("t-1", "long story")
     (asked,) = book.reply(call("handover"))
-    switch = FrameSwitch("second", "write the report")
-    book.answer(asked, tool_answer(ToolDone(content={"frame": "second"}, frame=switch)))
+    switch = FrameSwitchOutcome("second", "write the report")
+    book.answer(asked, tool_answer(ToolCallOutcome(content={"frame": "second"}, frame=switch)))
     book.end(switch)
     conversation = book.folded()
     assert [message.text for message in conversation.window] == ["write the report"]
-    frames = [node.payload for node in conversation.path() if isinstance(node.payload, FrameOpen)]
-    assert frames == [FrameOpen("main", "initial"), FrameOpen("second", "continue_as", "write the report")]
+    frames = [node.payload for node in conversation.path() if isinstance(node.payload, Frame)]
+    assert frames == [Frame("main", "initial"), Frame("second", "continue_as", "write the report")]
     assert texts(conversation)[0] == ("user", "long story")
     book.input("t-2", "go on")
     assert [message.text for message in book.folded().window] == ["write the report", "go on"]
@@ -314,7 +320,7 @@ def test_without_what_is_closed_the_active_path_is_the_same_and_nothing_else_is_
     book = Journal()
     book.input("t-1", "one")
     book.say("1")
-    book.input("t-2", "two", begin=Begin())
+    book.input("t-2", "two", begin=NewConversation())
     book.say("2")
     whole, part = book.folded(), book.folded(keep_all=False)
     assert part.path() == whole.path()
@@ -328,7 +334,7 @@ def test_without_what_is_closed_the_active_path_is_the_same_and_nothing_else_is_
 def test_node_ids_are_the_same_in_every_fold_wherever_it_was_interrupted(data: st.DataObject) -> None:
     book = Journal()
     for number in range(data.draw(st.integers(1, 4))):
-        begin = Begin([AgentMessage("user", [TextBlock("old")])]) if data.draw(st.booleans()) else None
+        begin = NewConversation([AgentMessage("user", [TextBlock("old")])]) if data.draw(st.booleans()) else None
         book.input(f"t-{number}", "go", begin=begin)
         if data.draw(st.booleans()):
             queries = book.reply(call("a", "c-1"), call("b", "c-2"))
@@ -339,7 +345,7 @@ def test_node_ids_are_the_same_in_every_fold_wherever_it_was_interrupted(data: s
             book.say("done")
         else:
             book.answer(book.last, Failure("no", "cancelled"))
-            book.end(Stopped("cancelled", "no"))
+            book.end(StoppedOutcome("cancelled", "no"))
     whole = book.folded()
     cut = data.draw(st.integers(0, len(book.entries)))
     resumed = Conversation("s-1")
@@ -375,7 +381,7 @@ async def test_a_tool_that_switches_frames_shows_the_model_its_task_and_nothing_
     async with home.runtime(tool_call("handover"), "written", tools=[handover]) as runtime:
         session = await runtime.session("s").open()
         switched = await soon(session.turn("a long story").run())
-        assert switched.outcome == FrameSwitch("second", "write the report")
+        assert switched.outcome == FrameSwitchOutcome("second", "write the report")
         await soon(session.turn("go on").run())
         shown = runtime.providers["scripted"].requests[-1].messages  # type: ignore[attr-defined]
         assert [message.text for message in shown] == ["write the report", "go on"]

@@ -18,7 +18,7 @@ from holdfast.agent.machine.records import (
     StopRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.turn import FinishedMessage, ToolDone
+from holdfast.agent.machine.turn import MessageOutcome, ToolCallOutcome
 from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.queries import Value
@@ -44,8 +44,8 @@ LEGAL = {
 }
 
 RECORDS: list[KindRecord] = [
-    TurnRecord(outcome=FinishedMessage()),
-    CallRecord(call_id="c-1", done=ToolDone(content="no", is_error=True)),
+    TurnRecord(outcome=MessageOutcome()),
+    CallRecord(call_id="c-1", done=ToolCallOutcome(content="no", is_error=True)),
     FrameRecord(key="f", reason="manual", summary="all of it"),
     EnqueuedRecord(item=Item(id="i-1", content=[TextBlock("later")])),
     DequeuedRecord(item_id="i-1"),

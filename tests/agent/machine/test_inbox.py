@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
 from holdfast.agent.machine.fold import agent_fold
-from holdfast.agent.machine.inbox import MAX_JOINED, MAX_WAITING, Cancelled, Command, Item, claim
+from holdfast.agent.machine.inbox import MAX_JOINED, MAX_WAITING, Command, Item, ItemCancellation, claim
 from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, StopRecord
-from holdfast.agent.machine.turn import FinishedMessage, Limits, Stopped
+from holdfast.agent.machine.turn import Limits, MessageOutcome, StoppedOutcome
 from holdfast.core.decide import CancelMessage, decide
 from holdfast.core.errors import InvalidValueError, UnsupportedMessageError
 from holdfast.core.queries import LlmQuery, ToolQuery
@@ -174,7 +174,7 @@ def test_a_turn_is_made_of_items_and_they_are_done_with_it() -> None:
     assert agent.conversation.turns[turn].items == ["a", "b"]
     assert [agent_fold(agent.session).inbox.accepted[name].state for name in "abc"] == ["taken", "taken", "waiting"]
     agent.reply()
-    assert (agent.conversation.turns[turn].ended, agent.is_idle) == (FinishedMessage(), True)
+    assert (agent.conversation.turns[turn].ended, agent.is_idle) == (MessageOutcome(), True)
 
 
 def test_an_item_enters_a_running_turn_after_its_tools_and_never_between_a_call_and_its_result() -> None:
@@ -250,7 +250,7 @@ def test_a_turn_that_may_not_go_on_ends_with_its_answer_and_what_was_said_meanwh
     assert turn is not None
     agent.send(item("b", delivery="boundary"))
     agent.reply()
-    assert (agent.conversation.turns[turn].ended, agent.waiting) == (FinishedMessage(), ["b"])
+    assert (agent.conversation.turns[turn].ended, agent.waiting) == (MessageOutcome(), ["b"])
 
 
 def test_a_session_says_that_its_inbox_waits_only_between_turns_and_when_it_is_due() -> None:
@@ -274,9 +274,9 @@ def test_an_item_that_waits_is_taken_out_with_who_when_and_why() -> None:
     agent.now += 3
     assert [type(record) for record in agent.withdraw("a", "wrong chat", "ann").records] == [DequeuedRecord]
     known = agent_fold(agent.session).inbox.accepted["a"]
-    assert (known.state, known.cancelled) == ("cancelled", Cancelled(START + 3, "wrong chat", "ann"))
+    assert (known.state, known.cancelled) == ("cancelled", ItemCancellation(START + 3, "wrong chat", "ann"))
     assert agent.withdraw("a", "again", "bob").records == []
-    assert known.cancelled == Cancelled(START + 3, "wrong chat", "ann")
+    assert known.cancelled == ItemCancellation(START + 3, "wrong chat", "ann")
     assert agent.begin() is None
 
 
@@ -310,7 +310,7 @@ def test_what_waits_when_a_session_ends_is_cancelled_with_it() -> None:
     agent.write(*decide(agent.session, CancelMessage("away", "ann"), START).records)
     inbox = agent_fold(agent.session).inbox
     assert [inbox.accepted[name].state for name in "abc"] == ["taken", "cancelled", "cancelled"]
-    assert inbox.accepted["c"].cancelled == Cancelled(START, "the session was over: cancelled", "ann")
+    assert inbox.accepted["c"].cancelled == ItemCancellation(START, "the session was over: cancelled", "ann")
 
 
 def test_a_stopped_turn_says_who_when_and_why() -> None:
@@ -320,7 +320,7 @@ def test_a_stopped_turn_says_who_when_and_why() -> None:
     assert turn is not None
     agent.now += 3
     agent.stop()
-    assert agent.conversation.turns[turn].ended == Stopped("cancelled", "enough", by="ann", at=START + 3)
+    assert agent.conversation.turns[turn].ended == StoppedOutcome("cancelled", "enough", by="ann", at=START + 3)
     assert (agent.is_idle, agent_fold(agent.session).stop) == (True, None)
 
 

@@ -17,16 +17,16 @@ from holdfast.agent.machine.turn import (
     CallModel,
     CallTools,
     Effect,
-    End,
-    FinishedMessage,
-    FinishedToolValue,
-    FinishedValue,
-    FrameSwitch,
+    EndTurn,
+    FrameSwitchOutcome,
     Limits,
-    Replied,
-    Stopped,
-    ToolDone,
+    MessageOutcome,
+    RecordedReply,
+    StoppedOutcome,
+    ToolCallOutcome,
+    ToolValueOutcome,
     Turn,
+    ValueOutcome,
     reply_of,
 )
 from holdfast.core.queries import Failure
@@ -37,16 +37,16 @@ def turn(**limits: Any) -> Turn:
     return Turn(id="t-1", began_at=1_000, limits=Limits(**limits))
 
 
-def says(*content: ContentBlock | str, stop: Any = "end") -> Replied:
-    return Replied(content=[TextBlock(each) if isinstance(each, str) else each for each in content], stop=stop)
+def says(*content: ContentBlock | str, stop: Any = "end") -> RecordedReply:
+    return RecordedReply(content=[TextBlock(each) if isinstance(each, str) else each for each in content], stop=stop)
 
 
-def calls(*names: str) -> Replied:
+def calls(*names: str) -> RecordedReply:
     return says(*(ToolUseBlock(f"c-{n}", name, {}) for n, name in enumerate(names)), stop="tool_use")
 
 
 def outcome(effect: Effect) -> Any:
-    assert isinstance(effect, End), effect
+    assert isinstance(effect, EndTurn), effect
     return effect.outcome
 
 
@@ -58,7 +58,7 @@ def test_a_turn_begins_with_the_model() -> None:
 
 
 def test_a_reply_without_calls_finishes_the_turn_with_its_message() -> None:
-    assert outcome(turn().replied(says("Hello"), 1_001)) == FinishedMessage()
+    assert outcome(turn().replied(says("Hello"), 1_001)) == MessageOutcome()
 
 
 def test_a_reply_with_calls_asks_for_all_of_them_in_their_order_and_then_for_the_model_again() -> None:
@@ -66,8 +66,8 @@ def test_a_reply_with_calls_asks_for_all_of_them_in_their_order_and_then_for_the
     assert machine.replied(calls("b", "a"), 1_001) == CallTools(
         [ToolUseBlock("c-0", "b", {}), ToolUseBlock("c-1", "a", {})]
     )
-    assert machine.tools_done([ToolDone(content=1), ToolDone(content=2)], 1_002) == CallModel(2)
-    assert outcome(machine.replied(says("done"), 1_003)) == FinishedMessage()
+    assert machine.tools_done([ToolCallOutcome(content=1), ToolCallOutcome(content=2)], 1_002) == CallModel(2)
+    assert outcome(machine.replied(says("done"), 1_003)) == MessageOutcome()
     assert machine.spent.tool_calls == 2
 
 
@@ -77,7 +77,7 @@ def test_calls_count_more_than_the_reason_for_which_a_model_stopped() -> None:
 
 
 @each_row("reply", [says("", stop="end"), says(), says(ReasoningBlock("hm")), says(ReasoningBlock("hm"), "")])
-def test_a_reply_that_says_nothing_leads_to_the_model_again(reply: Replied) -> None:
+def test_a_reply_that_says_nothing_leads_to_the_model_again(reply: RecordedReply) -> None:
     assert turn().replied(reply, 1_001) == CallModel(2)
 
 
@@ -93,41 +93,43 @@ def test_asking_for_the_effect_again_gives_the_same() -> None:
 def test_a_tool_can_end_the_turn_with_a_value() -> None:
     machine = turn()
     machine.replied(calls("look", "submit"), 1_001)
-    done = machine.tools_done([ToolDone(content="seen"), ToolDone(content="taken", finish=None)], 1_002)
-    assert outcome(done) == FinishedToolValue("submit", None)
+    done = machine.tools_done([ToolCallOutcome(content="seen"), ToolCallOutcome(content="taken", finish=None)], 1_002)
+    assert outcome(done) == ToolValueOutcome("submit", None)
 
 
 def test_the_value_that_a_model_submits_is_the_turns_own() -> None:
     machine = turn()
     machine.replied(calls(FINISH_TOOL), 1_001)
-    assert outcome(machine.tools_done([ToolDone(content="taken", finish={"n": 1})], 1_002)) == FinishedValue({"n": 1})
+    assert outcome(machine.tools_done([ToolCallOutcome(content="taken", finish={"n": 1})], 1_002)) == ValueOutcome(
+        {"n": 1}
+    )
 
 
 def test_a_tool_can_switch_to_a_new_frame() -> None:
     machine = turn()
     machine.replied(calls("handover"), 1_001)
-    switch = FrameSwitch("second", "go on with the report")
-    assert outcome(machine.tools_done([ToolDone(content={}, frame=switch)], 1_002)) == switch
+    switch = FrameSwitchOutcome("second", "go on with the report")
+    assert outcome(machine.tools_done([ToolCallOutcome(content={}, frame=switch)], 1_002)) == switch
 
 
 def test_a_tool_whose_failure_stops_the_turn_is_named_with_what_it_said() -> None:
     machine = turn()
     machine.replied(calls("pay"), 1_001)
-    stopped = outcome(machine.tools_done([ToolDone(content={"error": "no"}, is_error=True, stops=True)], 1_002))
+    stopped = outcome(machine.tools_done([ToolCallOutcome(content={"error": "no"}, is_error=True, stops=True)], 1_002))
     assert (stopped.reason, stopped.tool, stopped.value) == ("tool_failure", "pay", {"error": "no"})
 
 
 def test_a_failure_of_a_tool_is_otherwise_for_the_model_to_read() -> None:
     machine = turn()
     machine.replied(calls("pay"), 1_001)
-    assert machine.tools_done([ToolDone(content={"error": "no"}, is_error=True)], 1_002) == CallModel(2)
+    assert machine.tools_done([ToolCallOutcome(content={"error": "no"}, is_error=True)], 1_002) == CallModel(2)
 
 
 def test_of_several_endings_the_first_in_the_order_of_the_calls_counts() -> None:
     machine = turn()
     machine.replied(calls("a", "b"), 1_001)
-    both = [ToolDone(content=1, finish="first"), ToolDone(content=2, finish="second")]
-    assert outcome(machine.tools_done(both, 1_002)) == FinishedToolValue("a", "first")
+    both = [ToolCallOutcome(content=1, finish="first"), ToolCallOutcome(content=2, finish="second")]
+    assert outcome(machine.tools_done(both, 1_002)) == ToolValueOutcome("a", "first")
 
 
 def test_a_reply_that_met_the_models_token_limit_is_incomplete() -> None:
@@ -135,14 +137,16 @@ def test_a_reply_that_met_the_models_token_limit_is_incomplete() -> None:
 
 
 def test_a_provider_that_fails_stops_the_turn_with_its_words() -> None:
-    assert outcome(turn().failed(Failure("no such model", "other"))) == Stopped("provider_error", "no such model")
+    assert outcome(turn().failed(Failure("no such model", "other"))) == StoppedOutcome(
+        "provider_error", "no such model"
+    )
 
 
 def test_a_turn_can_be_cancelled_while_the_model_is_asked_and_while_tools_run() -> None:
-    assert outcome(turn().failed(Failure("enough", "cancelled"))) == Stopped("cancelled", "enough")
+    assert outcome(turn().failed(Failure("enough", "cancelled"))) == StoppedOutcome("cancelled", "enough")
     machine = turn()
     machine.replied(calls("a"), 1_001)
-    assert outcome(machine.stopped(Failure("enough", "cancelled"))) == Stopped("cancelled", "enough")
+    assert outcome(machine.stopped(Failure("enough", "cancelled"))) == StoppedOutcome("cancelled", "enough")
 
 
 # --- limits ---------------------------------------------------------------------------------------------
@@ -150,7 +154,7 @@ def test_a_turn_can_be_cancelled_while_the_model_is_asked_and_while_tools_run() 
 
 def stopped_by(machine: Turn) -> tuple[str, str | None]:
     ended = outcome(machine.effect)
-    assert isinstance(ended, Stopped)
+    assert isinstance(ended, StoppedOutcome)
     assert ended.detail
     return ended.reason, ended.limit
 
@@ -158,21 +162,21 @@ def stopped_by(machine: Turn) -> tuple[str, str | None]:
 def tool_round(machine: Turn, at: int = 1_001, **reply: Any) -> Effect:
     """The model calls a tool, and the tool is run."""
     machine.replied(calls("a"), at, **reply)
-    return machine.tools_done([ToolDone(content=1)], at)
+    return machine.tools_done([ToolCallOutcome(content=1)], at)
 
 
 def test_max_turns_stops_right_after_the_results_of_the_last_call() -> None:
     machine = turn(iterations=2)
     assert tool_round(machine) == CallModel(2)
     assert isinstance(machine.replied(calls("a"), 1_001), CallTools)
-    machine.tools_done([ToolDone(content=1)], 1_001)
+    machine.tools_done([ToolCallOutcome(content=1)], 1_001)
     assert stopped_by(machine) == ("max_turns", "iterations")
 
 
 def test_the_last_call_that_is_allowed_may_still_answer() -> None:
     machine = turn(iterations=2)
     tool_round(machine)
-    assert outcome(machine.replied(says("just so"), 1_002)) == FinishedMessage()
+    assert outcome(machine.replied(says("just so"), 1_002)) == MessageOutcome()
 
 
 def test_no_progress_stops_a_model_that_neither_says_nor_does_anything() -> None:
@@ -185,7 +189,7 @@ def test_no_progress_stops_a_model_that_neither_says_nor_does_anything() -> None
 
 def test_calls_that_were_no_calls_of_a_tool_are_no_progress_and_one_that_was_begins_the_count_anew() -> None:
     machine = turn(no_progress=2)
-    nothing, something = ToolDone(content="?", is_error=True, executed=False), ToolDone(content=1)
+    nothing, something = ToolCallOutcome(content="?", is_error=True, executed=False), ToolCallOutcome(content=1)
     machine.replied(calls("x"), 1_001)
     assert isinstance(machine.tools_done([nothing], 1_001), CallModel)
     machine.replied(calls("x", "a"), 1_001)
@@ -199,7 +203,7 @@ def test_calls_that_were_no_calls_of_a_tool_are_no_progress_and_one_that_was_beg
 def test_more_tool_calls_than_are_allowed_are_not_begun() -> None:
     machine = turn(tool_calls=3)
     machine.replied(calls("a", "a"), 1_001)
-    machine.tools_done([ToolDone(content=1), ToolDone(content=2)], 1_001)
+    machine.tools_done([ToolCallOutcome(content=1), ToolCallOutcome(content=2)], 1_001)
     machine.replied(calls("a", "a"), 1_001)
     assert stopped_by(machine) == ("max_turns", "tool_calls")
     assert machine.spent.tool_calls == 2
@@ -221,7 +225,7 @@ def test_tokens_money_and_time_are_looked_at_before_the_model_is_asked_again(
 
 
 def test_an_answer_that_costs_more_than_is_allowed_is_an_answer() -> None:
-    assert outcome(turn(tokens=10).replied(says("Hello"), 9_999, tokens=5_000)) == FinishedMessage()
+    assert outcome(turn(tokens=10).replied(says("Hello"), 9_999, tokens=5_000)) == MessageOutcome()
 
 
 def test_without_limits_a_turn_goes_on_as_long_as_it_does_something() -> None:
@@ -237,7 +241,7 @@ def test_what_a_turn_does_not_wait_for_is_refused_and_changes_nothing() -> None:
     machine = turn()
     before = msgspec.json.encode(machine)
     with pytest.raises(ValueError, match=r"'t-1'.*'call_model'.*'call_tools'"):
-        machine.tools_done([ToolDone(content=1)], 1_001)
+        machine.tools_done([ToolCallOutcome(content=1)], 1_001)
     with pytest.raises(ValueError):
         machine.stopped(Failure("now", "cancelled"))
     assert msgspec.json.encode(machine) == before
@@ -248,7 +252,7 @@ def test_what_a_turn_does_not_wait_for_is_refused_and_changes_nothing() -> None:
         machine.failed(Failure("x"))
     with pytest.raises(ValueError):
         machine.tools_done([], 1_002)
-    machine.tools_done([ToolDone(content=1)], 1_002)
+    machine.tools_done([ToolCallOutcome(content=1)], 1_002)
     machine.replied(says("x"), 1_003)
     with pytest.raises(ValueError, match="'end'"):
         machine.replied(says("x"), 1_004)
@@ -272,10 +276,10 @@ replies = st.one_of(
     st.builds(Failure, st.just("no"), st.sampled_from(["cancelled", "timeout"])),
 )
 results = st.one_of(
-    st.builds(ToolDone, content=st.integers(), executed=st.booleans()),
-    st.builds(ToolDone, content=st.just("no"), is_error=st.just(True), stops=st.booleans()),
-    st.builds(ToolDone, content=st.just(1), finish=st.integers()),
-    st.builds(ToolDone, content=st.just(1), frame=st.just(FrameSwitch("f", "t"))),
+    st.builds(ToolCallOutcome, content=st.integers(), executed=st.booleans()),
+    st.builds(ToolCallOutcome, content=st.just("no"), is_error=st.just(True), stops=st.booleans()),
+    st.builds(ToolCallOutcome, content=st.just(1), finish=st.integers()),
+    st.builds(ToolCallOutcome, content=st.just(1), frame=st.just(FrameSwitchOutcome("f", "t"))),
 )
 
 
@@ -291,7 +295,7 @@ def told(machine: Turn, data: st.DataObject, at: int) -> Effect:
             if data.draw(st.booleans()):
                 return machine.stopped(Failure("enough", "cancelled"))
             return machine.tools_done([data.draw(results) for _ in asked], at)
-        case End():
+        case EndTurn():
             raise AssertionError("it is over")
 
 
@@ -310,7 +314,7 @@ limited = st.builds(
 def test_any_sequence_of_replies_and_results_ends(limits: Limits, data: st.DataObject) -> None:
     machine = Turn(id="t-1", began_at=0, limits=limits)
     steps = 0
-    while not isinstance(machine.effect, End):
+    while not isinstance(machine.effect, EndTurn):
         told(machine, data, steps)
         steps += 1
         assert limits.iterations is not None
@@ -329,7 +333,7 @@ def test_a_turn_that_was_written_down_and_read_back_re_emits_the_same_effect_and
         assert restored == machine
         assert restored.effect == machine.effect
         assert msgspec.json.encode(restored) == written
-        if isinstance(machine.effect, End):
+        if isinstance(machine.effect, EndTurn):
             return
         machine = restored  # and on from there, as a process that was begun anew would
         told(machine, data, step)

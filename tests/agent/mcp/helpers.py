@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.conversation import tool_done
-from holdfast.agent.machine.turn import ToolDone
+from holdfast.agent.machine.turn import ToolCallOutcome
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.tools import Catalog, Tool
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
@@ -57,7 +57,7 @@ class Host:
         assert isinstance(found, Tool), f"{name} is none of {self.names}"
         return found
 
-    async def done(self, name: str, /, **arguments: Any) -> ToolDone:
+    async def done(self, name: str, /, **arguments: Any) -> ToolCallOutcome:
         """What a turn learns of a call."""
         self._calls += 1
         running = self._runner.run(self.tool(name), Attempt("s-1", f"q-{self._calls}", 1), arguments)

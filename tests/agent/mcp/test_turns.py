@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.agent.machine.messages import ToolResultBlock
-from holdfast.agent.machine.turn import FinishedMessage
+from holdfast.agent.machine.turn import MessageOutcome
 from holdfast.agent.mcp import errors
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpMissingError, McpUnavailableError
@@ -37,7 +37,7 @@ async def test_a_model_calls_a_tool_of_a_server_in_a_turn_and_the_server_ends_wi
     async with runtime_on(url, [*calls], "It is 42.", tools=[server]) as runtime:
         session = await runtime.session("s").open()
         result = await session.turn("How much is it?").run()
-        assert (result.text, result.outcome) == ("It is 42.", FinishedMessage())
+        assert (result.text, result.outcome) == ("It is 42.", MessageOutcome())
         provider = runtime.providers["scripted"]
         assert isinstance(provider, ScriptedProvider)
         told = {spec.name: spec for spec in provider.requests[0].tools}

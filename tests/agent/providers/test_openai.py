@@ -11,7 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.machine.messages import Image, ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.messages import (
+    ImageBlock,
+    ImageSource,
+    ReasoningBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from holdfast.agent.providers import openai
 from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.providers.provider import ModelRequest, Provider, ProviderError, TextDelta
@@ -122,7 +129,7 @@ async def test_deltas_come_before_the_reply_is_whole() -> None:
 
 async def test_the_server_gets_the_request_as_it_was_meant() -> None:
     request = ask(
-        user("What is", ImageBlock(Image("image/png", b"\x89PNG")), "?"),
+        user("What is", ImageBlock(ImageSource("image/png", b"\x89PNG")), "?"),
         assistant("Adding.", ToolUseBlock("c1", "add", {"a": 2, "b": 40})),
         tool(ToolResultBlock("c1", "42")),
         model="m-1",

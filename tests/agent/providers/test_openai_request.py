@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.agent.machine.messages import (
     AgentMessage,
-    Image,
     ImageBlock,
+    ImageSource,
     ReasoningBlock,
     TextBlock,
     ToolResultBlock,
@@ -18,7 +18,7 @@ from holdfast.agent.providers.provider import ModelRequest, ProviderError
 from holdfast.core.values import Json
 from tests.agent.providers.helpers import ADD, ask, assistant, tool, user
 
-PICTURE = ImageBlock(Image("image/png", b"\x89PNG"))
+PICTURE = ImageBlock(ImageSource("image/png", b"\x89PNG"))
 URL = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}
 
 

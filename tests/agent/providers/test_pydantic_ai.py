@@ -16,8 +16,8 @@ from pydantic_ai.usage import RequestUsage
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
-    Image,
     ImageBlock,
+    ImageSource,
     ReasoningBlock,
     TextBlock,
     ToolResultBlock,
@@ -32,7 +32,7 @@ from holdfast.testing.patience import HANG_S
 from tests.agent.providers.helpers import ADD, Heard, ask, assistant, hear, tool, user
 from tests.tables import each_row
 
-PICTURE = Image("image/png", b"\x89PNG")
+PICTURE = ImageSource("image/png", b"\x89PNG")
 
 
 class Asked:

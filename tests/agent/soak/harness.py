@@ -22,7 +22,7 @@ import msgspec
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.state import Session, State
 from holdfast.store import Store, open_store
@@ -301,6 +301,6 @@ class Judged:
             return None if known.state == "cancelled" else f"item {line['item']} was withdrawn, and is {known.state}"
         if line["state"] == "stopped":
             ended = self.conversation.turns[line["turn"]].ended
-            is_so = isinstance(ended, Stopped) and ended.reason == "cancelled"
+            is_so = isinstance(ended, StoppedOutcome) and ended.reason == "cancelled"
             return None if is_so else f"turn {line['turn']} was stopped, and has come to {ended}"
         return None

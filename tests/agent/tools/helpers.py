@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent
 from holdfast.agent.machine.conversation import tool_done
-from holdfast.agent.machine.turn import ToolDone
+from holdfast.agent.machine.turn import ToolCallOutcome
 from holdfast.agent.tools import Tool
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.core.queries import Failure, Value
@@ -30,7 +30,7 @@ class Model:
         self._calls += 1
         return await soon(self.runner.effect(tool)(attempt=Attempt("s-1", f"q-{self._calls}", 1), **arguments))
 
-    async def call(self, tool: Tool, **arguments: Any) -> ToolDone:
+    async def call(self, tool: Tool, **arguments: Any) -> ToolCallOutcome:
         """What the turn learns of the call."""
         answer = await self.answer(tool, **arguments)
         return tool_done(answer if isinstance(answer, Failure) else Value(value=answer))

@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast.agent.machine.turn import FrameSwitch
+from holdfast.agent.machine.turn import FrameSwitchOutcome
 from holdfast.agent.tools import (
     Finish,
     SwitchFrame,
@@ -184,7 +184,7 @@ async def test_a_tool_can_end_the_turn_with_a_value(model: Model) -> None:
 
 async def test_a_tool_can_open_a_new_frame(model: Model) -> None:
     done = await model.call(Tool.of(lambda: SwitchFrame("review", "Look at it anew."), name="go_on"))
-    assert done.frame == FrameSwitch("review", "Look at it anew.")
+    assert done.frame == FrameSwitchOutcome("review", "Look at it anew.")
 
 
 # --- failing ------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, O
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8Dwn4EIwDiqkL4KAcT9GO0U4BxoAAAAAElFTkSuQmCC"
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
 
-Given: TypeAlias = Object | types.InputRequiredResult
-Handler: TypeAlias = Callable[[McpCall, Any], Awaitable[Given]]
+GivenAnswer: TypeAlias = Object | types.InputRequiredResult
+Handler: TypeAlias = Callable[[McpCall, Any], Awaitable[GivenAnswer]]
 
 TOOLS: list[McpTool[Any]] = []
 
@@ -40,7 +40,7 @@ def tool(name: str, params: type[Params] = NoParams) -> Callable[[Handler], Hand
 def session_tool(name: str, strategy: Strategy) -> None:
     """Offer a strategy: the tool starts a session of it, and pauses when that does."""
 
-    async def run(call: McpCall, params: NoParams) -> Given:
+    async def run(call: McpCall, params: NoParams) -> GivenAnswer:
         return await sessions.run(call, lambda: find_program(strategy), None)
 
     TOOLS.append(McpTool(name, name, f"For the conformance suite: a session of {strategy.name}.", NoParams, run))
@@ -86,12 +86,12 @@ session_tool("test_input_required_result_multi_round", two_rounds)
 
 
 @tool("test_simple_text")
-async def simple_text(call: McpCall, params: NoParams) -> Given:
+async def simple_text(call: McpCall, params: NoParams) -> GivenAnswer:
     return {"text": "This is a simple text response for testing."}
 
 
 @tool("test_error_handling")
-async def fails(call: McpCall, params: NoParams) -> Given:
+async def fails(call: McpCall, params: NoParams) -> GivenAnswer:
     raise McpToolError("This tool intentionally returns an error for testing")
 
 
@@ -106,7 +106,7 @@ class ContentTool(McpTool[NoParams]):
         return given.model_copy(update={"content": list(self.content)})
 
 
-async def nothing(call: McpCall, params: NoParams) -> Given:
+async def nothing(call: McpCall, params: NoParams) -> GivenAnswer:
     return {}
 
 
@@ -141,7 +141,7 @@ class HeaderParams(Params):
 
 
 @tool("test_x_mcp_header", HeaderParams)
-async def header(call: McpCall, params: HeaderParams) -> Given:
+async def header(call: McpCall, params: HeaderParams) -> GivenAnswer:
     return {"region": params.region}
 
 
@@ -181,7 +181,7 @@ TOOLS.append(RichSchemaTool("json_schema_2020_12_tool", "Schema", "For the confo
 # --- logs, and what the server asks in mid-call (revisions with a handshake) ------------------------
 
 
-async def _log(call: McpCall) -> Given:
+async def _log(call: McpCall) -> GivenAnswer:
     for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await call.context.session.send_log_message("info", message, related_request_id=call.context.request_id)
         await asyncio.sleep(0.05)
@@ -189,12 +189,12 @@ async def _log(call: McpCall) -> Given:
 
 
 @tool("test_tool_with_logging")
-async def logs(call: McpCall, params: NoParams) -> Given:
+async def logs(call: McpCall, params: NoParams) -> GivenAnswer:
     return await _log(call)
 
 
 @tool("test_logging_tool")
-async def logs_if_wanted(call: McpCall, params: NoParams) -> Given:
+async def logs_if_wanted(call: McpCall, params: NoParams) -> GivenAnswer:
     return await _log(call)
 
 
@@ -203,7 +203,7 @@ class PromptParams(Params):
 
 
 @tool("test_sampling", PromptParams)
-async def samples(call: McpCall, params: PromptParams) -> Given:
+async def samples(call: McpCall, params: PromptParams) -> GivenAnswer:
     message = types.SamplingMessage(role="user", content=types.TextContent(text=params.prompt))
     said = await call.context.session.create_message(
         [message], max_tokens=100, related_request_id=call.context.request_id
@@ -216,20 +216,20 @@ class MessageParams(Params):
     message: Annotated[str, about("What to ask the person.")]
 
 
-async def _elicit(call: McpCall, message: str, properties: Object, required: list[str]) -> Given:
+async def _elicit(call: McpCall, message: str, properties: Object, required: list[str]) -> GivenAnswer:
     schema = {"type": "object", "properties": properties, "required": required}
     said = await call.context.session.elicit_form(message, schema, call.context.request_id)
     return {"text": f"Elicitation completed: action={said.action}, content={said.content}"}
 
 
 @tool("test_elicitation", MessageParams)
-async def elicits(call: McpCall, params: MessageParams) -> Given:
+async def elicits(call: McpCall, params: MessageParams) -> GivenAnswer:
     fields = {name: {"type": "string", "description": name} for name in ("username", "email")}
     return await _elicit(call, params.message, fields, ["username", "email"])
 
 
 @tool("test_elicitation_sep1034_defaults")
-async def elicits_with_defaults(call: McpCall, params: NoParams) -> Given:
+async def elicits_with_defaults(call: McpCall, params: NoParams) -> GivenAnswer:
     fields = {
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
@@ -241,7 +241,7 @@ async def elicits_with_defaults(call: McpCall, params: NoParams) -> Given:
 
 
 @tool("test_elicitation_sep1330_enums")
-async def elicits_choices(call: McpCall, params: NoParams) -> Given:
+async def elicits_choices(call: McpCall, params: NoParams) -> GivenAnswer:
     plain = ["option1", "option2", "option3"]
     titled = [{"const": f"value{n}", "title": f"Choice {n}"} for n in (1, 2, 3)]
     fields = {
@@ -263,7 +263,7 @@ def form(message: str, name: str) -> types.ElicitRequest:
 
 
 @tool("test_missing_capability")
-async def needs_sampling(call: McpCall, params: NoParams) -> Given:
+async def needs_sampling(call: McpCall, params: NoParams) -> GivenAnswer:
     if not call.context.session.check_client_capability(types.ClientCapabilities(sampling=types.SamplingCapability())):
         needed: Object = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "this tool needs sampling", data=needed)
@@ -271,7 +271,7 @@ async def needs_sampling(call: McpCall, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_elicitation")
-async def requires_a_name(call: McpCall, params: NoParams) -> Given:
+async def requires_a_name(call: McpCall, params: NoParams) -> GivenAnswer:
     match (call.responses or {}).get("user_name"):
         case types.ElicitResult(action="accept", content={"name": name}):
             return {"text": f"Hello, {name}!"}
@@ -280,7 +280,7 @@ async def requires_a_name(call: McpCall, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_list_roots")
-async def requires_roots(call: McpCall, params: NoParams) -> Given:
+async def requires_roots(call: McpCall, params: NoParams) -> GivenAnswer:
     match (call.responses or {}).get("client_roots"):
         case types.ListRootsResult(roots=roots):
             return {"roots": [str(root.uri) for root in roots]}
@@ -289,7 +289,7 @@ async def requires_roots(call: McpCall, params: NoParams) -> Given:
 
 
 @tool("test_input_required_result_multiple_inputs")
-async def requires_three(call: McpCall, params: NoParams) -> Given:
+async def requires_three(call: McpCall, params: NoParams) -> GivenAnswer:
     if call.state is not None and call.responses is not None:
         return {"given": sorted(call.responses)}
     message = types.SamplingMessage(role="user", content=types.TextContent(text="Generate a greeting"))

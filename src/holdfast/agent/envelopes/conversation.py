@@ -36,7 +36,7 @@ from holdfast.agent.machine.messages import (
     ToolUseBlock,
 )
 from holdfast.agent.machine.policy import Spec
-from holdfast.agent.machine.tree import FrameOpen
+from holdfast.agent.machine.tree import Frame
 from holdfast.agent.session_builder import AgentState
 from holdfast.core.values import Json, encode
 from holdfast.store.errors import EnvelopeError
@@ -92,7 +92,7 @@ def _said(conversation: Conversation) -> list[AgentMessage]:
         match node.payload:
             case AgentMessage() as message:
                 told.append(message)
-            case FrameOpen(task=task) if task:
+            case Frame(task=task) if task:
                 told.append(AgentMessage("user", [TextBlock(task)]))
             case _:
                 pass

@@ -89,7 +89,7 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Whose rules they are, told by who records them: empty for the session's own, `runtime`, or `parent`."""
 
 
-class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
+class ApprovalResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the layers say about a call, all together."""
 
     verdict: Literal["allow", "deny", "confirm"]
@@ -99,7 +99,7 @@ class Ruling(msgspec.Struct, frozen=True, omit_defaults=True):
     timeout_ms: int | None = None
 
 
-def ruling(layers: Sequence[Approval], tool: str, arguments: Json) -> Ruling:
+def ruling(layers: Sequence[Approval], tool: str, arguments: Json) -> ApprovalResult:
     """What is done about a call."""
     if not layers:
         return ALLOWED
@@ -107,7 +107,7 @@ def ruling(layers: Sequence[Approval], tool: str, arguments: Json) -> Ruling:
     strictest = max(_strictness(rule) for _, rule in found)
     reasons = [rule.reason for _, rule in found if _strictness(rule) == strictest and rule.reason]
     asked = [(layer, rule) for layer, rule in found if rule.verdict in ("callback", "confirm")]
-    return Ruling(
+    return ApprovalResult(
         ("allow", "confirm", "deny")[strictest],
         next(iter(reasons), ""),
         list(dict.fromkeys(layer.callback for layer, rule in asked if rule.verdict == "callback")),
@@ -115,7 +115,7 @@ def ruling(layers: Sequence[Approval], tool: str, arguments: Json) -> Ruling:
     )
 
 
-ALLOWED = Ruling("allow")
+ALLOWED = ApprovalResult("allow")
 
 
 def is_granted(granted: Sequence[Rule], tool: str, arguments: Json) -> bool:
@@ -163,7 +163,7 @@ def check_approval(layer: Approval) -> None:
 # --- what somebody decides -----------------------------------------------------------------------------
 
 
-class Approved(
+class ApproveDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="approve", tag_field="decision"
 ):
     """The call is run, with these arguments where they are given instead of the model's."""
@@ -171,7 +171,7 @@ class Approved(
     arguments: dict[str, Json] | None = None
 
 
-class Denied(
+class DenyDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="deny", tag_field="decision"
 ):
     """The call is not run. The model is told why."""
@@ -179,7 +179,7 @@ class Denied(
     reason: str = ""
 
 
-class Always(
+class AlwaysDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="always", tag_field="decision"
 ):
     """The call is run, and so are those that come after it in this session, without asking."""
@@ -188,9 +188,9 @@ class Always(
     """Only those whose arguments match these patterns; empty: all calls of this tool."""
 
 
-Decision: TypeAlias = Approved | Denied | Always
+Decision: TypeAlias = ApproveDecision | DenyDecision | AlwaysDecision
 
-_DECISIONS: dict[str, Decision] = {"approve": Approved(), "deny": Denied(), "always": Always()}
+_DECISIONS: dict[str, Decision] = {"approve": ApproveDecision(), "deny": DenyDecision(), "always": AlwaysDecision()}
 
 CHOICES = list(_DECISIONS)
 """What may be answered with a word."""
@@ -202,7 +202,7 @@ def decision_of(answer: Answer) -> Decision:
     Raises `InvalidValueError` for anything else.
     """
     if isinstance(answer, Failure):
-        return Denied(answer.message)
+        return DenyDecision(answer.message)
     value = answer.value
     if value is True or value is False:
         return _DECISIONS["approve" if value else "deny"]
@@ -212,7 +212,7 @@ def decision_of(answer: Answer) -> Decision:
             if not word.startswith("{"):
                 return _DECISIONS[word.casefold()]
             value = msgspec.json.decode(word)
-        return msgspec.convert(value, Approved | Denied | Always)
+        return msgspec.convert(value, ApproveDecision | DenyDecision | AlwaysDecision)
     except KeyError:
         why = f"{preview(value)} is none"
     except msgspec.DecodeError as error:  # what is no JSON, and what is of another shape
@@ -230,7 +230,7 @@ HOW_TO_DECIDE = (
 def check_decision(tool: str, arguments: Json, answer: Answer) -> None:
     """Raise `InvalidValueError` unless the answer decides about this call of the tool."""
     decision = decision_of(answer)
-    if isinstance(decision, Always) and not Rule(tool, "allow", decision.match).matches(tool, arguments):
+    if isinstance(decision, AlwaysDecision) and not Rule(tool, "allow", decision.match).matches(tool, arguments):
         raise InvalidValueError("decision", f"its 'match' {preview(decision.match)} does not fit the call itself")
 
 

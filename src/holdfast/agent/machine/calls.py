@@ -20,9 +20,9 @@ import msgspec
 from holdfast.agent.machine.approval import (
     ALLOWED,
     CHOICES,
-    Always,
-    Approved,
-    Denied,
+    AlwaysDecision,
+    ApproveDecision,
+    DenyDecision,
     Rule,
     decision_of,
     is_granted,
@@ -33,7 +33,7 @@ from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery, CallQuery
 from holdfast.agent.machine.records import CallRecord
-from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolDone
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolCallOutcome
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, Value
 from holdfast.core.records import Wake
@@ -68,7 +68,7 @@ class _Progress:
         self.tool, self.arguments = wish(call)
         self.stage: Literal["callback", "confirm", "run"] = "run"
         self.ruling = ALLOWED
-        self.done: ToolDone | None = None
+        self.done: ToolCallOutcome | None = None
         self.edited = False
         """Whether somebody has agreed to the call, and has changed its arguments."""
 
@@ -148,7 +148,7 @@ class Calls:
         return "first" if any(each.stage != "run" for each in self._waiting.values()) else "all"
 
     @property
-    def results(self) -> list[ToolDone]:
+    def results(self) -> list[ToolCallOutcome]:
         """What all calls came to, in their order, once none waits."""
         return [each.done for each in self._calls if each.done is not None]
 
@@ -212,14 +212,14 @@ class Calls:
         except InvalidValueError as error:
             return self._refuse(each, str(error))
         match decision:
-            case Denied(reason=reason):
+            case DenyDecision(reason=reason):
                 return self._refuse(each, reason or "whoever was asked did not approve it")
-            case Always(match=match):
+            case AlwaysDecision(match=match):
                 self._granted.append(Rule(each.tool, "allow", match))
-            case Approved(arguments=dict() as edited) if edited != each.arguments:
+            case ApproveDecision(arguments=dict() as edited) if edited != each.arguments:
                 each.arguments, each.edited = edited, True
                 return self._judged(each)  # who is asked may not allow what the rules and the host's code do not
-            case Approved():
+            case ApproveDecision():
                 pass
         return self._run(each)
 
@@ -244,11 +244,11 @@ class Calls:
 
     def _end(self, each: _Progress, content: Json) -> Query | None:
         """Have a call come to that without being run. There is nothing more to ask."""
-        each.done = ToolDone(content=content, is_error=True, executed=False)
+        each.done = ToolCallOutcome(content=content, is_error=True, executed=False)
         self._refused.append(CallRecord(call_id=each.call.id, done=each.done))
         return None
 
-    def _result(self, tool: str, answer: Answer) -> ToolDone:
+    def _result(self, tool: str, answer: Answer) -> ToolCallOutcome:
         done = tool_done(answer)
         deadline = self._policy.deadlines.get(tool)
         if deadline is None or not isinstance(answer, Failure) or answer.code != "timeout":

@@ -12,7 +12,7 @@ from holdfast.agent.machine.fork_points import message_text
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.records import CallRecord, EnqueuedRecord, FrameRecord, JoinedRecord, TurnRecord
-from holdfast.agent.machine.turn import Outcome, Stopped, reply_of
+from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome, reply_of
 from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.compare import ComparedStep, JournalReader, value_text
 from holdfast.core.queries import Answer, Failure
@@ -106,9 +106,9 @@ def _without_ids(answer: Answer) -> TurnInput | Answer:
         return answer
 
 
-def _outcome_text(outcome: Outcome) -> str:
+def _outcome_text(outcome: TurnOutcome) -> str:
     tag = str(outcome.__struct_config__.tag)
-    if isinstance(outcome, Stopped):
+    if isinstance(outcome, StoppedOutcome):
         return f"{tag}: {outcome.reason}" + (f": {outcome.detail}" if outcome.detail else "")
     fields = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
     return f"{tag} {value_text(fields)}" if fields else tag

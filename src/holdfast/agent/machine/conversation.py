@@ -27,8 +27,15 @@ from holdfast.agent.machine.records import (
     JoinedRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.tree import NO_FRAME, FrameOpen, Node, Tree
-from holdfast.agent.machine.turn import FinishedMessage, FrameSwitch, Outcome, Stopped, ToolDone, reply_of
+from holdfast.agent.machine.tree import NO_FRAME, Frame, Node, Tree
+from holdfast.agent.machine.turn import (
+    FrameSwitchOutcome,
+    MessageOutcome,
+    StoppedOutcome,
+    ToolCallOutcome,
+    TurnOutcome,
+    reply_of,
+)
 from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value, is_own
 from holdfast.core.records import (
@@ -53,7 +60,7 @@ class CallState(msgspec.Struct):
     call: ToolUseBlock
     query: str = ""
     """By which the tool was asked."""
-    done: ToolDone | None = None
+    done: ToolCallOutcome | None = None
     position: int = 0
     """Of the answer."""
     at: int = 0
@@ -78,7 +85,7 @@ class TurnState(msgspec.Struct, kw_only=True):
     """Items of the inbox that it took."""
     begins: bool = False
     """Whether the conversation began anew with it."""
-    ended: Outcome | None = None
+    ended: TurnOutcome | None = None
     """What it came to; None while it is under way."""
     ended_position: int = 0
     ended_at: int = 0
@@ -160,13 +167,13 @@ class Conversation:
                 self._items.pop(item_id, None)
                 self._joined.pop(item_id, None)
             case CancelledRecord(reason=reason):
-                self._on_session_end(entry, Stopped("cancelled", f"the session was cancelled: {reason}"))
+                self._on_session_end(entry, StoppedOutcome("cancelled", f"the session was cancelled: {reason}"))
             case FailedRecord(error=error):
-                self._on_session_end(entry, Stopped("runtime_error", f"the session failed: {error}"))
+                self._on_session_end(entry, StoppedOutcome("runtime_error", f"the session failed: {error}"))
             case ExpiredRecord(reason=reason):
-                self._on_session_end(entry, Stopped("incomplete", f"the session expired: {reason}"))
+                self._on_session_end(entry, StoppedOutcome("incomplete", f"the session expired: {reason}"))
             case CompletedRecord():
-                self._on_session_end(entry, Stopped("incomplete", "the session ended"))
+                self._on_session_end(entry, StoppedOutcome("incomplete", "the session ended"))
             case _:
                 pass
         self.position = entry.position
@@ -205,7 +212,7 @@ class Conversation:
     def _on_asked(self, entry: Entry, query: Query) -> None:
         match query:
             case InputQuery():
-                self._on_end(entry, FinishedMessage())
+                self._on_end(entry, MessageOutcome())
                 self.input = query.id
             case SummaryQuery(keep=keep):
                 self.tree.sum_up(keep, self.running.messages if self.running is not None else ())
@@ -228,7 +235,7 @@ class Conversation:
         there = (each for each in self._batch if each.call.id == call_id and each.done is None)
         return next((each for each in there if not any(each is other for other in running)), None)
 
-    def _on_done(self, entry: Entry, call: CallState, done: ToolDone) -> None:
+    def _on_done(self, entry: Entry, call: CallState, done: ToolCallOutcome) -> None:
         call.done, call.position, call.at = done, entry.position, entry.at
         if all(each.done is not None for each in self._batch):
             self._append_results(entry)
@@ -321,7 +328,7 @@ class Conversation:
             self._append(node, at, AgentMessage("tool", [block]))
         self._batch, self._called = [], {}
 
-    def _on_end(self, entry: Entry, outcome: Outcome) -> None:
+    def _on_end(self, entry: Entry, outcome: TurnOutcome) -> None:
         """The running turn is over, if there is one that is not yet."""
         turn = self.running
         if turn is None:
@@ -333,16 +340,16 @@ class Conversation:
         turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
         self._append_results(entry)
         match outcome:
-            case Stopped(reason="max_turns", detail=detail):
+            case StoppedOutcome(reason="max_turns", detail=detail):
                 note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
                 self._append(f"n-{entry.position}", entry.at, note)
-            case FrameSwitch(frame=key, task=task):
-                self._open_frame(entry, FrameOpen(key, "continue_as", task))
+            case FrameSwitchOutcome(frame=key, task=task):
+                self._open_frame(entry, Frame(key, "continue_as", task))
             case _:
                 pass
         self.running = None
 
-    def _on_session_end(self, entry: Entry, outcome: Stopped) -> None:
+    def _on_session_end(self, entry: Entry, outcome: StoppedOutcome) -> None:
         """A turn that is under way ends with its session."""
         self._on_end(entry, outcome)
         self.ended = type_of(entry.record)
@@ -354,7 +361,7 @@ class Conversation:
         for turn in self.turns.values():
             turn.messages, turn.calls, turn.is_whole = [], [], False
 
-    def _open_frame(self, entry: Entry, frame: FrameOpen) -> None:
+    def _open_frame(self, entry: Entry, frame: Frame) -> None:
         self.tree.open(f"n-{entry.position}", entry.at, frame)
 
     def _append(self, node_id: str, at: int, message: AgentMessage) -> None:
@@ -378,23 +385,23 @@ def policy_of(ctx: Json) -> Policy | None:
         return None
 
 
-def tool_done(answer: Answer) -> ToolDone:
+def tool_done(answer: Answer) -> ToolCallOutcome:
     """What came of a call, from the answer to its query. Whoever answers from outside may give any value."""
     if isinstance(answer, Failure):
         executed = answer.code not in ("unknown_tool", "invalid_arguments")
-        return ToolDone(content={"error": answer.message, "code": answer.code}, is_error=True, executed=executed)
+        return ToolCallOutcome(content={"error": answer.message, "code": answer.code}, is_error=True, executed=executed)
     value = answer.value
     if isinstance(value, dict) and set(value) == {TOOL_MARK}:
-        return msgspec.convert(value[TOOL_MARK], ToolDone)
-    return ToolDone(content=value)
+        return msgspec.convert(value[TOOL_MARK], ToolCallOutcome)
+    return ToolCallOutcome(content=value)
 
 
-def tool_answer(done: ToolDone) -> Json:
+def tool_answer(done: ToolCallOutcome) -> Json:
     """The answer that says all this, and not only what the model is told."""
     return {TOOL_MARK: msgspec.to_builtins(done)}
 
 
-_NOT_RUN = ToolDone(content={"error": "not run: the turn was stopped", "code": "not_run"}, is_error=True)
+_NOT_RUN = ToolCallOutcome(content={"error": "not run: the turn was stopped", "code": "not_run"}, is_error=True)
 
 TOOL_MARK = "$tool"
 """The key of an answer that says more than its content."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine import decide
-from holdfast.agent.machine.inbox import INBOX, Cancelled, Inbox
+from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
 from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery
 from holdfast.agent.machine.records import (
@@ -83,7 +83,7 @@ class AgentFold(KindFold):
             case JoinedRecord(items=items, turn=turn):
                 self.inbox.enter(items, turn)
             case DequeuedRecord(item_id=item_id, reason=reason, by=by):
-                self.inbox.cancel(item_id, Cancelled(entry.at, reason, by))
+                self.inbox.cancel(item_id, ItemCancellation(entry.at, reason, by))
             case StopRecord():
                 self.stop = (record, entry.at)
             case _:
@@ -107,10 +107,12 @@ class AgentFold(KindFold):
         self.inbox.take(brought.items, brought.turn)
 
     def on_ended(self, record: EndRecord, at: int) -> None:
-        self.inbox.cancel_all(Cancelled(at, f"the session was over: {type_of(record)}", getattr(record, "by", None)))
+        self.inbox.cancel_all(
+            ItemCancellation(at, f"the session was over: {type_of(record)}", getattr(record, "by", None))
+        )
 
     def on_forked(self, at: int) -> None:
-        evidence = Cancelled(at, "it was sent to the session that this one is a fork of")
+        evidence = ItemCancellation(at, "it was sent to the session that this one is a fork of")
         for item_id in list(self.inbox.waiting):
             self.inbox.cancel(item_id, evidence)
 

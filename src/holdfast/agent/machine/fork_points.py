@@ -12,13 +12,13 @@ from typing import assert_never
 
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, ToolResultBlock, ToolUseBlock
-from holdfast.agent.machine.tree import FrameOpen, Node
+from holdfast.agent.machine.tree import Frame, Node
 from holdfast.core.fork_points import ForkPoints
 from holdfast.core.records import Entry
 from holdfast.core.values import encode
 
 
-class AgentPlaceFinder:
+class AgentForkPoints:
     """Follows the conversation of a session, and places its turns and nodes."""
 
     def __init__(self, session_id: str) -> None:
@@ -54,7 +54,7 @@ def _node_text(node: Node) -> str:
     match node.payload:
         case AgentMessage(role=role):
             return f"{role}: {message_text(node.payload)}"
-        case FrameOpen(reason=reason, task=task, summary=summary):
+        case Frame(reason=reason, task=task, summary=summary):
             opening = task or summary
             return f"a new window ({reason})" + (f": {opening}" if opening else "")
         case _:

@@ -85,10 +85,10 @@ def claim(waiting: Iterable[Item], now: int, *, in_turn: bool, limit: int = MAX_
     return taken
 
 
-ItemState: TypeAlias = Literal["waiting", "taken", "cancelled"]
+ItemPhase: TypeAlias = Literal["waiting", "taken", "cancelled"]
 
 
-class Cancelled(msgspec.Struct, frozen=True):
+class ItemCancellation(msgspec.Struct, frozen=True):
     """Who took an item out of an inbox, when and why."""
 
     at: int
@@ -96,16 +96,16 @@ class Cancelled(msgspec.Struct, frozen=True):
     by: str | None = None
 
 
-class Accepted(msgspec.Struct):
+class ItemState(msgspec.Struct):
     """What a session remembers of an item: enough to recognise it, and to say what became of it."""
 
     fingerprint: bytes
     number: int
     """Its place among all items."""
-    state: ItemState = "waiting"
+    state: ItemPhase = "waiting"
     turn: str | None = None
     """The turn that took it."""
-    cancelled: Cancelled | None = None
+    cancelled: ItemCancellation | None = None
 
 
 class Inbox:
@@ -114,12 +114,12 @@ class Inbox:
     def __init__(self) -> None:
         self.waiting: dict[str, Item] = {}
         """In the order in which they were accepted."""
-        self.accepted: dict[str, Accepted] = {}
+        self.accepted: dict[str, ItemState] = {}
         self.unseen: dict[str, Item] = {}
         """Items that have entered the turn under way, and that the model has not been shown."""
 
     def add(self, item: Item) -> None:
-        self.accepted[item.id] = Accepted(item_fingerprint(item), len(self.accepted))
+        self.accepted[item.id] = ItemState(item_fingerprint(item), len(self.accepted))
         self.waiting[item.id] = item
 
     def take(self, ids: Sequence[str], turn: str) -> None:
@@ -155,14 +155,14 @@ class Inbox:
         """Whether an item can still be taken out: the model has not been shown it."""
         return item_id in self.waiting or item_id in self.unseen
 
-    def cancel(self, item_id: str, evidence: Cancelled) -> None:
+    def cancel(self, item_id: str, evidence: ItemCancellation) -> None:
         if self.can_withdraw(item_id):
             self.waiting.pop(item_id, None)
             self.unseen.pop(item_id, None)
             known = self.accepted[item_id]
             known.state, known.turn, known.cancelled = "cancelled", None, evidence
 
-    def cancel_all(self, evidence: Cancelled) -> None:
+    def cancel_all(self, evidence: ItemCancellation) -> None:
         """Nothing that waits will be worked any more."""
         self.turn_over()
         for item_id in list(self.waiting):

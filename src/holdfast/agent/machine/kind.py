@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.agent.machine.compare import AgentJournalReader
 from holdfast.agent.machine.fold import AgentFold
-from holdfast.agent.machine.fork_points import AgentPlaceFinder
+from holdfast.agent.machine.fork_points import AgentForkPoints
 from holdfast.agent.machine.mailbox import AGENT_MESSAGES
 from holdfast.agent.machine.queries import AGENT_QUERIES
 from holdfast.agent.machine.records import AGENT_RECORDS
@@ -21,7 +21,7 @@ register(
         queries=AGENT_QUERIES,
         messages=AGENT_MESSAGES,
         fork_places=("turn", "node"),
-        place_finder=AgentPlaceFinder,
+        fork_points=AgentForkPoints,
         journal_reader=AgentJournalReader,
     )
 )

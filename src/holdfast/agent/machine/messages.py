@@ -20,7 +20,7 @@ class TextBlock(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-class Image(msgspec.Struct, frozen=True):
+class ImageSource(msgspec.Struct, frozen=True):
     """A picture; its bytes are base64 on the wire."""
 
     media_type: str
@@ -30,7 +30,7 @@ class Image(msgspec.Struct, frozen=True):
 class ImageBlock(msgspec.Struct, frozen=True, tag="image"):
     """A picture among the content."""
 
-    image: Image
+    image: ImageSource
 
 
 class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.approval import Approval
+from holdfast.agent.machine.compaction import Compaction
 from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.machine.turn import Limits
-from holdfast.agent.machine.window import Compaction
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json
 

@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.agent.machine.approval import Rule
 from holdfast.agent.machine.calls import Calls
+from holdfast.agent.machine.compaction import WindowUsage, content_tokens, value_tokens
 from holdfast.agent.machine.conversation import policy_of
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.kind import KIND
@@ -32,18 +33,17 @@ from holdfast.agent.machine.turn import (
     STOP_CODES,
     CallModel,
     CallTools,
+    CommandOutcome,
     Effect,
-    End,
-    FinishedCommand,
-    FinishedMessage,
-    Outcome,
-    Stopped,
+    EndTurn,
+    MessageOutcome,
+    StoppedOutcome,
     Turn,
+    TurnOutcome,
     reply_of,
     stop_of,
 )
 from holdfast.agent.machine.turn_input import TurnInput, input_of
-from holdfast.agent.machine.window import Gauge, content_tokens, value_tokens
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
@@ -172,7 +172,7 @@ class AgentInstance:
         self._state: _State = _Starting()
         self._granted: list[Rule] = []
         """What was approved for the rest of the session."""
-        self._gauge = Gauge()
+        self._gauge = WindowUsage()
         self._overflowed = False
         """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
@@ -202,7 +202,7 @@ class AgentInstance:
     def refuse(self, at: int, failure: Failure) -> Step:
         """The budget of the session does not allow the call: the turn ends, and the session continues."""
         self._at = at
-        return self._end(Stopped("provider_error", failure.message, limit="budget"))
+        return self._end(StoppedOutcome("provider_error", failure.message, limit="budget"))
 
     def close(self) -> None:
         return
@@ -210,7 +210,7 @@ class AgentInstance:
     def _on_stop(self, state: _InTurn, record: StopRecord, since: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         """Somebody stopped the turn. It no longer waits for anything."""
         left = state.calls.left_by(answers) if isinstance(state, _Calling) else []
-        outcome = Stopped("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
+        outcome = StoppedOutcome("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
         return self._end(outcome, withdrawn=left)
 
     # --- input -------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class AgentInstance:
         if brought.command is not None:
             return self._command(run, brought.command.name, brought.command.arguments)
         if not brought.content:
-            return self._end(Stopped("invalid_input", "the input is empty"))
+            return self._end(StoppedOutcome("invalid_input", "the input is empty"))
         return self._effect(run, run.turn.effect)
 
     def _begin(self, brought: TurnInput) -> _TurnRun:
@@ -253,13 +253,13 @@ class AgentInstance:
         try:
             compaction = compaction_from(settings, self._policy.compaction)
         except InvalidValueError as error:
-            return self._end(Stopped("invalid_input", str(error)))
+            return self._end(StoppedOutcome("invalid_input", str(error)))
         keep = compaction.keep if "keep" in settings else self._gauge.keep(self._policy.window, compaction)
         return self._sum_up(run, _Summary("manual", None, keep, compaction.instructions))
 
     def _on_command(self, run: _TurnRun, name: str, answer: Answer) -> Step:
         if isinstance(answer, Value):
-            return self._end(FinishedCommand(name, answer.value))
+            return self._end(CommandOutcome(name, answer.value))
         return self._end(stop_of(answer, otherwise="tool_failure"))
 
     # --- the model ---------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class AgentInstance:
         self._gauge.opened(value_tokens(text), summary.keep)
         frame = FrameRecord(key=f"summary-{self.session.queries_asked}", reason=summary.reason, summary=text)
         if summary.then is None:
-            return self._end(FinishedCommand(COMPACT, {"summary": text}), [frame])
+            return self._end(CommandOutcome(COMPACT, {"summary": text}), [frame])
         return self._effect(run, summary.then, [frame])
 
     def _on_no_summary(self, run: _TurnRun, summary: _Summary, failure: Failure) -> Step:
@@ -330,7 +330,7 @@ class AgentInstance:
             return self._end(stop_of(failure, otherwise="provider_error"))
         is_needless = failure.code == NOTHING_TO_SUM_UP
         if summary.then is None:
-            return self._end(Stopped("invalid_input" if is_needless else "provider_error", failure.message))
+            return self._end(StoppedOutcome("invalid_input" if is_needless else "provider_error", failure.message))
         if summary.reason == "overflow":
             return self._end(_too_long("and could not be summed up", failure))
         run.summary_failed = True
@@ -378,9 +378,9 @@ class AgentInstance:
             case CallTools(calls=wished):
                 calls = Calls(wished, self._policy, self._granted)
                 return self._call(run, calls, calls.begin())
-            case End(outcome=FinishedMessage()) if (more := self._more(run)) is not None:
+            case EndTurn(outcome=MessageOutcome()) if (more := self._more(run)) is not None:
                 return self._effect(run, more, notes)
-            case End(outcome=outcome):
+            case EndTurn(outcome=outcome):
                 return self._end(outcome, notes, withdrawn)
             case _:
                 assert_never(effect)
@@ -389,9 +389,9 @@ class AgentInstance:
         """What comes next instead of the end, where something was said meanwhile."""
         return run.turn.goes_on(self._at) if agent_fold(self.session).inbox.unseen else None
 
-    def _end(self, outcome: Outcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
+    def _end(self, outcome: TurnOutcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
         """The turn is over. One that ends with a message of the model needs no record: the message says it."""
-        if isinstance(outcome, FinishedMessage):
+        if isinstance(outcome, MessageOutcome):
             return self._wait_for_input(notes, withdrawn)
         return self._wait_for_input([*notes, TurnRecord(outcome=outcome)], withdrawn)
 
@@ -401,6 +401,6 @@ class AgentInstance:
         return [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
 
 
-def _too_long(but: str, failure: Failure) -> Stopped:
+def _too_long(but: str, failure: Failure) -> StoppedOutcome:
     detail = f"the conversation does not fit into the model's window, {but}: {failure.message}"
-    return Stopped("provider_error", detail, limit="window")
+    return StoppedOutcome("provider_error", detail, limit="window")

@@ -21,7 +21,7 @@ class InputQuery(Query, frozen=True, tag="input"):
 
 
 class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
-    """The model's next reply in a turn; answered with a `Replied`.
+    """The model's next reply in a turn; answered with a `RecordedReply`.
 
     The prompt is empty: the model is shown the conversation, which the journal has.
     """

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.agent.machine.inbox import Item
-from holdfast.agent.machine.turn import Outcome, ToolDone
+from holdfast.agent.machine.turn import ToolCallOutcome, TurnOutcome
 from holdfast.core.records import KindRecord
 
 
 class TurnRecord(KindRecord, frozen=True, tag="turn"):
     """A turn ended, and not with a message of the model: such a message is the record of its turn."""
 
-    outcome: Outcome
+    outcome: TurnOutcome
 
 
 class CallRecord(KindRecord, frozen=True, tag="call"):
     """A tool call got its result without being run: it was not approved."""
 
     call_id: str
-    done: ToolDone
+    done: ToolCallOutcome
 
 
 class FrameRecord(KindRecord, frozen=True, tag="frame"):

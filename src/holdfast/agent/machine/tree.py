@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.agent.machine.compaction import tail_start
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
-from holdfast.agent.machine.window import tail_start
 
 
-class FrameOpen(msgspec.Struct, frozen=True, omit_defaults=True):
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """A fresh window begins."""
 
     key: str
@@ -35,7 +35,7 @@ class Node(msgspec.Struct, frozen=True):
     id: str
     parent: str | None
     at: int
-    payload: AgentMessage | FrameOpen
+    payload: AgentMessage | Frame
 
 
 class Tree:
@@ -64,7 +64,7 @@ class Tree:
         """What is said next has a new root; the nodes before stay."""
         self.leaf, self.window, self._opened_with, self.frame = None, [], 0, NO_FRAME
 
-    def open(self, node_id: str, at: int, frame: FrameOpen) -> None:
+    def open(self, node_id: str, at: int, frame: Frame) -> None:
         """A frame begins."""
         begins = opening(frame)
         self.window, self._opened_with = [*begins, *self._since(frame.kept)], len(begins)
@@ -80,7 +80,7 @@ class Tree:
             start = len(said)  # what was asked for is shown again: nothing would be gained
         self._summed = self._opened_with + start
 
-    def opened(self, key: str, reason: str, summary: str, turn: Sequence[AgentMessage] = ()) -> FrameOpen:
+    def opened(self, key: str, reason: str, summary: str, turn: Sequence[AgentMessage] = ()) -> Frame:
         """The frame that begins with the summary: what was not summed up stays. `turn` is what the running turn said.
 
         Whatever is summed up of it, the model is shown what the turn was asked for as it was asked.
@@ -89,9 +89,9 @@ class Tree:
         said = [node.id for node, _ in zip(self._messages_upwards(), range(left), strict=False)]
         gone = turn[: max(0, len(turn) - left)]
         asked = [block for message in gone if message.role == "user" for block in message.content]
-        return FrameOpen(key, reason, summary=summary, kept=said[-1] if said else None, asked=asked)
+        return Frame(key, reason, summary=summary, kept=said[-1] if said else None, asked=asked)
 
-    def _add(self, node_id: str, at: int, payload: AgentMessage | FrameOpen) -> None:
+    def _add(self, node_id: str, at: int, payload: AgentMessage | Frame) -> None:
         self.nodes[node_id] = Node(node_id, self.leaf, at, payload)
         self.leaf = node_id
 
@@ -116,7 +116,7 @@ class Tree:
     def window_of(self, leaf: str | None) -> list[AgentMessage]:
         """What the model is shown at a node: worked out from the tree, for any node of it."""
         said: list[AgentMessage] = []
-        frame: FrameOpen | None = None
+        frame: Frame | None = None
         for node in self.upwards(leaf):
             if isinstance(node.payload, AgentMessage):
                 said.append(node.payload)
@@ -140,10 +140,10 @@ class Tree:
         return (node for node in self.upwards(self.leaf) if isinstance(node.payload, AgentMessage))
 
 
-NO_FRAME = FrameOpen("main", "initial")
+NO_FRAME = Frame("main", "initial")
 
 
-def opening(frame: FrameOpen) -> list[AgentMessage]:
+def opening(frame: Frame) -> list[AgentMessage]:
     """What a fresh window begins with."""
     content: list[ContentBlock] = [TextBlock(frame.task)] if frame.task else []
     if frame.summary:

@@ -79,45 +79,45 @@ class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
     calls: list[ToolUseBlock]
 
 
-class End(msgspec.Struct, frozen=True, tag="end"):
+class EndTurn(msgspec.Struct, frozen=True, tag="end"):
     """The turn is over."""
 
-    outcome: Outcome
+    outcome: TurnOutcome
 
 
-Effect: TypeAlias = CallModel | CallTools | End
+Effect: TypeAlias = CallModel | CallTools | EndTurn
 
-T = TypeVar("T", CallModel, CallTools, End)
+T = TypeVar("T", CallModel, CallTools, EndTurn)
 
 
 # --- outcomes ------------------------------------------------------------------------------------------
 
 
-class FinishedMessage(msgspec.Struct, frozen=True, tag="message"):
+class MessageOutcome(msgspec.Struct, frozen=True, tag="message"):
     """The model answered; its message is the last of the conversation."""
 
 
-class FinishedValue(msgspec.Struct, frozen=True, tag="value"):
+class ValueOutcome(msgspec.Struct, frozen=True, tag="value"):
     """The model submitted a value where one was asked for."""
 
     value: Json
 
 
-class FinishedToolValue(msgspec.Struct, frozen=True, tag="tool_value"):
+class ToolValueOutcome(msgspec.Struct, frozen=True, tag="tool_value"):
     """A tool ended the turn with a value."""
 
     tool: str
     value: Json
 
 
-class FinishedCommand(msgspec.Struct, frozen=True, tag="command", omit_defaults=True):
+class CommandOutcome(msgspec.Struct, frozen=True, tag="command", omit_defaults=True):
     """The turn was a command of the host, and is done."""
 
     command: str
     value: Json = None
 
 
-class FrameSwitch(msgspec.Struct, frozen=True, tag="frame_switch"):
+class FrameSwitchOutcome(msgspec.Struct, frozen=True, tag="frame_switch"):
     """A tool opened a new frame: the conversation goes on in a fresh window, with a task."""
 
     frame: str
@@ -138,7 +138,7 @@ StopReason: TypeAlias = Literal[
 ]
 
 
-class Stopped(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
+class StoppedOutcome(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
     """The turn came to no answer. What was said until then is kept."""
 
     reason: StopReason
@@ -154,13 +154,15 @@ class Stopped(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
     """When they did (unix ms)."""
 
 
-Outcome: TypeAlias = FinishedMessage | FinishedValue | FinishedToolValue | FinishedCommand | FrameSwitch | Stopped
+TurnOutcome: TypeAlias = (
+    MessageOutcome | ValueOutcome | ToolValueOutcome | CommandOutcome | FrameSwitchOutcome | StoppedOutcome
+)
 
 
 # --- what comes in -------------------------------------------------------------------------------------
 
 
-class Replied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The model's reply, as the journal keeps it."""
 
     content: list[ContentBlock]
@@ -183,15 +185,17 @@ class Replied(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(not isinstance(block, ReasoningBlock) and block != TextBlock("") for block in self.content)
 
 
-def reply_of(value: Json) -> Replied:
+def reply_of(value: Json) -> RecordedReply:
     """A reply from an answer; a bare text is one, too: whoever answers by hand need not know our format.
 
     Raises `msgspec.ValidationError` for anything else.
     """
-    return Replied(content=[TextBlock(value)]) if isinstance(value, str) else msgspec.convert(value, Replied)
+    return (
+        RecordedReply(content=[TextBlock(value)]) if isinstance(value, str) else msgspec.convert(value, RecordedReply)
+    )
 
 
-class ToolDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of one call."""
 
     content: Json = None
@@ -200,14 +204,14 @@ class ToolDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """False for a tool that does not exist, and for arguments that it does not take."""
     finish: Json = msgspec.UNSET
     """A value that ends the turn."""
-    frame: FrameSwitch | None = None
+    frame: FrameSwitchOutcome | None = None
     stops: bool = False
     """Whether its failure ends the turn."""
     gives_up: str | None = None
     """Why the model says that there is no value to submit."""
 
 
-class Spent(msgspec.Struct, kw_only=True):
+class TurnUsage(msgspec.Struct, kw_only=True):
     """What a turn has cost so far."""
 
     iterations: int = 0
@@ -229,7 +233,7 @@ class Turn(msgspec.Struct, kw_only=True):
     wants_value: bool = False
     """Whether it is to come to a value that the model submits."""
     effect: Effect = CallModel(1)
-    spent: Spent = msgspec.field(default_factory=Spent)
+    spent: TurnUsage = msgspec.field(default_factory=TurnUsage)
 
     def __post_init__(self) -> None:
         if self.spent.iterations == 0:
@@ -237,7 +241,7 @@ class Turn(msgspec.Struct, kw_only=True):
 
     # --- the ways on -------------------------------------------------------------------------------
 
-    def replied(self, reply: Replied, at: int, *, tokens: int = 0, cost: float = 0.0) -> Effect:
+    def replied(self, reply: RecordedReply, at: int, *, tokens: int = 0, cost: float = 0.0) -> Effect:
         """The model has answered; the turn has cost so much by now."""
         self._expect(CallModel)
         self.spent.tokens, self.spent.cost = tokens, cost
@@ -246,15 +250,15 @@ class Turn(msgspec.Struct, kw_only=True):
             allowed = self.limits.tool_calls
             if allowed is not None and self.spent.tool_calls + len(calls) > allowed:
                 told = f"it asked for {len(calls)} more tool calls, and {self.spent.tool_calls} of {allowed} were made"
-                return self._end(Stopped("max_turns", told, "tool_calls"))
+                return self._end(StoppedOutcome("max_turns", told, "tool_calls"))
             self.spent.tool_calls += len(calls)
             return self._do(CallTools(calls))
         if reply.stop == "length":
-            return self._end(Stopped("incomplete", "the model met its token limit before it was done"))
+            return self._end(StoppedOutcome("incomplete", "the model met its token limit before it was done"))
         if self.wants_value:
             return self._repair(at, REMINDER)
         if reply.says_something:
-            return self._end(FinishedMessage())
+            return self._end(MessageOutcome())
         return self._again(at, executed=False)
 
     def failed(self, failure: Failure) -> Effect:
@@ -262,7 +266,7 @@ class Turn(msgspec.Struct, kw_only=True):
         self._expect(CallModel)
         return self._end(stop_of(failure, otherwise="provider_error"))
 
-    def tools_done(self, results: list[ToolDone], at: int) -> Effect:
+    def tools_done(self, results: list[ToolCallOutcome], at: int) -> Effect:
         """All calls have come to something, in their order. The first that ends the turn counts."""
         each_done = list(zip(self._expect(CallTools).calls, results, strict=True))
         for call, done in each_done:
@@ -270,11 +274,13 @@ class Turn(msgspec.Struct, kw_only=True):
                 return self._end(done.frame)
             if done.finish is not msgspec.UNSET:
                 is_final = call.name == FINISH_TOOL
-                return self._end(FinishedValue(done.finish) if is_final else FinishedToolValue(call.name, done.finish))
+                return self._end(ValueOutcome(done.finish) if is_final else ToolValueOutcome(call.name, done.finish))
             if done.gives_up is not None:
-                return self._end(Stopped("submitted_error", done.gives_up, tool=call.name))
+                return self._end(StoppedOutcome("submitted_error", done.gives_up, tool=call.name))
             if done.is_error and done.stops:
-                return self._end(Stopped("tool_failure", _brief(done.content), tool=call.name, value=done.content))
+                return self._end(
+                    StoppedOutcome("tool_failure", _brief(done.content), tool=call.name, value=done.content)
+                )
         if self.wants_value and any(done.is_error and call.name == FINISH_TOOL for call, done in each_done):
             return self._repair(at)
         return self._again(at, executed=any(done.executed for done in results))
@@ -289,7 +295,7 @@ class Turn(msgspec.Struct, kw_only=True):
 
         None if the turn may not go on: it has come to an answer then, and what was said waits for the next.
         """
-        self._expect(End)
+        self._expect(EndTurn)
         return self._again(at, executed=True) if self._limit(at) is None else None
 
     # --- choosing ----------------------------------------------------------------------------------
@@ -303,7 +309,7 @@ class Turn(msgspec.Struct, kw_only=True):
     def _repair(self, at: int, remark: str = "") -> Effect:
         """Ask for the value once more, unless that was done often enough."""
         if self.spent.repairs >= self.limits.repairs:
-            return self._end(Stopped("incomplete", _TOLD["repairs"], "repairs"))
+            return self._end(StoppedOutcome("incomplete", _TOLD["repairs"], "repairs"))
         self.spent.repairs += 1
         return self._again(at, executed=True, remark=remark)
 
@@ -312,7 +318,7 @@ class Turn(msgspec.Struct, kw_only=True):
         self.spent.idle = 0 if executed else self.spent.idle + 1
         met = self._limit(at)
         if met is not None:
-            return self._end(Stopped("max_turns", _TOLD[met], met))
+            return self._end(StoppedOutcome("max_turns", _TOLD[met], met))
         self.spent.iterations += 1
         return self._do(CallModel(self.spent.iterations, remark))
 
@@ -331,8 +337,8 @@ class Turn(msgspec.Struct, kw_only=True):
         self.effect = effect
         return effect
 
-    def _end(self, outcome: Outcome) -> Effect:
-        return self._do(End(outcome))
+    def _end(self, outcome: TurnOutcome) -> Effect:
+        return self._do(EndTurn(outcome))
 
 
 FINISH_TOOL = "finish"
@@ -361,9 +367,9 @@ _TOLD = {
 }
 
 
-def stop_of(failure: Failure, *, otherwise: StopReason) -> Stopped:
+def stop_of(failure: Failure, *, otherwise: StopReason) -> StoppedOutcome:
     """How a failure stops a turn: as whoever wanted that says, or else for this reason."""
-    return Stopped(_STOPS.get(failure.code, otherwise), failure.message)
+    return StoppedOutcome(_STOPS.get(failure.code, otherwise), failure.message)
 
 
 def _brief(content: Json) -> str:

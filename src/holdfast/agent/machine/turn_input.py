@@ -12,7 +12,7 @@ from holdfast.core.queries import Answer, Failure, Value
 from holdfast.core.values import Json
 
 
-class Begin(msgspec.Struct, frozen=True, omit_defaults=True):
+class NewConversation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The conversation begins anew with this turn: from nothing, or from these messages."""
 
     messages: list[AgentMessage] = []
@@ -26,7 +26,7 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     content: list[ContentBlock]
     policy: Policy | None = None
     """In force from this turn on, where it is not the one before."""
-    begin: Begin | None = None
+    begin: NewConversation | None = None
     output: dict[str, Json] | None = None
     """JSON schema of the value that the turn must end with, or None if it need not end with one."""
     command: Command | None = None

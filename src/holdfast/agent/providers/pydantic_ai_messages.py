@@ -17,8 +17,8 @@ from pydantic_ai import messages as theirs
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
-    Image,
     ImageBlock,
+    ImageSource,
     ReasoningBlock,
     TextBlock,
     ToolResultBlock,
@@ -137,7 +137,7 @@ def from_theirs(response: theirs.ModelResponse) -> list[ContentBlock]:
         elif isinstance(part, theirs.ToolCallPart):
             content += [*_before(part, "call"), ToolUseBlock(part.tool_call_id, part.tool_name, _arguments(part))]
         elif isinstance(part, theirs.FilePart) and part.content.is_image:
-            content.append(ImageBlock(Image(part.content.media_type, part.content.data)))
+            content.append(ImageBlock(ImageSource(part.content.media_type, part.content.data)))
     return content
 
 

@@ -21,7 +21,7 @@ from holdfast.agent.tools.finish import FinishDriver, GiveUpDriver
 from holdfast.agent.tools.results import json_of
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.agent.tools.tool import Tool
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Driver, SharedSlots, Slots
@@ -146,7 +146,7 @@ class _UnknownDriver(_OwnDriver):
         loaded, policy, _ = await self._loaded(attempt)
         return unknown_tool(query.name, sorted(loaded.catalog(policy).names))
 
-    async def recover(self, query: Query, attempt: Attempt) -> Given | None:
+    async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
         found = await self._found(query, attempt)
         return await found.recover(query, attempt) if found is not None else None
 

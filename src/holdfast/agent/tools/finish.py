@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.conversation import TurnState, tool_answer
-from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolDone
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolCallOutcome
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.result_type import ResultInvalidError, ResultType
 from holdfast.agent.schema_check import problems_by_schema
@@ -73,7 +73,7 @@ class FinishDriver(Driver):
             # One of an earlier reply would have ended the turn: it is of the same reply, and was submitted first.
             if before.call.name == FINISH_TOOL and not _problems(before.call.input, turn.output, wanted):
                 return _not_taken(["one was submitted before, and the first counts"])
-        return tool_answer(ToolDone(content="taken", finish=_value(query.arguments, turn.output)))
+        return tool_answer(ToolCallOutcome(content="taken", finish=_value(query.arguments, turn.output)))
 
 
 def _problems(arguments: Json, schema: dict[str, Json], wanted: ResultType | None) -> list[str]:
@@ -110,7 +110,7 @@ class GiveUpDriver(Driver):
         reason = query.arguments.get("reason")
         if not isinstance(reason, str) or not reason.strip():
             return Failure("say why there can be no result, as 'reason'", "invalid_arguments")
-        return tool_answer(ToolDone(content="noted", gives_up=reason))
+        return tool_answer(ToolCallOutcome(content="noted", gives_up=reason))
 
 
 async def _turn(mount: MountedStore, attempt: Attempt) -> TurnState | None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.agent.machine.conversation import FULL, TOOL_MARK, tool_answer
-from holdfast.agent.machine.turn import FrameSwitch, ToolDone
+from holdfast.agent.machine.turn import FrameSwitchOutcome, ToolCallOutcome
 from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.output import KEPT_BYTES, OutputLimits, shortened
@@ -144,7 +144,7 @@ def _to_json(value: Any) -> Any:
 # --- answers -------------------------------------------------------------------------------------------
 
 
-def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) -> tuple[ToolDone, Json]:
+def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) -> tuple[ToolCallOutcome, Json]:
     """What a turn learns of a call, and what was left out of that, if anything was (else UNSET)."""
     match result:
         case ToolFailure():
@@ -152,26 +152,26 @@ def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) ->
             if result.partial:
                 is_shown = result.full is not msgspec.UNSET
                 content["partial"] = result.partial if is_shown else shortened(result.partial, limit)
-            done = ToolDone(content=content, is_error=True, executed=result.ran, stops=stops and result.ran)
+            done = ToolCallOutcome(content=content, is_error=True, executed=result.ran, stops=stops and result.ran)
             return done, result.full
         case ToolValue(value=Finish(value=value)):
             content, full = _limited(value, limit)
-            return ToolDone(content=content, finish=value), full
+            return ToolCallOutcome(content=content, finish=value), full
         case ToolValue(value=SwitchFrame(frame=frame, task=task)):
-            return ToolDone(content={"frame": frame}, frame=FrameSwitch(frame, task)), msgspec.UNSET
+            return ToolCallOutcome(content={"frame": frame}, frame=FrameSwitchOutcome(frame, task)), msgspec.UNSET
         case ToolValue(value=value, full=full):
             content, full = _limited(value, limit) if full is msgspec.UNSET else (value, full)
-            return ToolDone(content=content), full
+            return ToolCallOutcome(content=content), full
 
 
-def answer_to_model(result: ToolResult, done: ToolDone, full: Json) -> Json | Failure:
+def answer_to_model(result: ToolResult, done: ToolCallOutcome, full: Json) -> Json | Failure:
     """The answer to a query that is a model's call: as plain as it can be."""
     if isinstance(result, ToolFailure) and not done.stops and not result.partial:
         return Failure(result.message, result.code)
     if full is not msgspec.UNSET:
         return {TOOL_MARK: {**tool_answer(done)[TOOL_MARK], FULL: full}}
     looks_marked = isinstance(done.content, dict) and set(done.content) == {TOOL_MARK}
-    return done.content if done == ToolDone(content=done.content) and not looks_marked else tool_answer(done)
+    return done.content if done == ToolCallOutcome(content=done.content) and not looks_marked else tool_answer(done)
 
 
 def answer_to_strategy(result: ToolResult, tool: str) -> Json | Failure:

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
+from holdfast.agent.machine.compaction import value_tokens
 from holdfast.agent.machine.policy import ALL_TOOLS
-from holdfast.agent.machine.window import value_tokens
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool
 from holdfast.agent.tools.schema import Schema

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import mcp_types as types
 import msgspec
 
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
@@ -115,11 +115,11 @@ async def alc_continue(call: McpCall, params: ContinueParams) -> Object:
         raise sessions.continue_failed(error) from None
 
 
-def _answers(params: ContinueParams) -> dict[str, Given] | Given:
+def _answers(params: ContinueParams) -> dict[str, GivenAnswer] | GivenAnswer:
     if params.responses is not None:
         if not params.responses:
             raise McpToolError("Empty responses array")
-        given: dict[str, Given] = {}
+        given: dict[str, GivenAnswer] = {}
         for each in params.responses:
             if each.query_id in given:
                 raise McpToolError(f"Continue failed: query_id {each.query_id} is answered twice; answer it once")
@@ -130,9 +130,9 @@ def _answers(params: ContinueParams) -> dict[str, Given] | Given:
     return _given(params.response, params.error, params.query_id, params.usage)
 
 
-def _given(response: Json, error: str | None, query_id: str | None, usage: UsageParams | None) -> Given:
+def _given(response: Json, error: str | None, query_id: str | None, usage: UsageParams | None) -> GivenAnswer:
     answer = Failure(error) if error is not None else Value(value=response)
-    return Given(answer, query_id, usage.kept() if usage is not None else None)
+    return GivenAnswer(answer, query_id, usage.kept() if usage is not None else None)
 
 
 # --- status, cancel --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, assert_never, get_args
 import msgspec
 
 from holdfast.alc.mcp.directories import directories_of
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import FeedError, SessionNotFoundError, TransitionError
 from holdfast.core.events import query_json
 from holdfast.core.ids import new_session_id
@@ -20,7 +20,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
 )
-from holdfast.core.state import Pending, Session, State
+from holdfast.core.state import PendingQuery, Session, State
 from holdfast.core.values import Json
 from holdfast.engine.host_view import pending_below
 from holdfast.serve.mcp import sessions
@@ -127,7 +127,7 @@ def _ended(session: Session, journal: Sequence[Entry]) -> Object:
     return {**state_json, "stats": stats}
 
 
-def _living(session: Session, below: Mapping[str, Pending]) -> Object:
+def _living(session: Session, below: Mapping[str, PendingQuery]) -> Object:
     """Where a session is that has not ended: running, or paused, with what it and its children ask."""
     asked = [pending for pending in (*session.pending.values(), *below.values()) if _is_for_a_host(pending)]
     if session.state is not State.PAUSED or not asked:
@@ -140,12 +140,12 @@ def _living(session: Session, below: Mapping[str, Pending]) -> Object:
     }
 
 
-def _is_for_a_host(pending: Pending) -> bool:
+def _is_for_a_host(pending: PendingQuery) -> bool:
     """Whether somebody outside has to answer: timers, children and the runtime's own tools answer by themselves."""
     return not isinstance(pending.query, TimerQuery | ChildQuery) and not is_own(pending.query)
 
 
-def _prompt(pending: Pending) -> Object:
+def _prompt(pending: PendingQuery) -> Object:
     query = query_json(pending.query)
     return {"query_id": pending.query.id, "prompt": query.pop("prompt", ""), **query}
 
@@ -188,9 +188,9 @@ class Response(msgspec.Struct, kw_only=True):
     error: str | None = None
     usage: UsageParams | None = None
 
-    def given(self) -> Given:
+    def given(self) -> GivenAnswer:
         answer = Failure(self.error) if self.error is not None else Value(value=self.response)
-        return Given(answer, self.query_id, self.usage.kept() if self.usage is not None else None)
+        return GivenAnswer(answer, self.query_id, self.usage.kept() if self.usage is not None else None)
 
 
 async def alc_v2_resume(call: McpCall, params: ResumeParams) -> Object:
@@ -210,7 +210,7 @@ async def alc_v2_resume(call: McpCall, params: ResumeParams) -> Object:
     return {"outcome": "terminal", "terminal": terminal, **state, **more}
 
 
-def responses_in(payload: Json) -> dict[str, Given]:
+def responses_in(payload: Json) -> dict[str, GivenAnswer]:
     """The answers in a payload: one, several, or a list of them (which may begin with its kind)."""
     match payload:
         case {"payload_kind": "single", **one}:
@@ -229,7 +229,7 @@ def responses_in(payload: Json) -> dict[str, Given]:
             raise McpToolError("invalid payload: it must be an object with `payload_kind`, `query_id` and `response`")
     if not rows:
         raise McpToolError("invalid payload: it holds no answer")
-    answers: dict[str, Given] = {}
+    answers: dict[str, GivenAnswer] = {}
     for row in rows:
         response = _response(row)
         if response.query_id in answers:

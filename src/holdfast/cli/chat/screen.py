@@ -124,9 +124,9 @@ def compaction_line(summary: str, error: str) -> str:
 
 def has_value(result: TurnResult) -> bool:
     """Whether a turn has a value to show; the result of a command is shown already."""
-    from holdfast.agent.machine.turn import FinishedCommand
+    from holdfast.agent.machine.turn import CommandOutcome
 
-    return result.value is not None and not isinstance(result.outcome, FinishedCommand)
+    return result.value is not None and not isinstance(result.outcome, CommandOutcome)
 
 
 # --- pipes -------------------------------------------------------------------------------------------

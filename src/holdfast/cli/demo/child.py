@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.queries import HumanQuery, LlmQuery, Query, Value
 from holdfast.engine.holdfast import Holdfast, open_holdfast
@@ -61,7 +61,7 @@ async def serve(what: str, url: str, session_id: str, log: _Log) -> None:
             await asyncio.sleep(PACE_S)
             query = event.queries[0]
             log.write("asked", query.id)
-            event = await hf.feed(session_id, Given(Value(value=scripted_answer(query)), query.id), by="host")
+            event = await hf.feed(session_id, GivenAnswer(Value(value=scripted_answer(query)), query.id), by="host")
 
 
 async def _begin(hf: Holdfast, what: str, session_id: str) -> Event:

@@ -17,7 +17,7 @@ from holdfast.agent.machine.records import (
     StopRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.turn import Stopped
+from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.cli.display.calls import call_line
 from holdfast.cli.output import clock, dim, one_line, width
 from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
@@ -115,7 +115,7 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("stat", None, one_line(f"{key} = {one_line(value, room)}", room))]
         case TurnRecord(outcome=outcome):
             text = one_line(encode(outcome).decode(), room)
-            return [("turn", "red" if isinstance(outcome, Stopped) else "green", text)]
+            return [("turn", "red" if isinstance(outcome, StoppedOutcome) else "green", text)]
         case CallRecord(call_id=call_id, done=done):
             return [("call", "red", one_line(f"{call_id}: {one_line(done.content, room)}", room))]
         case FrameRecord(reason=reason, summary=summary):

@@ -113,12 +113,12 @@ async def _check_runs_here(session_id: str) -> None:
 
 
 def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:
-    from holdfast.core.decide import Given
+    from holdfast.core.decide import GivenAnswer
     from holdfast.core.queries import Value
 
     value = _read_answer(query)
     try:
-        hf.feed(session_id, Given(Value(value=value), query.id), by="person", wait=0)
+        hf.feed(session_id, GivenAnswer(Value(value=value), query.id), by="person", wait=0)
     except (AnswerConflictError, InvalidDecisionError, StaleQueryError) as error:
         click.echo(f"{plain(str(error))}\n", err=True)  # if the query still waits, it is asked again
     else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.budget import Remaining, remaining
+from holdfast.core.budget import RemainingBudget, remaining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, check_query
@@ -117,7 +117,7 @@ class NativeInstance:
         self._last: list[Query] = []
         self._last_withdrawn: list[str] = []
         self._withdrawn: list[str] = []
-        self.remaining: Remaining | None = None
+        self.remaining: RemainingBudget | None = None
         """What was left of the budget when the program was last resumed: the same in every replay."""
         self._where = ""
 

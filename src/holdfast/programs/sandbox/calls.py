@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.core.budget import Remaining
+from holdfast.core.budget import RemainingBudget
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS
 from holdfast.core.queries import (
@@ -48,7 +48,7 @@ class StepContext(NamedTuple):
     """Unix milliseconds when it was resumed."""
     seed: int
     llm_calls: int
-    left: Remaining | None
+    left: RemainingBudget | None
     namespace: str
 
 

@@ -8,7 +8,7 @@ import mcp_types as types
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import TransitionError
 from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
@@ -119,14 +119,14 @@ async def answer(call: McpCall, params: AnswerParams) -> Object:
     return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
 
 
-def _answers(params: AnswerParams) -> dict[str, Given] | Given:
+def _answers(params: AnswerParams) -> dict[str, GivenAnswer] | GivenAnswer:
     if (params.response is UNSET) == (params.answers is None):
         raise McpToolError("give either `response`, where one query waits, or `answers`, a list with query ids")
     if params.answers is None:
-        return Given(Value(value=params.response))
+        return GivenAnswer(Value(value=params.response))
     if not params.answers:
         raise McpToolError("`answers` is empty; give at least one")
-    given: dict[str, Given] = {}
+    given: dict[str, GivenAnswer] = {}
     for each in params.answers:
         if each.query_id in given:
             raise McpToolError(f"`answers` has {each.query_id} twice; answer it once")
@@ -134,13 +134,13 @@ def _answers(params: AnswerParams) -> dict[str, Given] | Given:
     return given
 
 
-def _given(each: OneAnswer) -> Given:
+def _given(each: OneAnswer) -> GivenAnswer:
     if (each.response is UNSET) == (each.error is None):
         raise McpToolError(f"{each.query_id}: give either `response` or `error`")
     usage = each.usage.kept() if each.usage is not None else None
     if each.error is not None:
-        return Given(Failure(each.error), each.query_id, usage)
-    return Given(Value(value=each.response), each.query_id, usage)
+        return GivenAnswer(Failure(each.error), each.query_id, usage)
+    return GivenAnswer(Value(value=each.response), each.query_id, usage)
 
 
 # --- sessions, show ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import mcp_types as types
 import msgspec
 
 from holdfast.agent.machine.queries import ApprovalQuery
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.events import PausedEvent
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.values import encode
@@ -47,9 +47,9 @@ def _ways(call: McpCall) -> tuple[bool, bool]:
     return forms, can.sampling is not None
 
 
-def answers_in(responses: Mapping[str, Any]) -> dict[str, Given]:
+def answers_in(responses: Mapping[str, Any]) -> dict[str, GivenAnswer]:
     """The answers in what the host gave: what was declined or cancelled is a failure."""
-    return {asked: Given(_answer(response), asked) for asked, response in responses.items()}
+    return {asked: GivenAnswer(_answer(response), asked) for asked, response in responses.items()}
 
 
 def _request(query: Query, samples: bool) -> types.CreateMessageRequest | types.ElicitRequest:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import mcp_types as types
 import msgspec
 
-from holdfast.core.decide import Given
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.ids import new_session_id
@@ -121,7 +121,7 @@ async def _next_round(call: McpCall, session_id: str) -> Event:
         return event
 
 
-async def answer(call: McpCall, session_id: str, answers: Mapping[str, Given] | Given) -> Event:
+async def answer(call: McpCall, session_id: str, answers: Mapping[str, GivenAnswer] | GivenAnswer) -> Event:
     """Feed a session, and wait for what it says next."""
     async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
         return await call.holdfast.feed(session_id, answers, by=BY)

@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, Given
+from holdfast.core.decide import FeedMessage, GivenAnswer
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.queries import Value
 from holdfast.core.records import Entry, LoggedRecord, Program, Record, StartedRecord
@@ -392,7 +392,7 @@ class _Work:
         self.messages += 1
         key = f"{self.name}-{self.messages}"
         for _ in range(self.chance.choice([1, 1, 2])):  # the second time it is a replay
-            await self.store.send(session_id, key, FeedMessage([Given(Value(value=key))], self.name), _now())
+            await self.store.send(session_id, key, FeedMessage([GivenAnswer(Value(value=key))], self.name), _now())
             self._note("sent", session_id, key)
 
     async def _append(self, session: Session, epoch: int | None, *first: Record) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message
+from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message
 from holdfast.core.errors import HoldfastError, InvalidIdError, InvalidValueError
 from holdfast.core.limits import MAX_ID_CHARS, MAX_VALUE_BYTES
 from holdfast.core.queries import Failure, HumanQuery, LlmQuery, ToolQuery, Usage, Value
@@ -232,9 +232,9 @@ class HostileLaws(Laws):
         }
         messages |= {
             "surrogate in a reason": CancelMessage("\ud800"),
-            "surrogate in by": FeedMessage([Given(Value(value=1))], by="\ud800"),
-            "surrogate in a failure": FeedMessage([Given(Failure("\ud800"))]),
-            "NaN in usage": FeedMessage([Given(Value(value=1), "q-0", Usage(cost=float("nan")))]),
+            "surrogate in by": FeedMessage([GivenAnswer(Value(value=1))], by="\ud800"),
+            "surrogate in a failure": FeedMessage([GivenAnswer(Failure("\ud800"))]),
+            "NaN in usage": FeedMessage([GivenAnswer(Value(value=1), "q-0", Usage(cost=float("nan")))]),
         }
         await all_refused(InvalidValueError, {n: _send(store, task.id, n, message) for n, message in messages.items()})
         assert await picture(store) == before

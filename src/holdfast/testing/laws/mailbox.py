@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.decide import CancelMessage, FeedMessage, Given, Message, WakeMessage
+from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, WakeMessage
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.state import State
@@ -28,8 +28,8 @@ class MailboxLaws(Laws):
     async def test_messages_of_every_kind_come_back_exactly(self, store: Store) -> None:
         task = await begin(store)
         sent: list[Message] = [
-            FeedMessage([Given(Value(value=AWKWARD), "q-0", Usage(prompt_tokens=1, cost=0.25))], by="a person"),
-            FeedMessage([Given(Failure("no", "refused")), Given(Value(value="x" * 100_000), "q-1")]),
+            FeedMessage([GivenAnswer(Value(value=AWKWARD), "q-0", Usage(prompt_tokens=1, cost=0.25))], by="a person"),
+            FeedMessage([GivenAnswer(Failure("no", "refused")), GivenAnswer(Value(value="x" * 100_000), "q-1")]),
             CancelMessage("enough \x00 é", by="bob"),
             CancelMessage(),
             WakeMessage(),

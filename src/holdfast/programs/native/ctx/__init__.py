@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.budget import Remaining
+from holdfast.core.budget import RemainingBudget
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.values import Json, checked, own_copy, repaired
 from holdfast.programs import model_text
@@ -69,7 +69,7 @@ class Context(ContextQueries):
         """A new UUID, the same in every replay."""
         return uuid.UUID(int=self.random.getrandbits(128), version=4)
 
-    def budget_remaining(self) -> Remaining | None:
+    def budget_remaining(self) -> RemainingBudget | None:
         """What is left of the session's budget; None if it has none."""
         return self._run.remaining
 

@@ -10,13 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.agent.machine.approval import Approval, Rule
+from holdfast.agent.machine.compaction import (
+    IMAGE_TOKENS,
+    MAX_RESERVE,
+    Compaction,
+    WindowUsage,
+    content_tokens,
+    tail_start,
+    threshold,
+    value_tokens,
+)
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import (
     AgentMessage,
     ContentBlock,
-    Image,
     ImageBlock,
+    ImageSource,
     TextBlock,
     ToolResultBlock,
     ToolUseBlock,
@@ -25,26 +35,16 @@ from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import FrameRecord
-from holdfast.agent.machine.tree import FrameOpen
-from holdfast.agent.machine.turn import Replied, Stopped
-from holdfast.agent.machine.turn_input import Begin, TurnInput
-from holdfast.agent.machine.window import (
-    IMAGE_TOKENS,
-    MAX_RESERVE,
-    Compaction,
-    Gauge,
-    content_tokens,
-    tail_start,
-    threshold,
-    value_tokens,
-)
+from holdfast.agent.machine.tree import Frame
+from holdfast.agent.machine.turn import RecordedReply, StoppedOutcome
+from holdfast.agent.machine.turn_input import NewConversation, TurnInput
 from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
 from tests.tables import each_row
 
-PICTURE = ImageBlock(Image("image/png", b"png"))
+PICTURE = ImageBlock(ImageSource("image/png", b"png"))
 
 
 # --- the window -----------------------------------------------------------------------------------------
@@ -79,8 +79,8 @@ SMALL = Compaction(keep=100)
 """In a window of 900 tokens, 600 may be in use."""
 
 
-def gauge(*said: int, sent: int | None = None) -> Gauge:
-    made = Gauge()
+def gauge(*said: int, sent: int | None = None) -> WindowUsage:
+    made = WindowUsage()
     for tokens in said:
         made.said(tokens)
     if sent is not None:
@@ -261,7 +261,7 @@ class Agent:
         self.answer(self.asked(InputQuery).id, msgspec.to_builtins(given))
 
     def reply(self, *content: ContentBlock, usage: Usage | None = None) -> None:
-        reply = msgspec.to_builtins(Replied(content=list(content), model="m"))
+        reply = msgspec.to_builtins(RecordedReply(content=list(content), model="m"))
         self.answer(self.asked(LlmQuery).id, reply, usage)
 
     def asked(self, kind: type[Any]) -> Any:
@@ -292,7 +292,7 @@ class Agent:
         self.windows[whole.leaf] = list(whole.window)
         if isinstance(record, FrameRecord):
             frame = whole.path()[-1].payload
-            assert isinstance(frame, FrameOpen)
+            assert isinstance(frame, Frame)
             assert frame.summary == record.summary
             # All that was not summed up is still there, and nothing else but the opening.
             opening = before[: len(before) - len(self._told(before))]
@@ -354,7 +354,7 @@ def work(agent: Agent, data: st.DataObject) -> None:
         case InputQuery() if draw(st.integers(0, 4)) == 0:
             agent.say(command=Command("compact", draw(st.sampled_from(WISHES))))
         case InputQuery():
-            begin = Begin([user("before")]) if draw(st.integers(0, 9)) == 0 else None
+            begin = NewConversation([user("before")]) if draw(st.integers(0, 9)) == 0 else None
             agent.say(*draw(INPUTS), begin=begin)
         case SummaryQuery():
             agent.answer(query.id, draw(st.sampled_from(["Notes.", "Longer notes. " * 5, "", {"content": 7}])))
@@ -421,9 +421,9 @@ def test_a_summary_that_the_budget_does_not_allow_stops_the_turn_and_the_session
     agent.say(TextBlock("word " * 100))
     agent.reply(TextBlock("word " * 100))
     agent.say(TextBlock("More"))
-    assert agent.whole.turns["t-2"].ended == Stopped("provider_error", "the budget is spent", limit="budget")
+    assert agent.whole.turns["t-2"].ended == StoppedOutcome("provider_error", "the budget is spent", limit="budget")
     agent.say(command=Command("compact", {}))
-    assert agent.whole.turns["t-3"].ended == Stopped("provider_error", "the budget is spent", limit="budget")
+    assert agent.whole.turns["t-3"].ended == StoppedOutcome("provider_error", "the budget is spent", limit="budget")
     assert agent.asked(InputQuery)
 
 
@@ -435,7 +435,7 @@ def test_the_search_for_windows_does_find_summaries_in_the_middle_of_turns() -> 
         agent.answer(agent.asked(ToolQuery).id, "word " * 60)
         if isinstance(agent.asked(LlmQuery), SummaryQuery):
             agent.answer(agent.asked(LlmQuery).id, f"Notes {number}.")
-    frames = [node.payload for node in agent.whole.path() if isinstance(node.payload, FrameOpen)]
+    frames = [node.payload for node in agent.whole.path() if isinstance(node.payload, Frame)]
     assert [frame.summary for frame in frames] == ["", "Notes 2.", "Notes 5."]
     assert [frame.asked for frame in frames] == [[], [TextBlock("Count the words.")], [TextBlock("Count the words.")]]
     assert len(agent.whole.messages) == 13

@@ -56,7 +56,7 @@ def threshold(window: int, compaction: Compaction) -> int:
     return max(1, window - reserve)
 
 
-class Gauge:
+class WindowUsage:
     """How full a window is: what the service counted in the last call, and what is guessed of all since."""
 
     def __init__(self) -> None:

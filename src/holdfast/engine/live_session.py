@@ -1,8 +1,8 @@
 """One session in this process: its fold, its program while that is hot, and the commits that change it.
 
-Everything an actor holds can be lost. It is right as long as nobody else has written to the session, and the store
-tells it when somebody has: a commit that is refused makes the actor forget what it knew, and the message is decided
-again on what is there now. So the journal needs no lock while a program runs; the expected position is enough.
+Everything it holds can be lost. It is right as long as nobody else has written to the session, and the store tells it
+when somebody has: a commit that is refused makes it forget what it knew, and the message is decided again on what is
+there now. So the journal needs no lock while a program runs; the expected position is enough.
 
 A lease is held only where others must keep out: while a step takes long, and while drivers execute effects.
 """
@@ -22,7 +22,7 @@ from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage,
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record
-from holdfast.core.replay import ENDS, Tracker, Waking
+from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-class Actor:
+class LiveSession:
     """A session and its program, here."""
 
     def __init__(self, engine: Engine, session_id: str) -> None:
@@ -60,7 +60,7 @@ class Actor:
         self.lock = asyncio.Lock()
         self.effects = Effects(engine, self)
         self._engine = engine
-        self._tracker: Tracker | None = None
+        self._tracker: ReplayFold | None = None
         self._history: list[Entry] = []
         """The journal, kept until the program has been rebuilt from it."""
         self._waking: Waking | None = None
@@ -88,7 +88,7 @@ class Actor:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something would be interrupted if the actor were forgotten."""
+        """Whether something would be interrupted if it were forgotten."""
         return self.lock.locked() or self.is_under_way or self._epoch is not None
 
     @property
@@ -189,7 +189,7 @@ class Actor:
     async def begin(self, records: Sequence[Record]) -> Event:
         """A new session, run to its first pause."""
         async with self.lock:
-            self._tracker = Tracker(self.id)
+            self._tracker = ReplayFold(self.id)
             with self._undone_on_error():
                 self._record(records)
                 await self._advance()

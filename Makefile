@@ -39,7 +39,7 @@ format: setup  ## rewrite the code in the house format
 bench: setup  ## benchmarks, as tables and as JSON in bench/results
 	$(BIN)/python -m bench
 
-soak: setup  ## the long runs: writers killed at random for 30 s on SQLite and PostgreSQL
+soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
 
 conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)

@@ -6,14 +6,27 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
+from tests.examples import SOAK
 from tests.forks.popen import executing, forking
 
 pytest.register_assert_rewrite("holdfast.testing")
 
+settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("soak", deadline=None, max_examples=1_000)
+settings.load_profile("soak" if SOAK else "suite")
+
 # Whoever runs the tests in the background may ignore Ctrl-C, and that is inherited: tests that press it need it back.
 with contextlib.suppress(ValueError):  # not in the main thread
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a soak, tests of properties run too, with many examples."""
+    for item in items:
+        if SOAK and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("soak")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from holdfast.agent.schema_check import check_schema, problems_by_schema
 from holdfast.core.errors import InvalidValueError
+from tests.examples import examples
 from tests.tables import each_row
 
 jsonschema: Any = importlib.import_module("jsonschema")  # it comes with `mcp`, and has no types
@@ -221,7 +222,7 @@ schemas = st.recursive(leaves, _grown, max_leaves=5).map(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(100))
 @given(schemas, values)
 def test_a_value_has_problems_exactly_if_the_standard_says_so(schema: dict[str, Any], value: Any) -> None:
     check_schema(schema)

@@ -53,6 +53,7 @@ from holdfast.core.state import Session, State
 from holdfast.core.status import snapshot
 from holdfast.core.values import check_value, encode, fingerprint
 from tests.core.helpers import PROGRAM, START, picture
+from tests.examples import examples
 
 T = TypeVar("T")
 
@@ -286,13 +287,13 @@ class Walk(RuleBasedStateMachine):
 
 
 Walk.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(30), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestWalk = Walk.TestCase
 
 
 @given(values)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_value_that_is_accepted_survives_storing(value: Any) -> None:
     check_value(value, "value")
     record = StatRecord(key="k", value=value)
@@ -322,7 +323,7 @@ def backwards(value: Any) -> Any:
 
 
 @given(values, values)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_fingerprints_are_equal_exactly_when_the_values_mean_the_same(first: Any, second: Any) -> None:
     assert fingerprint(first) == fingerprint(backwards(first))
     assert (fingerprint(first) == fingerprint(second)) == (meaning(first) == meaning(second))

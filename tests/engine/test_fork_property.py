@@ -28,6 +28,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.testing.postgres_server import fresh_database
 from tests.engine.helpers import quiet
+from tests.examples import examples
 
 _numbers = itertools.count()
 _SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -146,7 +147,7 @@ async def check_strategy(url: str, acts: list[str], share: st.DataObject | None)
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 @given(acts=ACTS, share=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(13), deadline=None, suppress_health_check=_SLOW)
 def test_a_strategy_forked_anywhere_and_told_the_same_takes_the_same_way(
     url: str, acts: list[str], share: st.DataObject
 ) -> None:
@@ -200,7 +201,7 @@ async def check_agent(url: str, script: list[list[int]], share: st.DataObject | 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:"])
 @given(script=SCRIPTS, share=st.data())
-@settings(max_examples=20, deadline=None, suppress_health_check=_SLOW)
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=_SLOW)
 def test_an_agent_forked_anywhere_and_told_the_same_takes_the_same_way(
     url: str, script: list[list[int]], share: st.DataObject
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.programs import model_text as reading
 from holdfast.programs.similarity import WordSimilarity, words_of
 from tests.alc.lua import scripted
+from tests.examples import examples
 from tests.tables import each_row
 
 Case = tuple[str, list[Any], dict[str, Any]]
@@ -360,7 +361,7 @@ ANY_CASE: st.SearchStrategy[Case] = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)  # every example makes a VM, for many cases
+@settings(max_examples=examples(15), deadline=None)  # every example makes a VM, for many cases
 @given(st.lists(ANY_CASE, min_size=10, max_size=60))
 def test_python_reads_as_lua_does_whatever_it_is(cases: list[Case]) -> None:
     for case, expected in zip(cases, in_lua(cases), strict=True):

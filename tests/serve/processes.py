@@ -19,7 +19,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from holdfast.testing.patience import HANG_S
+from holdfast.testing.patience import HANG_S, until
 from tests.forks.popen import PID_FILE
 from tests.serve.calls import Host
 
@@ -81,19 +81,17 @@ class Place:
 
 
 async def break_off(host: Host) -> str:
-    """Begin a run that does not end, cancel the call of it, and wait; how the session stands after a while."""
+    """Begin a run that does not end, cancel the call of it, and wait; how the session ends."""
     running = asyncio.create_task(host.client.call_tool("alc_run", {"code": SLOW, "ctx": {"steps": 10**12}}))
     while not (active := (await host.call("alc_status"))["sessions"]):
         pass
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    status = active[0]
-    for _ in range(30):
-        status = await host.call("alc_status", session_id=active[0]["session_id"])
-        if "outcome" in status:
-            return str(status["outcome"]["status"])
-        await asyncio.sleep(0.1)
-    return str(status["state"])
+
+    async def outcome() -> Any:
+        return (await host.call("alc_status", session_id=active[0]["session_id"])).get("outcome")
+
+    return str((await until(outcome))["status"])
 
 
 class StdioHost(Host):

@@ -18,6 +18,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from holdfast.serve.mcp.config_file import EditError, read_json, set_json, set_toml
 from holdfast.serve.mcp.hosts import HOSTS, ServerCommand, UserDirectories, write
 from holdfast.testing.patience import HANG_S
+from tests.examples import examples
 
 LAUNCH = ServerCommand("/opt/holdfast/bin/holdfast", ("mcp", "--tools", "all"), {})
 ENTRY = {"command": "holdfast", "args": ["mcp"]}
@@ -188,7 +189,7 @@ JSON = some.recursive(
 PLACES = some.dictionaries(some.sampled_from("sab"), JSON | some.just({}) | some.just({"h": {"c": 0}}), max_size=3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(before=PLACES, indent=some.sampled_from([None, 0, 1, 2, "\t"]), ascii_only=some.booleans())
 def test_any_file_keeps_everything_but_the_entry(before: dict[str, Any], indent: Any, ascii_only: bool) -> None:
     text = json.dumps(before, indent=indent, ensure_ascii=ascii_only)

@@ -100,11 +100,12 @@ async def test_several_hosts_and_servers_work_on_one_store(place: Place, server:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_slow_strategy_of_one_host_does_not_keep_another_waiting(server: HttpServer, era: str) -> None:
     async with server.host(era) as patient, server.host(era) as other:
-        slow = asyncio.create_task(patient.call("alc_run", code=SLOW, ctx={"steps": 250_000_000}))
+        slow = asyncio.create_task(patient.call("alc_run", code=SLOW, ctx={"steps": 10**12}))
         asked = await other.call("alc_run", code=ECHO)
         await other.call("alc_continue", session_id=asked["session_id"], response="one")
-        assert not slow.done(), "the slow one was too quick to prove anything"
-        assert (await slow)["result"] == "slow"
+        assert not slow.done()
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
 
 
 async def test_a_call_that_the_host_cancels_cancels_its_session(server: HttpServer) -> None:

@@ -160,13 +160,14 @@ async def test_two_servers_work_on_one_store_at_the_same_time(place: Place, era:
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_slow_strategy_does_not_keep_the_others_waiting(place: Place, era: str) -> None:
     async with place.host(era) as host:
-        slow = asyncio.create_task(host.call("alc_run", code=SLOW, ctx={"steps": 400_000_000}))
+        slow = asyncio.create_task(host.call("alc_run", code=SLOW, ctx={"steps": 10**12}))
         asked = await host.call("alc_run", code=ECHO)
         await host.call("alc_continue", session_id=asked["session_id"], response="one")
         ended = await host.call("alc_continue", session_id=asked["session_id"], response="two")
-        assert not slow.done(), "the slow one was too quick to prove anything"
+        assert not slow.done()
         assert ended["result"] == "one two"
-        assert (await slow)["result"] == "slow"
+        slow.cancel()
+        await asyncio.gather(slow, return_exceptions=True)
 
 
 @pytest.mark.parametrize("era", ERAS)

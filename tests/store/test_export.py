@@ -30,6 +30,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.sessions import ScriptedSession, begin, entries_of, feed, picture
+from tests.examples import examples
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LARGE = [f"line {number} of a value too large for its record" for number in range(400)]
@@ -348,7 +349,7 @@ PIECES = st.lists(st.sampled_from([b'{"holdfast":"end"', b',"crc":0}', b"\n"])).
 
 
 @given(content=st.binary(max_size=300) | PIECES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_no_content_makes_the_reader_fail_in_another_way(content: bytes) -> None:
     with pytest.raises(ExportFileError):
         parse_export(content.splitlines(keepends=True))

@@ -547,7 +547,7 @@ async def fill(session):
         await session.log("text " * 200)
 
 async def main(path):
-    async with SqliteStore(path) as store, asyncio.timeout(HANG_S):
+    async with SqliteStore(path) as store, asyncio.timeout(60):
         session = await begin(store)
         for limit in (100_000, 200_000):
             room(limit)

@@ -33,6 +33,7 @@ from holdfast.core.errors import InvalidIdError, InvalidValueError
 from holdfast.store import open_store
 from holdfast.store.errors import EnvelopeError
 from holdfast.testing import ScriptedProvider, reasoning, tool_call
+from tests.examples import examples
 from tests.tables import each_row
 
 FLUERS = Path(__file__).parent / "fluers_session.json"
@@ -219,14 +220,14 @@ def without_reasoning(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(exchanges(), max_size=3))
 def test_every_conversation_comes_back_as_it_was_but_for_reasoning(told: list[list[AgentMessage]]) -> None:
     messages = [message for each in told for message in each]
     assert back(messages) == without_reasoning(messages)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(exchanges(), max_size=3))
 def test_what_is_written_has_the_form_of_fluers(told: list[list[AgentMessage]]) -> None:
     for message in written([message for each in told for message in each], "s-1"):

@@ -52,6 +52,7 @@ from holdfast.store import Store, open_store
 from holdfast.store.errors import EnvelopeError, SchemaVersionError, StoreUnavailableError
 from holdfast.store.limits import READ_LIMIT
 from holdfast.testing.patience import HANG_S
+from tests.examples import examples
 
 KINDS = ("directory", "memory", "sqlite")
 
@@ -563,7 +564,7 @@ def test_any_envelope_comes_back_byte_for_byte(kind: str, tmp_path: Path) -> Non
             await envelopes.save("s-1", envelope)
             return await envelopes.load("s-1")
 
-        @settings(max_examples=100, deadline=None, database=None)
+        @settings(max_examples=examples(40), deadline=None, database=None)
         @given(_envelope)
         def check(envelope: SessionEnvelope) -> None:
             assert encode(runner.run(round_trip(envelope))) == encode(envelope)
@@ -574,7 +575,7 @@ def test_any_envelope_comes_back_byte_for_byte(kind: str, tmp_path: Path) -> Non
             runner.run(stack.aclose())
 
 
-@settings(max_examples=100, deadline=None, database=None)
+@settings(max_examples=examples(40), deadline=None, database=None)
 @given(st.sampled_from(sorted(GOOD)), _json)
 def test_any_json_in_any_field_is_an_envelope_or_an_error_naming_the_session(field: str, value: Any) -> None:
     try:

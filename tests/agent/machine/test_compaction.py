@@ -42,6 +42,7 @@ from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQue
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
+from tests.examples import examples
 from tests.tables import each_row
 
 PICTURE = ImageBlock(ImageSource("image/png", b"png"))
@@ -373,7 +374,7 @@ def work(agent: Agent, data: st.DataObject) -> None:
             agent.answer(query.id, failure if draw(st.integers(0, 5)) == 0 else "r" * draw(st.integers(0, 200)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_the_model_sees_is_whole(
     data: st.DataObject,

@@ -16,6 +16,7 @@ from holdfast.agent.machine.inbox import Command, Item
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.core.queries import LlmQuery, ToolQuery
 from tests.agent.machine.agents import Agent, item
+from tests.examples import examples
 
 LIMIT = 16
 
@@ -222,4 +223,4 @@ class InboxMachine(RuleBasedStateMachine):
 
 
 TestInboxMachine = InboxMachine.TestCase
-TestInboxMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestInboxMachine.settings = settings(max_examples=examples(50), stateful_step_count=40, deadline=None)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.alc.lua.scripted import call, run
+from tests.examples import examples
 from tests.tables import each_row
 
-SLOW = settings(max_examples=40, deadline=None)  # every example makes a VM
+SLOW = settings(max_examples=examples(15), deadline=None)  # every example makes a VM
 
 
 def error(expression: str) -> str:

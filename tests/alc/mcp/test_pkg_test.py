@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.alc.mcp.packages import TOOLS
 from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.testing.patience import until
 from tests.serve.calls import ERAS, Host, Told, host_of
 from tests.serve.packages_helpers import files_below, new_user, write_package, write_project
 
@@ -192,6 +193,7 @@ async def test_live_specs_go_through_the_engine(host: Host) -> None:
     assert (told["passed"], told["live"]) == (1, {"pauses": 1, "llm_calls": 1})
 
 
+@pytest.mark.executes  # its children are found by their command lines
 async def test_specs_are_stopped_when_the_host_does_not_wait_any_more(holdfast: Holdfast, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code = f"lust.it('waits', function() io.open('{mark}', 'w'):close() while true do end end)"
@@ -201,14 +203,6 @@ async def test_specs_are_stopped_when_the_host_does_not_wait_any_more(holdfast: 
         assert children() != []
         running.cancel()
         await until(lambda: children() == [])
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(600):
-        if true():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it did not come true within half a minute")
 
 
 def children() -> list[str]:

@@ -20,6 +20,7 @@ from holdfast.core.records import (
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.testing.patience import soon
+from tests.examples import examples
 from tests.programs.native.helpers import asked, of_type, quiet, result
 
 # --- what a program is given is its own ------------------------------------------------------------------
@@ -220,7 +221,7 @@ async def perform(ctx: Context, todo: list[Op], name: str) -> list[Any]:
     return seen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(todo=ops(2), reopened=st.sets(st.integers(0, 30)))
 def test_random_programs_give_the_same_however_often_the_engine_is_closed(
     tmp_path_factory: pytest.TempPathFactory, todo: list[Op], reopened: set[int]

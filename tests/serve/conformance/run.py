@@ -87,13 +87,15 @@ async def conformance() -> list[Scenario]:
     package = await asyncio.to_thread(installed, f"{PACKAGE}@{VERSION}") / PACKAGE
     node = await asyncio.to_thread(node_22)
     reasons = baseline(BASELINE.read_text())
-    found: list[Scenario] = []
-    async with _served() as url:
-        for revision in REVISIONS:
-            with tempfile.TemporaryDirectory() as folder:
+
+    async def scenarios(revision: str) -> list[Scenario]:
+        with tempfile.TemporaryDirectory() as folder:
+            async with _served() as url:
                 await _suite([str(node), str(package / "dist" / "index.js")], url, revision, folder)
-                required = _required((package / "requirements" / f"{revision}.yaml").read_text())
-                found += _read(Path(folder), revision, required, reasons)
+            required = _required((package / "requirements" / f"{revision}.yaml").read_text())
+            return _read(Path(folder), revision, required, reasons)
+
+    found = [each for run in await asyncio.gather(*map(scenarios, REVISIONS)) for each in run]  # both mostly wait
     unknown = reasons.keys() - {each.name for each in found}
     found += [Scenario("baseline", name, problems=["there is no such scenario"]) for name in sorted(unknown)]
     return found

@@ -41,7 +41,7 @@ from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import all_rows, feed
 
 SETTINGS = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -240,9 +240,8 @@ def test_the_command_refuses_an_open_address_without_a_token_and_a_port_in_use(p
 # --- how it ends -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_that_is_told_to_end_lets_its_sessions_go(place: Place, server: HttpServer, era: str) -> None:
-    async with server.host(era) as host:
+async def test_a_server_that_is_told_to_end_lets_its_sessions_go(place: Place, server: HttpServer) -> None:
+    async with server.host() as host:
         asked = await host.call("alc_run", code=ECHO)
         slow = asyncio.create_task(host.client.call_tool("alc_run", {"code": SLOW, "ctx": {"steps": 10**12}}))
         while (await host.call("alc_status"))["active_sessions"] < 2:
@@ -272,6 +271,7 @@ async def test_hosts_that_only_listen_do_not_hold_up_the_end(server: HttpServer)
         assert time.monotonic() - began < GRACE_S
 
 
+@pytest.mark.executes
 def test_standard_output_stays_empty(server: HttpServer) -> None:
     assert _raw_request(server, {})[0] == 200
     server.process.send_signal(signal.SIGINT)

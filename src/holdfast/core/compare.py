@@ -1,4 +1,4 @@
-"""Two sessions side by side: how far they say the same, and how each goes on from there.
+"""Two sessions side by side: how far they agree, and how each continues from there.
 
 What counts is what was asked, answered and said, and how it ended. When it was said, by whom it was answered, what it
 cost, from which seed its random numbers come, and what a program noted beside its questions make no difference. The
@@ -90,7 +90,7 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     descent: CommonFork | None = None
     """Where their common history comes from; None if neither was forked from the other, nor both from a third."""
     difference: str | None = None
-    """The first thing that is not the same, in words; None if nothing is."""
+    """The first thing that differs, in words, or None if nothing does."""
     rows: list[ComparedRow] = []
     """How they go on after what they have in common, what belongs together in one row."""
 

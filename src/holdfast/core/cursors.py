@@ -49,7 +49,7 @@ class InvalidCursorError(HoldfastError):
     kind = "invalid_cursor"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}': {self.detail}; begin anew with a cursor of its current observation"
+        return f"session '{self.session_id}': {self.detail}; start again with the cursor of its current observation"
 
 
 def cursor_text(cursor: Cursor) -> str:

@@ -43,7 +43,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningEvent(_Event, frozen=True):
-    """The session goes on by itself; there is nothing for a host to answer yet."""
+    """The session continues by itself; there is nothing for a host to answer yet."""
 
     waits_for: list[str] = []
     """The kinds of query it waits for meanwhile: `timer`, `child`, or what a driver answers."""
@@ -56,7 +56,7 @@ class RunningEvent(_Event, frozen=True):
 
 
 class AcceptedEvent(_Event, frozen=True):
-    """The answers were taken; the pause goes on until the remaining ones are in."""
+    """The answers were taken; the pause lasts until the remaining ones are in."""
 
     remaining: list[str]
     status = "accepted"
@@ -144,7 +144,7 @@ def query_json(query: Query) -> dict[str, Any]:
 
 
 def event_of(session: Session, now: int) -> Event:
-    """What a session has to say at `now`."""
+    """What a session says to its host at `now`."""
     if session.state is State.PAUSED:
         return paused_event(session.id, list(session.pending.values()))
     ended = session.ended
@@ -182,7 +182,7 @@ def accepted_event(session: Session) -> AcceptedEvent:
 def reply_of(session: Session, now: int) -> Event:
     """The reply to an answer that woke the program: what it asks next.
 
-    A program that goes on waiting for other answers has asked nothing new; the reply is the same as if it had slept.
+    A program that still waits for other answers has asked nothing new; the reply is the same as if it had slept.
     """
     if session.state is State.PAUSED and not session.asked_last:
         return accepted_event(session)

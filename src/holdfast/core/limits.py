@@ -23,10 +23,10 @@ DEFAULT_MAX_TOKENS = 1024
 """Tokens an `llm` query may be answered with, unless it says otherwise."""
 
 RECENT_LOGS = 20
-"""Log lines a session keeps at hand for its status; the journal keeps all."""
+"""Log lines that a session keeps in memory for its status; the journal keeps all of them."""
 
 HISTORY_ENTRIES = 10
-"""Exchanges a session keeps at hand for its status; the journal keeps all."""
+"""Model calls that a session keeps in memory for its status; the journal keeps all of them."""
 
 PROMPT_PREVIEW_CHARS = 200
 """Characters of a prompt shown by the `preview` filter."""

@@ -60,7 +60,7 @@ class LlmCall:
 
 
 class ChildrenUsage:
-    """What the children of a session have told that they spent."""
+    """What the children of a session have reported as spent."""
 
     __slots__ = ("cost", "llm_calls", "tokens")
 
@@ -182,7 +182,7 @@ class Metrics:
         )
         cost = usage.cost or 0.0
         self.llm_calls += calls
-        if prompt or response:  # how far the child's own count can be trusted is not told
+        if prompt or response:  # nobody says how far the child's own count can be trusted
             self.prompt_tokens.add(prompt)
             self.response_tokens.add(response)
         self.cost += cost
@@ -191,7 +191,7 @@ class Metrics:
         self.children.cost += cost
 
     def usage(self) -> Usage | None:
-        """All that was spent, as the parent of this session is told it; None if that is nothing."""
+        """Everything that was spent, as it is reported to the parent; None if that is nothing."""
         if not self.llm_calls and not self.total_tokens and not self.cost:
             return None
         return Usage(

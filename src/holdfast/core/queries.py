@@ -129,7 +129,7 @@ class ChildQuery(Query, frozen=True, tag="child"):
     """Where the program's code is found, as in `records.Program`."""
     ctx: Json = None
     program_kind: Literal["native", "any"] = "native"
-    """Whether it is that native program, or whichever one whoever starts the child finds under the name."""
+    """`native`: the native program of that name. `any`: the first program that is found under the name."""
     kind = "child"
     is_patient = True
 
@@ -163,7 +163,7 @@ Answer: TypeAlias = Value | Failure
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What an answer cost, as far as whoever answered knows. That of a child is all that the child has spent."""
+    """What an answer cost, as far as its giver knows. For a child it is everything that the child spent."""
 
     prompt_tokens: int | None = None
     """All that went in, from a cache or not."""

@@ -82,7 +82,7 @@ class PausedRecord(Record, Generic[AskedQuery], frozen=True, tag="paused"):
 
 
 class RefusedRecord(Record, frozen=True, tag="refused"):
-    """The program asked, and was told that it may not: its queries failed without having been asked."""
+    """The program asked more than it may: its queries failed without being asked."""
 
     queries: int
     failure: Failure

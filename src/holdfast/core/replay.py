@@ -1,6 +1,6 @@
 """Replay: which answers a program is given at which of its wakings, found in the journal.
 
-`ReplayFold` folds a journal and says when the program is to go on, and with what. A live session and a replayed one use
+`ReplayFold` folds a journal and says when the program continues, and with what. A live session and a replayed one use
 the same tracker, so they cannot differ.
 """
 
@@ -26,7 +26,7 @@ from holdfast.core.state import Session
 
 
 class Waking(msgspec.Struct, frozen=True):
-    """The program goes on at `at`, with these answers; or, after a refusal, with that."""
+    """The program continues at `at` with these answers, or with a refusal."""
 
     at: int
     answers: list[tuple[str, Answer]]
@@ -34,7 +34,7 @@ class Waking(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = PausedRecord | RefusedRecord | CompletedRecord | FailedRecord
-"""What a program's run comes to, each time it is woken."""
+"""How each step of a program ends."""
 
 OUTCOMES = (PausedRecord, RefusedRecord, CompletedRecord, FailedRecord)
 

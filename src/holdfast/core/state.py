@@ -8,7 +8,7 @@ Rules of this file
 - `Session.apply` is the only way to change a session. It checks first and changes then, so a refused record changes
   nothing.
 - A session is a fold of its journal and of nothing else: no clock, no process, no memory of how it came about.
-  Folding the same entries gives the same session, in any process, for ever.
+  Folding the same entries gives the same session, in any process, at any time.
 
 The theory
 ----------
@@ -166,7 +166,7 @@ class Session:
         """Answered queries whose answers the program has not been given, in the order of their answers."""
         self._failure_undelivered = False
         self.wakings = 0
-        """How often a pause has ended and the program gone on."""
+        """How often a pause has ended and the program continued."""
         self._is_outward = False
         """Whether the last pause was not for the runtime itself alone; only those are counted as pauses."""
         self.queries_asked = 0

@@ -33,7 +33,7 @@ class TokenCount:
         self.estimated += 1
 
     def correct(self, estimate: int, tokens: int) -> None:
-        """Replace an estimate by what whoever answered counted."""
+        """Replace an estimate with the count of whoever answered."""
         self.tokens += tokens - estimate
         self.estimated -= 1
         self.provided += 1

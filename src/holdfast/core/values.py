@@ -99,7 +99,7 @@ def checked(struct: T, what: str) -> T:
 def encode_checked(struct: msgspec.Struct, what: str) -> bytes:
     """The JSON of a struct that can be stored and read back as it is; `InvalidValueError` if it cannot.
 
-    Most can be told at once: small, flat enough, and equal to what is read back. The others are looked through.
+    Most are clear at once: small, flat enough, and equal to what is read back. The others are checked value by value.
     """
     kind = type(struct)
     try:

@@ -1,4 +1,4 @@
-"""Child sessions: begun, taken up again, ended, and what became of them told to the parents that wait for them."""
+"""Child sessions: how they start, resume and end, and how their parents get their results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ChildSessions:
         except SessionNotFoundError:
             await self._start(child_id, parent, query)
         except HoldfastError as error:
-            if self.stuck.get(child_id) != str(error):  # it is tried again and again, and said once
+            if self.stuck.get(child_id) != str(error):  # it is tried again and again, but reported once
                 self._engine.report(child_id, error)
             self.stuck[child_id] = str(error)
 
@@ -117,7 +117,7 @@ def child_session_id(parent: str, asked: str) -> str:
 
 
 def answers_parent(child: str, parent: str) -> bool:
-    """Whether a session answers a query of its parent: others belong to it without that it waits for them."""
+    """Whether a session answers a query of its parent; a parent does not wait for its other children."""
     return child.startswith(child_session_id(parent, ""))
 
 

@@ -158,7 +158,7 @@ class Driver:
             return GivenAnswer(Failure(repaired(text), repaired(str(code))), query.id)
 
     async def execute(self, query: Query, attempt: Attempt) -> Any:
-        """What the effect comes to: a value, a `Reply` or a `Failure`. What it raises is a failure, too."""
+        """The result of the effect: a value, a `Reply` or a `Failure`. An exception is a failure, too."""
         if isinstance(query, ToolQuery):
             extra = {"attempt": attempt} if self._wants_attempt else {}
             call = partial(self._effect, **query.arguments, **extra)
@@ -168,7 +168,7 @@ class Driver:
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
-        """The answer to a query whose last attempt ended with its process; None if it is to be run again."""
+        """The answer to a query whose last attempt died with its process; None to run the effect again."""
         match self.recovery:
             case "safe" | "idempotent":
                 return None

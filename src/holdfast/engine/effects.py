@@ -34,7 +34,7 @@ class Effects:
         """Child queries that nobody waits for any more."""
 
     def plan(self, queries: Sequence[Query], pending: Mapping[str, PendingQuery]) -> list[Record]:
-        """Plan what is answered here. Where a slot is free, the attempt is to be recorded with the pause itself."""
+        """Plan what is answered here. Where a slot is free, the attempt is recorded together with the pause."""
         attempts: list[Record] = []
         for query in queries:
             if isinstance(query, ChildQuery):
@@ -68,7 +68,7 @@ class Effects:
 
     @property
     def is_planned(self) -> bool:
-        """Whether effects wait for a commit. Children need none: they are begun by whoever finds them missing."""
+        """Whether effects wait for a commit. Children need none: whoever finds one missing starts it."""
         return bool(self._driven)
 
     @property
@@ -96,7 +96,7 @@ class Effects:
             self._engine.children.drop(session, asked)
 
     def unplan(self) -> None:
-        """Forget what was planned. What is under way goes on."""
+        """Forget what was planned. What is under way continues."""
         for asked in [asked for asked in self.slotted if asked not in self.running]:
             self.slotted.pop(asked).slots.give_back()
         self._planned, self._dropped = [], []

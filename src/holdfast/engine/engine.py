@@ -43,7 +43,7 @@ RETRIES = 20
 """How often a message is decided again because somebody else wrote first, before that is an error."""
 
 OWNER_LOOK_S = 1.0
-"""Seconds after which whoever waits for an owner to take a message looks whether it still lives."""
+"""Seconds after which a sender that waits for the owner to take a message checks that the owner still lives."""
 
 RENEWALS = 3
 """Times that a lease is renewed before it would run out: two of them may come too late."""
@@ -106,7 +106,7 @@ class Engine:
         self.upkeep.start(self)
 
     async def close(self) -> None:
-        """Stop what runs here, and let go of every session, so that others can go on at once."""
+        """Stop what runs here and release every session, so that others can resume them at once."""
         await self.upkeep.stop()
         for task in list(self._background):
             task.cancel()
@@ -200,7 +200,7 @@ class Engine:
         return program is not None and kind is not None and kind.knows(program)
 
     def running_event(self, session: Session) -> RunningEvent:
-        """What is said of a session that needs no host now, and why it may stand still here."""
+        """The event of a session that needs no host now, with the reason why it stands still here, if it does."""
         waits: list[str] = sorted({p.query.kind for p in session.pending.values()})
         why = ""
         if session.state is State.RUNNING and not self.knows(session) and session.started is not None:
@@ -254,7 +254,7 @@ class Engine:
         log.error("session '%s': %s", session_id, error)
 
     async def deliver(self, session_id: str, message: Message, wait: float | None = None) -> Event:
-        """Bring a message to whoever owns the session: this process, or another through the mailbox."""
+        """Deliver a message to the owner of the session: this process, or another through the mailbox."""
         check_id(session_id, "session id")
         takes: list[int] = []
         key = ""
@@ -286,9 +286,9 @@ class Engine:
         raise ContentionError(session_id, RETRIES)
 
     async def _whole(self, live: LiveSession, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that whoever asked for it may give up, without that it stops where effects would be lost.
+        """Do something to the end, even if its caller is cancelled, where stopping would lose effects.
 
-        Those that run already would be; and so would those whose beginning has just been recorded.
+        Effects that run already would be lost, and so would those whose attempt was just recorded.
         """
         if not live.is_under_way and not self.drivers:
             return await work
@@ -298,7 +298,7 @@ class Engine:
         except asyncio.CancelledError:
             task.add_done_callback(
                 lambda done: done.cancelled() or done.exception()
-            )  # nobody else asks what came of it
+            )  # nobody else will ask for its result
             raise
 
     async def wake(self, session_id: str) -> bool:
@@ -356,7 +356,7 @@ class Engine:
             if given is not None:
                 await self.deliver(live.id, FeedMessage([given], driver.name))
         except (StaleError, LeaseHeldError):
-            pass  # somebody else owns the session now, and goes on with it
+            pass  # somebody else owns the session now, and continues it
         except HoldfastError as error:
             self.report(live.id, error)
         finally:
@@ -386,7 +386,7 @@ class Engine:
                     if time.monotonic() >= renewal:
                         await live.renew()
                         renewal = time.monotonic() + pause
-                await self._take_mail(live)  # whoever sent it, while the session was held, may not look any more
+                await self._take_mail(live)  # its sender, who found the session held, may have stopped looking
         except HoldfastError as error:
             self.report(live.id, error)
         finally:

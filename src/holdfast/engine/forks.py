@@ -58,7 +58,7 @@ async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
 
 
 async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id: str | None) -> Event:
-    """A new session that shares the records of another up to a place, and goes on from there."""
+    """A new session that shares the records of another up to a place, and continues from there."""
     store = engine.store
     entries = await _shared(store, session_id, place)
     target = check_id(new_id, "session id") if new_id else new_session_id()

@@ -197,7 +197,7 @@ class Holdfast:
         kept. `fork_points` lists the places. What a program wrote at once is kept whole or not at all: inside of it,
         the place before is taken.
 
-        The shared records are not copied, and the other session is not touched. What was under way in it is done anew
+        The shared records are not copied, and the other session is not touched. What was under way in it is done again
         in the fork, as effects of its own with idempotency keys of their own.
         """
         place = ForkRequest.chosen(at, before, places)

@@ -50,8 +50,10 @@ def is_query_path(text: object) -> bool:
 
 
 async def until_needed(engine: Engine, session_id: str, event: Event, wait: float | None) -> Event:
-    """What a session says once it, or a child, needs a host and none of them goes on by itself any more; or has ended;
-    or `wait` seconds are over."""
+    """What a session says once it or a child needs a host and none of them continues by itself any more.
+
+    Or once it has ended, or `wait` seconds are over.
+    """
     match event:
         case RunningEvent(waits_for=kinds) if wait != 0 or "child" in kinds:
             pass
@@ -118,13 +120,13 @@ class _Kin:
     state: State = State.ABSENT
     children: list[ChildQuery] = field(default_factory=list)
     is_moving: bool = False
-    """Whether it goes on by itself, or is about to. A timer may take for ever, and does not count."""
+    """Whether it continues by itself, or is about to. A timer may take any time, and does not count."""
     is_stuck: bool = False
-    """Whether it could go on, but not here, and nobody else goes on with it."""
+    """Whether it could continue, but not here, and nobody else continues it."""
 
 
 class View:
-    """A session and the children it waits for, of any depth, as a host is told of them. Watched while it is open."""
+    """A session and the children it waits for, of any depth, as a host sees them. It watches them while it is open."""
 
     def __init__(self, engine: Engine, session_id: str) -> None:
         self._engine = engine
@@ -145,7 +147,7 @@ class View:
             self._forget(session_id)
 
     async def settled(self, deadline: _Deadline, known: Collection[str] = ()) -> Event:
-        """Wait until a host is needed and nothing goes on by itself; or the session has ended; or time is over.
+        """Wait until a host is needed and nothing continues by itself, the session has ended, or time is over.
 
         While only queries in `known` are open, nothing new was asked since those were shown: answers were accepted.
         """
@@ -266,7 +268,7 @@ class View:
         children = [query for query in pending if isinstance(query, ChildQuery)]
         kin = _Kin(event, state, children)
         if state.is_terminal:
-            kin.is_moving = not is_root  # its parent is about to be told
+            kin.is_moving = not is_root  # its parent is about to get its result
         elif state is State.PAUSED:
             is_driven = any(not isinstance(query, (ChildQuery, TimerQuery)) for query in pending)
             kin.is_moving = is_driven and not isinstance(event, PausedEvent)
@@ -349,7 +351,7 @@ def _sole(view: View) -> str:
 
 
 async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], opened: list[str]) -> bool:
-    """Refuse answers of which any is to be refused; whether all of them had been taken before."""
+    """Raise if any of these answers would be refused; returns whether all of them had been taken before."""
     is_replay = True
     for below, part in parts.items():
         session_id = _path(root, below)
@@ -366,7 +368,7 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
                 raise
             raise UnknownQueryError(root, _path(below, part.answers[0].query_id or ""), opened) from None
         except FeedError as error:
-            raise _told_to_host(error, root, below, opened) from None
+            raise _as_host_sees(error, root, below, opened) from None
     return is_replay
 
 
@@ -384,11 +386,11 @@ async def _deliver(engine: Engine, root: str, parts: Mapping[str, FeedMessage], 
         except FeedError as error:
             # What was delivered before may have led to it that nobody waits for this any more.
             if is_first or not isinstance(error, StaleQueryError):
-                raise _told_to_host(error, root, below, []) from None
+                raise _as_host_sees(error, root, below, []) from None
         is_first = False
 
 
-def _told_to_host(error: FeedError, root: str, below: str, opened: list[str]) -> FeedError:
+def _as_host_sees(error: FeedError, root: str, below: str, opened: list[str]) -> FeedError:
     """The error about a session, as one about the session that the host knows."""
     match error:
         case UnknownQueryError(query_id=asked):

@@ -70,7 +70,7 @@ class LiveSession:
         """The program as it waits after a position of the batch."""
         self._thinking: asyncio.Task[None] | None = None
         self._concluding: asyncio.Task[None] | None = None
-        """What goes on after a step that took long."""
+        """What continues after a step that took long."""
         self._keeper: asyncio.Task[None] | None = None
         self._epoch: int | None = None
         self._committed = 0
@@ -117,8 +117,8 @@ class LiveSession:
     async def load(self, *, with_program: bool = False) -> Session:
         """What the journal says. Read again only after somebody else has written.
 
-        `with_program` saves reading it twice where the program will be needed. If that cannot be had, it is not missed
-        before it is to go on.
+        `with_program` saves reading it twice where the program will be needed. A program that cannot be found is not an
+        error before it has to continue.
         """
         if self._tracker is None:
             history = [entry async for entry in self._engine.store.journal(self.id)]
@@ -230,7 +230,7 @@ class LiveSession:
             return reply_now(self._engine, session, self.offered, asleep=asleep)
 
     async def check(self, message: Message) -> Message:
-        """Refuse a message for the owner here and now, if it is to be refused.
+        """Raise here and now if the owner would refuse a message.
 
         Gives it back with the ids of the queries that it is for now: it must not reach those that are asked later.
         """
@@ -254,7 +254,7 @@ class LiveSession:
             raise MessageTakenError(self.id, min(gone))
 
     async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
-        """Append what a decision about the session comes to; False if that is nothing."""
+        """Append what was decided about the session; False if that is nothing."""
         async with self.lock:
             records = decided(await self.load())
             with self._undone_on_error():
@@ -264,7 +264,7 @@ class LiveSession:
             return bool(records)
 
     async def attend(self) -> None:
-        """Go on with whatever a process that is gone has left: a step, an effect, a child."""
+        """Resume whatever a dead process left behind: a step, an effect, a child."""
         async with self.lock:
             session = await self.refresh()
             if session.is_terminal or not self._engine.knows(session):
@@ -292,7 +292,7 @@ class LiveSession:
             return self.session.pending[asked].attempts
 
     async def renew(self) -> None:
-        """Hold on to the lease, or let go of it if nothing is under way any more."""
+        """Renew the lease, or release it if nothing is under way any more."""
         async with self.lock:
             await self.load()
             if self._epoch is not None:
@@ -311,7 +311,7 @@ class LiveSession:
         ]
 
     def event(self) -> Event:
-        """What the session has to say to a host now."""
+        """What the session says to a host now."""
         return event_now(self._engine, self.session, self.offered)
 
     # --- running the program -----------------------------------------------------------------------

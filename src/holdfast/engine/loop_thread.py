@@ -29,7 +29,7 @@ class LoopThread:
         self._thread.start()
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
-        """Take no more work, do a last piece of it, and end. Whoever still waits is told that it is over."""
+        """Take no more work, do a last piece of it, and end. Callers that still wait get an error."""
         with self._changing:
             loop, self._loop = self._loop, None
         assert loop is not None

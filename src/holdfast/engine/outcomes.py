@@ -1,4 +1,4 @@
-"""What a step of a program comes to, as the records to append."""
+"""The outcome of a program's step, as the records to append."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDLESS = RaiseStep(
 
 
 def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
-    """What the program said beside, and then the outcome itself: queries that cannot be asked are refused to it."""
+    """The notes of the step, and then its outcome: queries that cannot be asked are refused."""
     match step:
         case AskStep():
             withdrawn = [asked for asked in step.withdrawn if asked in session.pending]

@@ -29,7 +29,7 @@ _TOGETHER = 100
 
 
 def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None]:
-    """The session that a journal tells of, and the waking that has not come to an outcome yet."""
+    """The session of a journal, and the waking that has no outcome yet."""
     tracker = ReplayFold(session_id)
     waking: Waking | None = None
     for entry in entries:
@@ -40,7 +40,7 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking 
 
 
 async def read_on(tracker: ReplayFold, waking: Waking | None, entries: AsyncIterator[Entry]) -> Waking | None:
-    """Fold what comes next into a session; gives the waking that has not come to an outcome then."""
+    """Fold what comes next into a session; returns the waking that has no outcome then."""
     async for entry in entries:
         if isinstance(entry.record, OUTCOMES):
             waking = None
@@ -49,7 +49,7 @@ async def read_on(tracker: ReplayFold, waking: Waking | None, entries: AsyncIter
 
 
 def last_outcome(entries: Sequence[Entry]) -> int:
-    """The position of the last thing that the program did; 0 if it has not come to anything yet."""
+    """The position of the program's last outcome; 0 if it has none yet."""
     return next((entry.position for entry in reversed(entries) if isinstance(entry.record, OUTCOMES)), 0)
 
 
@@ -58,7 +58,7 @@ async def rebuild(
 ) -> tuple[ReplayFold, Waking | None, Instance]:
     """As `fold`, with the program as it was after its last recorded outcome, in one pass.
 
-    `DivergenceError` if it does something else than then.
+    `DivergenceError` if it does anything other than what was recorded.
     """
     tracker = ReplayFold(session_id)
     unfinished: Waking | None = None
@@ -137,7 +137,7 @@ class Revival:
             self.why = error.why
 
     def said(self) -> list[Record]:
-        """What the journal is to say about it, once."""
+        """The note about it for the journal, once."""
         why, self.why = self.why, ""
         return [LoggedRecord(message=f"the program was rebuilt by replay: {why}", source="holdfast")] if why else []
 
@@ -167,7 +167,7 @@ def _compare(session: Session, entry: Entry, step: Step) -> None:
         case _:
             pass
     where = step.where if isinstance(step, AskStep) else ""
-    raise DivergenceError(session.id, entry.position, _told(record), _told(step), where)
+    raise DivergenceError(session.id, entry.position, _description(record), _description(step), where)
 
 
 def _waited(session: Session, asked: str, entry: Entry) -> bool:
@@ -183,7 +183,7 @@ def _same(recorded: object, now: object) -> bool:
     return recorded == now or fingerprint(recorded) == fingerprint(now)
 
 
-def _told(what: Record | Step) -> str:
+def _description(what: Record | Step) -> str:
     match what:
         case PausedRecord(queries=queries) | AskStep(queries=queries):
             return "; ".join(f"{query.id} {preview(query)}" for query in queries) or "nothing new"

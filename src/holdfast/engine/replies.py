@@ -48,7 +48,7 @@ def repeated(session_id: str, entries: Sequence[Entry], position: int, drives: C
 
 
 def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]) -> Event:
-    """What a session has to say to a host; `offered` gives the queries that nothing here will answer by itself."""
+    """What a session says to a host; `offered` gives the queries that nothing here will answer by itself."""
     if session.state is State.PAUSED and (open_ones := offered()):
         return paused_event(session.id, [session.pending[asked] for asked in open_ones])
     if session.ended is None:
@@ -57,7 +57,7 @@ def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]
 
 
 def reply_now(engine: Engine, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
-    """What whoever gave answers is told; `asleep` if those were not all that the program waits for."""
+    """The reply to answers; `asleep` if the program waits for more than those."""
     is_accepted = asleep or isinstance(reply_of(session, engine.now()), AcceptedEvent)
     if is_accepted and (remaining := offered()):
         return AcceptedEvent(session_id=session.id, remaining=remaining)

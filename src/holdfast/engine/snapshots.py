@@ -1,4 +1,4 @@
-"""Sealing of snapshots: only what this user's processes wrote, for this session and this place in it, is gone on from.
+"""Seals of snapshots: only what this user's processes wrote, for this session and this place in it, is restored.
 
 A snapshot is a program's whole state, and whoever could forge one could run the program as it never ran. So it carries
 a keyed digest of itself, of its session and of its position; the key lies outside the store. A snapshot that does not
@@ -26,7 +26,7 @@ others have left."""
 KEY_BYTES = 32
 
 MAX_SNAPSHOT_BYTES = 16 * 1024 * 1024
-"""Bytes of a snapshot that is kept: written anew at each pause, a larger one costs more than the replay it saves."""
+"""Bytes of a snapshot that is kept: written again at each pause, a larger one costs more than the replay it saves."""
 
 _MAGIC = b"HFS\x01"
 """The format and its version."""

@@ -222,13 +222,13 @@ async def catalog(plan: Plan) -> list[Figure]:
             await _turn(session, number)
             began = time.perf_counter()
             found = resident.catalog(session.policy)
-            told = found.told(session.policy.catalog_tokens)
+            told = found.shown_specs(session.policy.catalog_tokens)
             took.append((time.perf_counter() - began) * 1000)
             assert told is provider.requests[0].tools
         builds = resident.builds
         resident.invalidate()
         began = time.perf_counter()
-        resident.catalog(session.policy).told(session.policy.catalog_tokens)
+        resident.catalog(session.policy).shown_specs(session.policy.catalog_tokens)
         anew = (time.perf_counter() - began) * 1000
     tenth = UNCHANGED // 10
     growth = statistics.median(took[-tenth:]) / statistics.median(took[:tenth])

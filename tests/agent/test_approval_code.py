@@ -153,7 +153,7 @@ async def test_a_process_without_the_code_says_no_and_one_that_has_it_goes_on(ho
     async with runtime_on(home, disk, *deletes("allow"), plugins=[Approve(callback=allows_tmp)]) as runtime:
         session = await runtime.session("s").open()
         call = only_call(await soon(session.turn("Go").run()))
-        assert "test_approval_code.decides', which decides about it, is not here" in call.result["error"]
+        assert "test_approval_code.decides', which decides about it, is not available here" in call.result["error"]
     async with runtime_on(home, disk, *deletes("allow")) as runtime:
         runtime.plugins.add(Approve(callback=decides))
         runtime.plugins.add(Approve(callback=allows_tmp))
@@ -215,7 +215,7 @@ async def test_another_plugin_may_bring_rules_as_well(home: Home, disk: Disk) ->
     [
         (lambda: Approve([Rule("x", "ask")]), "'ask' is no verdict"),
         (lambda: Approve(default="callback"), "needs a callback"),
-        (lambda: Approve(callback=allows_tmp, default="allow"), "nothing is left to its callback"),
+        (lambda: Approve(callback=allows_tmp, default="allow"), "its callback is never used"),
         (lambda: Approve(timeout_s=0), "more than 0 ms"),
     ],
 )

@@ -118,7 +118,7 @@ async def test_pictures_take_room_and_are_told_of(home: Home) -> None:
         await soon(session.turn([TextBlock("What is it?"), picture, picture]).run())
         await soon(session.turn([TextBlock("And this?"), picture]).run())
         (task,) = summaries(runtime)
-        assert "user: What is it?\n[a picture]\n[a picture]" in task
+        assert "user: What is it?\n[image]\n[image]" in task
         (opening,) = requests(runtime)[-1].messages
         assert opening.content[-2:] == [TextBlock("And this?"), picture]
 
@@ -252,7 +252,7 @@ async def test_where_there_is_nothing_to_sum_up_the_host_is_told_and_no_model_is
         result = await soon(session.compact())
         assert result.stopped is not None
         assert (result.stopped.reason, requests(runtime)) == ("invalid_input", [])
-        assert "nothing to sum up" in result.stopped.detail
+        assert "nothing to summarize" in result.stopped.detail
         assert await frames(session) == []
 
 

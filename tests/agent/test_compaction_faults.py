@@ -257,7 +257,7 @@ def test_results_of_tools_are_cut_for_whoever_sums_up() -> None:
     )
     assert "assistant: [calls read with" in told
     assert f"r… ({5_000 - RESULT_CHARS} more characters)]" in told
-    assert "tool: [fails: {" in told
+    assert "tool: [error: {" in told
     assert len(told) < 2 * RESULT_CHARS + 1_500
 
 
@@ -270,7 +270,7 @@ def test_what_is_too_long_is_cut_and_if_need_be_the_oldest_is_left_out_but_never
     least = summary_task(messages, "heed this", former="THE NOTES", most=4_500)
     assert "h" * 1_000 in least
     assert "a" * 1_000 not in least
-    assert "earlier messages are left out]" in least
+    assert "earlier messages omitted]" in least
     for task in (cut, least):
         assert "THE NOTES" in task
         assert "heed this" in task

@@ -141,17 +141,17 @@ NO_SCHEMA = ToolSpec("add", "Again.", {"type": "object"})
 @each_row(
     ("makes", "told"),
     [
-        (lambda request: "a request", "it gave str, which is no request"),
-        (lambda request: request.messages, "it gave list, which is no request"),
-        (lambda request: msgspec.structs.replace(request, model=""), "its request is to no model"),
-        (lambda request: msgspec.structs.replace(request, system=None), "'system' of its request is no text"),
-        (lambda request: msgspec.structs.replace(request, messages=[]), "it left nothing to be shown"),
-        (lambda request: msgspec.structs.replace(request, messages=["Hi"]), "no list of messages"),
-        (lambda request: msgspec.structs.replace(request, params={"x": {1}}), "makes no sense"),
-        (lambda request: msgspec.structs.replace(request, tools=["add"]), "makes no sense"),
+        (lambda request: "a request", "it returned str, which is not a request"),
+        (lambda request: request.messages, "it returned list, which is not a request"),
+        (lambda request: msgspec.structs.replace(request, model=""), "its request names no model"),
+        (lambda request: msgspec.structs.replace(request, system=None), "'system' of its request is not text"),
+        (lambda request: msgspec.structs.replace(request, messages=[]), "it left no messages"),
+        (lambda request: msgspec.structs.replace(request, messages=["Hi"]), "invalid list of messages"),
+        (lambda request: msgspec.structs.replace(request, params={"x": {1}}), "invalid request"),
+        (lambda request: msgspec.structs.replace(request, tools=["add"]), "invalid request"),
         (
             lambda request: msgspec.structs.replace(request, tools=[*request.tools, NO_SCHEMA]),
-            "several tools of the name 'add'",
+            "several tools named 'add'",
         ),
     ],
 )
@@ -179,8 +179,8 @@ async def test_what_a_plugin_leaves_of_the_history_is_shown_and_nothing_recorded
         (lambda messages: [messages[0], *messages[2:]], "result of call 'call_1' without the call"),
         (lambda messages: [messages[0], messages[2], messages[1]], "result of call 'call_1' without the call"),
         (lambda messages: [messages[0], messages[1], messages[0], messages[2]], "call 'call_1' without its result"),
-        (tuple, "it gave tuple"),
-        (lambda messages: [], "it left nothing"),
+        (tuple, "it returned tuple"),
+        (lambda messages: [], "it left no messages"),
         (lambda messages: [*messages, {"role": "user", "content": []}], "a message of the type dict"),
     ],
 )
@@ -369,7 +369,7 @@ async def test_a_second_change_of_arguments_is_denied() -> None:
     zeroes = made("zero", before_tool=lambda call: Replace({"a": 0, "b": 0}) if call.arguments["a"] == 2 else None)
     ones = made("one", before_tool=lambda call: Replace({"a": 1, "b": 1}) if call.arguments["a"] == 0 else None)
     seen = await worked(zeroes, ones, script=SUM)
-    assert "'one' wants to change arguments once more" in seen.result.tool_calls[0].result["error"]
+    assert "'one' wants to change its arguments again" in seen.result.tool_calls[0].result["error"]
 
 
 @each_row(
@@ -388,7 +388,7 @@ async def test_a_plugin_that_fails_before_a_tool_denies_the_call(before: Hook) -
     seen = await worked(made("odd", before_tool=before), script=SUM)
     (call,) = seen.result.tool_calls
     assert call.result["code"] == "denied"
-    assert "'odd', which looks at calls before they run, failed" in call.result["error"]
+    assert "'odd', which checks calls before they run, failed" in call.result["error"]
     assert [(each.plugin, each.hook) for each in seen.failed] == [("odd", "before_tool")]
     assert seen.result.text == "It is 42."
 

@@ -74,7 +74,7 @@ async def catalog(session: AgentSession) -> SessionCatalog:
 
 
 async def names(session: AgentSession) -> list[str]:
-    return [manifest.name for manifest in (await session.catalog()).manifests]
+    return [manifest.name for manifest in (await session.catalog()).summaries]
 
 
 async def runtime_with(*script: ScriptStep, **options: Any) -> Runtime:
@@ -273,9 +273,9 @@ async def test_contracts_are_looked_up_when_a_model_is_told_of_them() -> None:
     async with Runtime("memory:", provider=provider, tools=tools) as runtime:
         session = await runtime.session("s-1").open()
         found = await session.catalog()
-        assert len(found.manifests) == 63
+        assert len(found.summaries) == 63
         assert looked_up == []
-        assert found.contract("tool-7") == OBJECT
+        assert found.parameters("tool-7") == OBJECT
         assert looked_up == ["tool-7"]
         for _ in range(3):
             await soon(session.turn("Hi").run())
@@ -375,7 +375,7 @@ async def test_a_declared_tool_is_in_the_catalog_and_says_so() -> None:
     async with await runtime_with() as runtime:
         runtime.tools.declare("ask", "Ask the user.", OBJECT)
         session = await runtime.session("s-1").open()
-        found = {each.name: each.is_declared for each in (await session.catalog()).manifests}
+        found = {each.name: each.is_declared for each in (await session.catalog()).summaries}
         assert found == {"saw": False, "drill": False, "ask": True}
 
 

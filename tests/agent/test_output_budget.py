@@ -58,7 +58,7 @@ async def test_a_long_result_is_cut_to_head_and_tail_and_says_how_to_read_the_re
     assert TEXT.startswith(head)
     assert TEXT.endswith(tail)
     assert len(head) > len(tail) > 0
-    assert f"of {len(TEXT)} bytes (5000 lines in all)" in note
+    assert f"of {len(TEXT)} bytes (5000 lines in total)" in note
     assert "read_output, id 'q-2'" in note
     assert len(head.splitlines()) + len(tail.splitlines()) <= 30
     assert len(shown.encode()) < 1_200
@@ -83,10 +83,10 @@ async def test_the_rest_can_be_read_by_lines_and_by_characters(home: Home) -> No
         tools=[log],
     )
     assert lines.partition("\n")[2] == "\n".join(LINES[1_999:2_002]) + "\n"
-    assert "lines 2000 to 2002 of 5000; go on with offset=" in lines
+    assert "lines 2000 to 2002 of 5000; continue with offset=" in lines
     assert characters.partition("\n")[2] == TEXT[100:150]
     assert long.partition("\n")[2] == "\n".join(LINES[999:1_399]) + "\n"
-    assert beyond == f"[there is nothing from character {len(TEXT)} on: the output has {len(TEXT)}, 5000 lines]"
+    assert beyond == f"[nothing at character {len(TEXT)}: the output has {len(TEXT)} characters, 5000 lines]"
 
 
 async def test_a_model_that_goes_on_as_it_is_told_reads_all_of_it(home: Home) -> None:
@@ -127,8 +127,8 @@ async def test_the_output_can_be_searched(home: Home) -> None:
     )
     assert found == f"123: {LINES[122]}"
     assert len(more.splitlines()) == 51
-    assert more.splitlines()[-1] == "[there is more: search again with from_line=139]"
-    assert none == "[nothing in its 5000 lines from line 7 on has this text]"
+    assert more.splitlines()[-1] == "[there are more: search again with from_line=139]"
+    assert none == "[no match from line 7 on; the output has 5000 lines]"
 
 
 async def test_a_long_line_is_shown_around_what_was_found_in_it(home: Home) -> None:
@@ -229,7 +229,7 @@ async def test_what_was_shown_whole_is_told_apart_from_what_was_cut(home: Home) 
         return "short"
 
     _, refused = await after(home, tool_call("short"), reads(id="q-2"), tools=[short])
-    assert refused == {"error": "there is no output 'q-2' of which a part was left out", "code": "not_found"}
+    assert refused == {"error": "there is no shortened output with the id 'q-2'", "code": "not_found"}
 
 
 async def test_another_process_reads_it_after_a_restart(shared_home: Home) -> None:

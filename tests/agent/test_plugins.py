@@ -127,13 +127,13 @@ async def test_the_same_turn_with_the_same_plugin_input_is_joined() -> None:
 async def test_an_input_for_a_plugin_that_the_session_lacks_is_refused() -> None:
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
         session = await runtime.session("s-1").plugin(Mood()).open()
-        with pytest.raises(UnknownPluginError, match="no plugin 'modo' to give an input to; it has mood"):
+        with pytest.raises(UnknownPluginError, match="no plugin 'modo' to take an input; it has mood"):
             session.turn("Hi").plugin_input("modo", "glad")
 
 
 async def test_two_plugins_of_one_id_are_refused() -> None:
     async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
-        with pytest.raises(PluginConflictError, match="'mood' already"):
+        with pytest.raises(PluginConflictError, match="already has a plugin 'mood'"):
             runtime.session("s-1").plugin(Mood()).plugin(Mood())
 
 
@@ -167,7 +167,7 @@ async def test_a_session_without_the_plugin_cannot_call_its_tools_either() -> No
         result = await plain.turn("Note this").run()
         call = result.tool_calls[0]
         assert call.is_error
-        assert call.result == {"error": "there is no tool 'note'; there is add", "code": "unknown_tool"}
+        assert call.result == {"error": "there is no tool 'note'; the tools are add", "code": "unknown_tool"}
         assert notes.kept == []
 
 

@@ -171,7 +171,7 @@ CHAT: Sequence[ScriptStep] = (
     "All about both.",
     "You are welcome.",
 )
-SAID: Sequence[dict[str, Any]] = ({"given": "Hi"}, {"given": "Cats and dogs?"}, {"given": "Thanks"})
+SAID: Sequence[dict[str, Any]] = ({"content": "Hi"}, {"content": "Cats and dogs?"}, {"content": "Thanks"})
 
 
 @each_row("plugins", [0, 2])

@@ -135,7 +135,7 @@ async def test_in_another_turn_there_is_no_such_tool(home: Home) -> None:
         result = await soon(session.turn("Hello").run())
         assert (result.text, result.outcome) == ("All right.", MessageOutcome())
         assert [call.is_error for call in result.tool_calls] == [True, True]
-        assert all("this turn is to end with a message" in str(call.result) for call in result.tool_calls)
+        assert all("this turn ends with a message" in str(call.result) for call in result.tool_calls)
 
 
 def test_values_have_their_type_without_await_as_well() -> None:
@@ -164,7 +164,7 @@ async def test_a_value_that_does_not_fit_is_told_to_the_model_which_mends_it(
         result = await turned(runtime, wanted)
         assert isinstance(result.outcome, ValueOutcome)
         (error,) = told(requests(runtime)[1])
-        assert "the result was not taken" in str(error)
+        assert "the result was not accepted" in str(error)
         assert words in str(error)
 
 
@@ -173,7 +173,7 @@ async def test_arguments_that_are_no_json_are_told_as_well(home: Home) -> None:
 
     async with home.runtime(ScriptedToolCall("finish", '{"n": '), tool_call("finish", n=1)) as runtime:
         assert (await turned(runtime, SCHEMA)).value == {"n": 1}
-        assert "not taken" in str(told(requests(runtime)[1])[0])
+        assert "not accepted" in str(told(requests(runtime)[1])[0])
 
 
 async def test_words_instead_of_a_value_are_answered_with_a_reminder_that_is_not_the_users(home: Home) -> None:
@@ -208,7 +208,7 @@ async def test_a_model_that_gives_up_ends_the_turn_with_its_reason(home: Home) -
     async with home.runtime(tool_call("give_up"), tool_call("give_up", reason="there is no such town")) as runtime:
         result = await turned(runtime, Town)
         assert stopped(result) == StoppedOutcome("submitted_error", "there is no such town", tool="give_up")
-        assert "say why" in str(told(requests(runtime)[1])[0])
+        assert "give the reason why" in str(told(requests(runtime)[1])[0])
 
 
 async def test_a_reply_that_is_cut_off_stops_the_turn(home: Home) -> None:
@@ -237,7 +237,7 @@ async def test_the_first_value_that_fits_counts_and_the_others_are_told_so(home:
         result = await turned(runtime, SCHEMA)
         assert (result.value, len(requests(runtime))) == ({"n": 1}, 1)
         assert [call.is_error for call in result.tool_calls] == [True, False, True]
-        assert "one was submitted before" in str(result.tool_calls[2].result)
+        assert "a result was submitted before" in str(result.tool_calls[2].result)
 
 
 async def test_of_a_value_and_giving_up_the_first_counts(home: Home) -> None:
@@ -251,7 +251,7 @@ async def test_what_is_called_in_the_same_reply_is_done_before_the_turn_ends(hom
     async with home.runtime([tool_call("finish", n=3), tool_call("add", a=1, b=2)], tools=[add]) as runtime:
         result = await turned(runtime, SCHEMA)
         assert result.value == {"n": 3}
-        assert [(call.name, call.result) for call in result.tool_calls] == [("finish", "taken"), ("add", 3)]
+        assert [(call.name, call.result) for call in result.tool_calls] == [("finish", "accepted"), ("add", 3)]
 
 
 async def test_a_wrong_value_beside_other_calls_is_mended_with_their_results_known(home: Home) -> None:

@@ -327,7 +327,7 @@ def test_the_error_names_the_type_and_the_problems() -> None:
     with pytest.raises(HoldfastError) as raised:
         parsed(Item, {"name": "a"})
 
-    assert str(raised.value) == "the result is no 'Item': $.price is missing"
+    assert str(raised.value) == "the result is not a valid 'Item': $.price is missing"
     assert raised.value.to_json() == {
         "kind": "result_invalid",
         "error": str(raised.value),
@@ -398,25 +398,25 @@ class Called(pydantic.BaseModel):
         (Point(1.0), "it is a value of type Point; give a type"),
         (lambda value: value, "it is a value of type function; give a type"),
         (T, "it is a value of type TypeVar"),
-        (Any, "its schema is wrong: it does not say what a value is; give it a 'type'"),
+        (Any, "its schema is invalid: it does not say what a value is; add a 'type'"),
         (object, "it does not say what a value is"),
-        (Plain, "there is no JSON schema for Plain; make it of dataclasses"),
-        (list[Plain], "there is no JSON schema for Plain; make it of dataclasses"),
+        (Plain, "there is no JSON schema for Plain; use dataclasses"),
+        (list[Plain], "there is no JSON schema for Plain; use dataclasses"),
         (Callable[[int], int], "there is no JSON schema for Callable"),
         (Called, "Cannot generate a JsonSchema"),
-        (list["Gone"], "it names 'Gone' as text, which nobody can look up; write the type itself"),  # type: ignore[name-defined]  # noqa: F821
-        (Unresolved, "the annotations of Unresolved cannot be read: name 'Fraction' is not defined; define"),
-        (Outer, "'Outer' cannot be the type of a result: the annotations of Unresolved cannot be read"),
-        (UnresolvedStruct, "the annotations of UnresolvedStruct cannot be read: name 'Fraction' is not defined"),
+        (list["Gone"], "it names 'Gone' as text, which cannot be resolved; use the type itself"),  # type: ignore[name-defined]  # noqa: F821
+        (Unresolved, "the annotations of Unresolved cannot be resolved: name 'Fraction' is not defined; define"),
+        (Outer, "'Outer' cannot be the type of a result: the annotations of Unresolved cannot be resolved"),
+        (UnresolvedStruct, "the annotations of UnresolvedStruct cannot be resolved: name 'Fraction' is not defined"),
         (UnresolvedModel, "`UnresolvedModel` is not fully defined; you should define `Fraction`"),
-        (Defaulted, "the default of Defaulted.x has no JSON form: Sentinel has no JSON form; give it another"),
-        (DefaultedModel, "Default value <nothing given> is not JSON serializable; give it another one"),
-        (NanModel, "its schema is wrong at .properties.x.default: nan is not a JSON number"),
+        (Defaulted, "the default of Defaulted.x has no JSON form: Sentinel has no JSON form; use another"),
+        (DefaultedModel, "Default value <nothing given> is not JSON serializable; use another"),
+        (NanModel, "its schema is invalid at .properties.x.default: nan is not a JSON number"),
         (Mixed, "the Struct Mixed is msgspec's and the FieldInfo of Mixed.points is pydantic's"),
         (Node | Item, "Type unions containing a custom type may not contain any additional types"),
-        ({}, "'result' cannot be the type of a result: its schema is wrong: it does not say what a value is"),
-        ({"type": "object", "required": ["a"]}, "its schema is wrong at #: 'required' names 'a'"),
-        ({"title": "T", "type": "strin"}, "'T' cannot be the type of a result: its schema is wrong at #"),
+        ({}, "'result' cannot be the type of a result: its schema is invalid: it does not say what a value is"),
+        ({"type": "object", "required": ["a"]}, "its schema is invalid at #: 'required' names 'a'"),
+        ({"title": "T", "type": "strin"}, "'T' cannot be the type of a result: its schema is invalid at #"),
         ({"type": "object", "properties": {"a": {"default": {1}}}}, "at .properties.a.default: set has no JSON form"),
     ],
 )  # fmt: skip
@@ -433,7 +433,7 @@ def test_a_type_of_a_function_that_names_another_such_type_is_refused_by_name() 
     class Uses:
         local: Local
 
-    assert "the annotations of Uses cannot be read: name 'Local' is not defined" in why_not(Uses)
+    assert "the annotations of Uses cannot be resolved: name 'Local' is not defined" in why_not(Uses)
 
 
 @pytest.mark.executes

@@ -202,9 +202,9 @@ async def test_searching_is_no_tool_where_all_are_told() -> None:
 @each_row(
     ("call", "told"),
     [
-        (tool_call("find_tools"), "give the words to look for"),
-        (tool_call("find_tools", words="  "), "give the words to look for"),
-        (tool_call("find_tools", words=7), "give the words to look for"),
+        (tool_call("find_tools"), "give the words to search for"),
+        (tool_call("find_tools", words="  "), "give the words to search for"),
+        (tool_call("find_tools", words=7), "give the words to search for"),
         (tool_call("call_tool"), "takes the name of a tool as 'name'"),
         (tool_call("call_tool", name="send_sms"), "takes the name of a tool as 'name'"),
         (tool_call("call_tool", name="send_sms", arguments="{}"), "takes the name of a tool as 'name'"),
@@ -222,7 +222,7 @@ async def test_a_call_that_makes_no_sense_says_how_it_is_done(call: ScriptStep, 
 
 async def test_words_that_fit_nothing_say_so() -> None:
     provider = await worked(tool_call("find_tools", words="xyzzy"))
-    assert results(provider) == ["no tool fits 'xyzzy'; try other words"]
+    assert results(provider) == ["no tool matches 'xyzzy'; try other words"]
 
 
 async def test_plugins_see_the_tool_that_is_meant() -> None:

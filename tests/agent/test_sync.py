@@ -84,7 +84,7 @@ def test_a_chat_is_held_without_asyncio(tmp_path: Path) -> None:
         assert [message.text for message in session.read_view().messages][-2:] == ["There?", "Still."]
         assert session.usage_report().calls == 0
         session.close()
-        with pytest.raises(Exception, match="was closed by this handle"):
+        with pytest.raises(Exception, match="is closed in this handle"):
             session.turn("Hm")
 
 

@@ -19,7 +19,7 @@ def prompt(terminal: Terminal, text: str) -> None:
 def test_what_was_said_is_summed_up_on_demand_and_stays_readable(home: Home) -> None:
     with serving("Hi there.", NOTES, "Bye.") as server, home.terminal("chat", "--model", f"{server.url}#m") as terminal:
         prompt(terminal, "/compact")
-        terminal.expect("nothing to sum up")
+        terminal.expect("nothing to summarize")
         prompt(terminal, "Hello")
         terminal.expect("Hi there.")
         prompt(terminal, "/compact keep the names")

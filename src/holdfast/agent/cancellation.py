@@ -1,4 +1,4 @@
-"""Stopping turns, from any process: by turn, by item, or whatever a session is at work on."""
+"""Stops turns from any process: by turn, by item, or whichever turn is running."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Store
 
 AGAIN_S = 1.0
-"""Seconds after which a turn that was not at a place where it can be stopped is told once more."""
+"""Seconds after which a turn that has not stopped yet is told again."""
 
 CancelState: TypeAlias = Literal["stopped", "withdrawn", "over", "idle", "not_found"]
-"""What came of it: the turn was stopped; the item was taken out of the inbox; it was over, or cancelled, before; there
-was nothing to stop; there is no such turn or item."""
+"""The turn was stopped; the item was removed from the inbox; it had ended or been cancelled before; nothing was
+running; there is no such turn or item."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True):
-    """Why something is to be stopped, and who wants it."""
+    """Why something is cancelled, and by whom."""
 
     reason: str | None = None
     by: str | None = None
@@ -44,30 +44,30 @@ class StoreEngine(NamedTuple):
 
 
 class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the wish to stop something."""
+    """What a cancellation has done."""
 
     session_id: str
     state: CancelState
     turn: str | None = None
     item: str | None = None
     outcome: TurnOutcome | None = None
-    """What the turn came to: with who stopped it, when and why, if it was stopped."""
+    """The outcome of the turn; if it was stopped, with who stopped it, when and why."""
 
 
-async def cancelled(
+async def cancel(
     mount: MountedStore | StoreEngine, session_id: str, turn: str | None, item: str | None, request: CancelRequest
 ) -> CancelReceipt:
-    """Stop a turn, or take back an item, and wait until that is durable."""
+    """Stop a turn or withdraw an item, and wait until that is durable."""
     if item is not None:
-        return await _of_item(mount, session_id, item, request)
+        return await _cancel_item(mount, session_id, item, request)
     session = await mount.holdfast.session(session_id)
     wanted = turn if turn is not None else agent_fold(session).turn
     if wanted is None:
         return CancelReceipt(session_id=session_id, state="idle")
-    return await _of_turn(mount, session_id, wanted, request)
+    return await _cancel_turn(mount, session_id, wanted, request)
 
 
-async def _of_item(
+async def _cancel_item(
     mount: MountedStore | StoreEngine, session_id: str, item: str, request: CancelRequest
 ) -> CancelReceipt:
     state: CancelState = "over"
@@ -83,11 +83,11 @@ async def _of_item(
             state = "withdrawn"
             continue
         assert known.turn is not None
-        receipt = await _of_turn(mount, session_id, known.turn, request)
+        receipt = await _cancel_turn(mount, session_id, known.turn, request)
         return msgspec.structs.replace(receipt, item=item)
 
 
-async def _of_turn(
+async def _cancel_turn(
     mount: MountedStore | StoreEngine, session_id: str, turn: str, request: CancelRequest
 ) -> CancelReceipt:
     message = StopMessage(turn, request.reason, request.by)
@@ -116,7 +116,7 @@ def _is_running(session: Session, turn: str) -> bool:
 
 
 async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, request: CancelRequest) -> None:
-    """Stop what children are at work on: agents that were opened on behalf of the session."""
+    """Stop the running turns of the session's children."""
     why = CancelRequest(f"the turn of its parent '{session_id}' was stopped: {request.reason}", request.by)
     where = SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED])
     after: str | None = None
@@ -126,7 +126,7 @@ async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, req
             with contextlib.suppress(HoldfastError):
                 child = await mount.holdfast.session(row.session_id)
                 if (running := agent_fold(child).turn) is not None:
-                    await _of_turn(mount, row.session_id, running, why)
+                    await _cancel_turn(mount, row.session_id, running, why)
         if page.next is None:
             return
         after = page.next

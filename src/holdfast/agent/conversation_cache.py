@@ -1,4 +1,4 @@
-"""The conversations of this process, each kept up with its journal: by commits made here, and by reading on."""
+"""`ConversationCache`: conversations in memory, kept up to date by this process's commits and by reading journals."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.store.contract import Store
 from holdfast.store.limits import READ_LIMIT
 
 KEPT = 1_000
-"""Conversations kept in memory: as many as programs are. The others are folded anew when they are needed."""
+"""Conversations kept in memory: as many as programs. Others are folded again when they are needed."""
 
 Residency: TypeAlias = Literal["keep_all", "active_path_only"]
-"""What is kept of a conversation in memory: all of it, or only what leads to its active leaf."""
+"""What is kept of a conversation in memory: all of it, or only the path to its active leaf."""
 
 
 class _Kept:
@@ -27,13 +27,13 @@ class _Kept:
         self.conversation = conversation
         self.reading = asyncio.Lock()
         self.is_read = False
-        """Whether the journal was read to its end, once."""
+        """Whether the journal has been read to its end once."""
         self.written = 0
         """How far this process has written the journal."""
 
     @property
     def is_current(self) -> bool:
-        """Whether it has all that this process knows of."""
+        """Whether it includes everything that this process has written."""
         return self.is_read and self.conversation.position >= self.written
 
 
@@ -48,7 +48,7 @@ class ConversationCache:
         self._probes: dict[str, PhaseProbe] = {}
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Entries that have just become durable, by this process."""
+        """Fold entries that this process has just made durable."""
         kept = self._known.get(session_id)
         if kept is None or not entries:
             return
@@ -56,18 +56,18 @@ class ConversationCache:
         self._apply(kept, entries)
 
     def is_by_others(self, session_id: str) -> bool:
-        """Whether what is known last of a session was written by another process."""
+        """Whether another process wrote the latest known entry of a session."""
         kept = self._known.get(session_id)
         return kept is not None and kept.conversation.position > kept.written
 
     def probe(self, session_id: str, probe: PhaseProbe | None) -> None:
-        """Tell a probe of the phases of a session's turns when they become known here; None ends that."""
+        """Call a probe with the phases of a session's turns when they become known here; None stops that."""
         self._probes.pop(session_id, None)
         if probe is not None:
             self._probes[session_id] = probe
 
     async def get(self, session_id: str, *, fresh: bool = False) -> Conversation:
-        """A conversation. With `fresh`, also with what other processes have written until now."""
+        """A conversation. With `fresh`, including what other processes have written."""
         kept = self._known.get(session_id)
         if kept is None:
             kept = self._known[session_id] = _Kept(Conversation(session_id, keep_all=self._keep_all))
@@ -89,7 +89,7 @@ class ConversationCache:
         return conversation if query_id in conversation.asked else await self.get(session_id, fresh=True)
 
     async def whole(self, session_id: str) -> Conversation:
-        """All of a conversation, also what is not kept in memory."""
+        """The whole conversation, including what is not kept in memory."""
         if self._keep_all:
             return await self.get(session_id)
         kept = _Kept(Conversation(session_id))
@@ -107,10 +107,10 @@ class ConversationCache:
                 kept.is_read = True
                 if conversation.keeps_all or conversation.leaf in conversation.nodes:
                     return
-                kept.conversation = Conversation(conversation.session_id)  # too much was let go of: all is read again
+                kept.conversation = Conversation(conversation.session_id)  # too much was dropped: read all of it again
 
     def _apply(self, kept: _Kept, entries: Sequence[Entry]) -> None:
-        """Fold what comes next. Commits made here and reading overtake each other; each entry is taken once."""
+        """Fold the next entries. Commits and reads overtake each other; each entry is folded once."""
         conversation = kept.conversation
         probe = self._probes.get(conversation.session_id) if kept.is_read else None
         for entry in entries:

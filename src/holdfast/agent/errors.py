@@ -1,4 +1,4 @@
-"""What can go wrong with agent sessions, one class a kind."""
+"""Errors of agent sessions, one class for each kind."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from holdfast.core.errors import ExitCode, HoldfastError
 
 @dataclass(eq=False)
 class ModeNotInstalledError(HoldfastError):
-    """A session was asked for in a mode that the runtime does not have."""
+    """The runtime does not have the mode of the session."""
 
     mode: str
     installed: list[str]
     kind = "mode_not_installed"
 
     def __str__(self) -> str:
-        return f"mode '{self.mode}' is not installed; there is {', '.join(self.installed)}"
+        return f"mode '{self.mode}' is not installed; the modes are {', '.join(self.installed)}"
 
 
 @dataclass(eq=False)
 class StoreSessionMismatchError(HoldfastError):
-    """A state is of another session than the one that was asked for."""
+    """A state belongs to another session than the one being opened."""
 
     loaded: str
     requested: str
     kind = "store_session_mismatch"
 
     def __str__(self) -> str:
-        return f"the state is of session '{self.loaded}', and session '{self.requested}' was asked for"
+        return f"the state belongs to session '{self.loaded}', but session '{self.requested}' is being opened"
 
 
 @dataclass(eq=False)
 class StoreFactoryError(HoldfastError):
-    """The store of a session could not be had."""
+    """The store of a session could not be created."""
 
     session_id: str
     message: str
     kind = "store_factory"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}': its store cannot be had: {self.message}"
+        return f"session '{self.session_id}': its store could not be created: {self.message}"
 
 
 @dataclass(eq=False)
 class NotAnAgentError(HoldfastError):
-    """A session is there under that id, and is no agent."""
+    """The id belongs to a session that is not an agent."""
 
     session_id: str
     found: str
     kind = "not_an_agent"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' is no agent session but one of the kind '{self.found}'; choose another id"
+        return f"session '{self.session_id}' is not an agent, but of the kind '{self.found}'; choose another id"
 
 
 @dataclass(eq=False)
@@ -65,12 +65,12 @@ class SessionEndedError(HoldfastError):
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' is {self.state} and takes no more turns; fork it, or open another one"
+        return f"session '{self.session_id}' is {self.state} and takes no more turns; fork it, or open another session"
 
 
 @dataclass(eq=False)
 class ProviderMismatchError(HoldfastError):
-    """A session began with another provider than the one that it is opened with."""
+    """A session is opened with another provider than the one it began with."""
 
     expected: str
     actual: str
@@ -79,28 +79,28 @@ class ProviderMismatchError(HoldfastError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}' began with the provider '{self.expected}', and this runtime has"
-            f" '{self.actual}'; open it with that one, or begin anew with open_fresh()"
+            f"session '{self.session_id}' began with the provider '{self.expected}', but is opened with"
+            f" '{self.actual}'; use the first one, or start over with open_fresh()"
         )
 
 
 @dataclass(eq=False)
 class ProviderUnconfiguredError(HoldfastError):
-    """There is no provider to ask."""
+    """The session has no model provider."""
 
     session_id: str
     kind = "provider_unconfigured"
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': there is no model to ask; give Runtime(model='provider:name') or"
+            f"session '{self.session_id}': no model is configured; use Runtime(model='provider:name') or"
             " Runtime(provider=…)"
         )
 
 
 @dataclass(eq=False)
 class ProviderUnavailableError(HoldfastError):
-    """The provider that is named cannot be used here."""
+    """A named provider cannot be used here."""
 
     provider: str
     why: str
@@ -113,7 +113,7 @@ class ProviderUnavailableError(HoldfastError):
 
 @dataclass(eq=False)
 class TurnInProgressError(HoldfastError):
-    """Another turn of the session is under way."""
+    """Another turn of the session is running."""
 
     session_id: str
     running: str
@@ -121,12 +121,12 @@ class TurnInProgressError(HoldfastError):
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' works on turn '{self.running}'; wait for it, or stop it, and try again"
+        return f"session '{self.session_id}' is running turn '{self.running}'; wait for it or stop it, then try again"
 
 
 @dataclass(eq=False)
 class TurnConflictError(HoldfastError):
-    """A turn of that id was given another input before."""
+    """The turn id was used before with another input."""
 
     session_id: str
     turn: str
@@ -136,14 +136,14 @@ class TurnConflictError(HoldfastError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': turn '{self.turn}' was given {self.before} before, and is given {self.now}"
-            " now; a new input needs a new turn id"
+            f"session '{self.session_id}': turn '{self.turn}' had the input {self.before} before, and now has"
+            f" {self.now}; a new input needs a new turn id"
         )
 
 
 @dataclass(eq=False)
 class TurnContendedError(HoldfastError):
-    """Somebody else's turn was taken first. Nothing of this one was kept; it may be tried again."""
+    """Another turn began first. Nothing of this one was kept, and it may be tried again."""
 
     session_id: str
     turn: str
@@ -151,12 +151,12 @@ class TurnContendedError(HoldfastError):
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}': another turn was taken before '{self.turn}'; try again after it"
+        return f"session '{self.session_id}': another turn began before '{self.turn}'; try again after it"
 
 
 @dataclass(eq=False)
 class MissingPluginInputError(HoldfastError):
-    """A plugin of the session needs an input that the turn does not have."""
+    """A plugin of the session requires an input that the turn does not have."""
 
     plugin: str
     session_id: str
@@ -164,14 +164,14 @@ class MissingPluginInputError(HoldfastError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': plugin '{self.plugin}' needs an input with every turn; give it with"
+            f"session '{self.session_id}': plugin '{self.plugin}' requires an input with every turn; give it with"
             f" turn(…).plugin_input('{self.plugin}', …)"
         )
 
 
 @dataclass(eq=False)
 class UnknownPluginError(HoldfastError):
-    """An input is for a plugin that the session does not have."""
+    """A plugin input is for a plugin that the session does not have."""
 
     plugin: str
     session_id: str
@@ -179,28 +179,28 @@ class UnknownPluginError(HoldfastError):
     kind = "unknown_plugin"
 
     def __str__(self) -> str:
-        there = f"it has {', '.join(self.active)}" if self.active else "it has none"
-        return f"session '{self.session_id}' has no plugin '{self.plugin}' to give an input to; {there}"
+        active = f"it has {', '.join(self.active)}" if self.active else "it has none"
+        return f"session '{self.session_id}' has no plugin '{self.plugin}' to take an input; {active}"
 
 
 @dataclass(eq=False)
 class PluginConflictError(HoldfastError):
-    """A session was given two plugins of one id."""
+    """A session was given two plugins with the same id."""
 
     plugin: str
     session_id: str
     kind = "plugin_conflict"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' has a plugin '{self.plugin}' already; inputs would be for both of them"
+        return f"session '{self.session_id}' already has a plugin '{self.plugin}'; give each plugin an id of its own"
 
 
 @dataclass(eq=False)
 class PluginError(HoldfastError):
-    """Something that a plugin was to do has failed."""
+    """A hook or command of a plugin failed."""
 
     plugin: str
-    """Empty where none had it to do."""
+    """Empty if no plugin was responsible."""
     hook: str
     session_id: str
     error: str
@@ -213,25 +213,25 @@ class PluginError(HoldfastError):
 
 @dataclass(eq=False)
 class UnknownItemError(HoldfastError):
-    """No item of that id was sent to the session."""
+    """No item with this id was sent to the session."""
 
     session_id: str
     item_id: str
     kind = "unknown_item"
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' was sent no item '{self.item_id}'"
+        return f"session '{self.session_id}' has received no item '{self.item_id}'"
 
 
 @dataclass(eq=False)
 class ObservationClosedError(HoldfastError):
-    """The runtime that a session was watched through was closed."""
+    """The runtime through which a session was watched has been closed."""
 
     session_id: str
     kind = "observation_closed"
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}' is not watched any more, as the runtime was closed; "
-            "go on with the last cursor, through another"
+            f"session '{self.session_id}' is no longer watched, because the runtime was closed; "
+            "resume from the last cursor in another runtime"
         )

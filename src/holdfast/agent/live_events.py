@@ -1,4 +1,4 @@
-"""Live events: what happens inside a turn while it happens. They are not kept; the journal tells what came of it."""
+"""Live events: what happens inside a turn, while it happens. They are not kept; the journal keeps the results."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ from holdfast.store.limits import LIVE_BYTES
 class _Live(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     turn: str
     id: int = 0
-    """Counted in each stream: no two events of it have the same."""
+    """Unique within one stream of events."""
 
 
 class ModelStartedEvent(_Live, frozen=True, tag="model_started"):
-    """A model is asked."""
+    """A model is called."""
 
     iteration: int
     model: str
 
 
 class CompactionStartedEvent(_Live, frozen=True, tag="summing_up"):
-    """A model is asked to sum up what was said before, to make room."""
+    """A model is asked to summarize the conversation, to make room."""
 
     model: str
 
 
 class CompactionFinishedEvent(_Live, frozen=True, tag="summed_up"):
-    """It has done so; or it has not, and why."""
+    """The summary is there, or the attempt failed."""
 
     summary: str = ""
     error: str = ""
 
 
 class TextDeltaEvent(_Live, frozen=True, tag="text"):
-    """A piece of what the model says."""
+    """A piece of the model's answer."""
 
     text: str
     attempt: int = 1
 
 
 class ReasoningDeltaEvent(_Live, frozen=True, tag="reasoning"):
-    """A piece of what it thinks aloud."""
+    """A piece of the model's reasoning."""
 
     text: str
     attempt: int = 1
 
 
 class RetractedEvent(_Live, frozen=True, tag="retracted"):
-    """An attempt failed: all that it has said is to be taken back."""
+    """An attempt failed: discard all its deltas."""
 
     attempt: int
 
 
 class RetryEvent(_Live, frozen=True, tag="retrying"):
-    """An attempt failed, and another one is made after a wait."""
+    """An attempt failed, and the next one follows after a wait."""
 
     attempt: int
     why: str
@@ -73,7 +73,7 @@ class RetryEvent(_Live, frozen=True, tag="retrying"):
 
 
 class ToolStartedEvent(_Live, frozen=True, tag="tool_started"):
-    """A tool runs."""
+    """A tool call has started."""
 
     call: str
     name: str
@@ -81,14 +81,14 @@ class ToolStartedEvent(_Live, frozen=True, tag="tool_started"):
 
 
 class ToolOutputEvent(_Live, frozen=True, tag="tool_output"):
-    """A piece of what a tool says while it runs."""
+    """A piece of the output of a running tool."""
 
     call: str
     text: str
 
 
 class ToolFinishedEvent(_Live, frozen=True, tag="tool_finished"):
-    """A tool has come to something."""
+    """A tool call has a result."""
 
     call: str
     name: str
@@ -97,20 +97,20 @@ class ToolFinishedEvent(_Live, frozen=True, tag="tool_finished"):
 
 
 class UsageEvent(_Live, frozen=True, tag="usage"):
-    """What a call of a model cost."""
+    """The usage of a model call."""
 
     model: str
     usage: Usage
 
 
 class WaitingEvent(_Live, frozen=True, tag="waiting"):
-    """The turn waits for answers that nothing here gives."""
+    """The turn waits for answers from outside."""
 
     queries: list[Query]
 
 
 class PluginFailedEvent(_Live, frozen=True, tag="plugin_failed"):
-    """A hook of a plugin has failed. The turn goes on without it, or the call that it was to judge is denied."""
+    """A hook of a plugin failed. The turn continues without it, or the call that it had to judge is denied."""
 
     plugin: str
     hook: str
@@ -141,11 +141,11 @@ LiveEvent: TypeAlias = (
 )
 
 Sink: TypeAlias = Callable[[LiveEvent], Awaitable[None]]
-"""Takes events. It is awaited: a sink that takes its time slows the turn down, and loses nothing."""
+"""Takes events. It is awaited: a slow sink slows the turn down, and loses nothing."""
 
 
 class CatchUpEvent(_Live, frozen=True, tag="so_far"):
-    """All that is said at the moment, for whoever has not heard how it began."""
+    """Everything said so far in the present reply, for watchers who missed its beginning."""
 
     iteration: int = 0
     model: str = ""
@@ -153,48 +153,49 @@ class CatchUpEvent(_Live, frozen=True, tag="so_far"):
     text: str = ""
     reasoning: str = ""
     outputs: dict[str, str] = {}
-    """What tools have said that run now, by call; of much, the latest."""
+    """The output of running tools, by call; only the latest part if it is long."""
 
 
 class PublishedEvent(msgspec.Struct, frozen=True, array_like=True):
-    """What a process tells the watchers of a session."""
+    """An event as a process publishes it to the watchers of a session."""
 
     call: str
-    """The call of a model that its pieces are of: two processes may think that they own a session."""
+    """Identifies the model call that a delta belongs to: two processes may believe that they own a session."""
     event: LiveEvent | CatchUpEvent
 
 
 published_decoder = msgspec.msgpack.Decoder(PublishedEvent)
 
 DRAFT_CHARS = 1024 * 1024
-"""Characters of one reply that are kept until it is settled: far above what models say at once."""
+"""Characters of one reply that are kept until it is settled: far more than models write at once."""
 
 OUTPUT_CHARS = 64 * 1024
-"""Characters of what a running tool says that are kept; of more, the latest."""
+"""Characters kept of the output of a running tool, the latest ones."""
 
 REMIND_S = 1.0
-"""Seconds after which all that was said so far is told again: so late does a watcher in another process come in."""
+"""Seconds between two `CatchUpEvent`s: a watcher in another process waits no longer for the beginning of a reply."""
 
 REMIND_CHARS = 12 * 1024
-"""Characters up to which it is told again by itself: a longer text would be most of what is sent."""
+"""Characters of a reply up to which they are sent: for a longer one they would be most of the traffic."""
 
 
-MOST_SAYING = 1_000
-"""Sessions of which that is kept: more than have a turn under way. Nobody says so when another process took one."""
+MAX_DRAFTS = 1_000
+"""Sessions whose present reply is kept: more than have a running turn. A session that another process has taken over
+may stay among them."""
 
 _JOURNALLED = (ToolStartedEvent, ToolFinishedEvent, UsageEvent, WaitingEvent, TurnFinishedEvent)
-"""What watchers are told by the journal."""
+"""Events that watchers learn from the journal instead."""
 
 
-class _Saying:
-    """What is said in a session at the moment, by this process."""
+class _LiveDraft:
+    """The reply and the tool output that this process is producing in a session now."""
 
     def __init__(self, turn: str) -> None:
         self.call = secrets.token_hex(4)
         self.started = ModelStartedEvent(turn=turn, iteration=0, model="")
         self.attempt = 1
         self.pieces: list[tuple[bool, str]] = []
-        """Whether it is reasoning, and the text."""
+        """Each with whether it is reasoning."""
         self.chars = 0
         self.outputs: dict[str, str] = {}
         self.reminded = time.monotonic()
@@ -219,8 +220,8 @@ class _Saying:
                 pass
 
     @property
-    def so_far(self) -> CatchUpEvent | None:
-        """All of it; None if it is nothing, or too much."""
+    def catch_up(self) -> CatchUpEvent | None:
+        """All of it as one event, or None if there is nothing, or too much."""
         if self.chars > DRAFT_CHARS or not (self.started.iteration or self.outputs):
             return None
         return CatchUpEvent(
@@ -235,19 +236,19 @@ class _Saying:
 
 
 class LiveEvents:
-    """Brings the events of this process to whoever listens to the session.
+    """Brings the events of this process to the listeners of a session.
 
-    There are two kinds of them. Sinks are those of a turn's own caller: they are awaited. Watchers hear what is
-    published through the store; nobody waits for them, and what is said at the moment is kept for those who come late.
+    There are two kinds of listeners. Sinks belong to the caller of a turn, and are awaited. Watchers receive what is
+    published through the store; nobody waits for them, and the present reply is kept for those who join late.
     """
 
     def __init__(self, publish: Callable[[str, bytes], None]) -> None:
         self._sinks: dict[str, list[Sink]] = {}
         self._publish = publish
-        self._saying: dict[str, _Saying] = {}
+        self._drafts: dict[str, _LiveDraft] = {}
 
     def listen(self, session_id: str, sink: Sink) -> Callable[[], None]:
-        """Give a sink the events of a session from now on; the result ends that."""
+        """Pass the events of a session to a sink from now on. Call the returned function to stop."""
         sinks = self._sinks.setdefault(session_id, [])
         sinks.append(sink)
 
@@ -260,46 +261,46 @@ class LiveEvents:
         return stop
 
     async def emit(self, session_id: str, event: LiveEvent) -> None:
-        """Tell watchers, give an event to all sinks, and wait until those have taken it."""
-        self._tell(session_id, event)
+        """Publish an event to watchers, pass it to all sinks, and wait until those have taken it."""
+        self._publish_event(session_id, event)
         for sink in list(self._sinks.get(session_id, ())):
             await sink(event)
 
-    def _tell(self, session_id: str, event: LiveEvent) -> None:
-        saying = self._saying.get(session_id)
-        if saying is None:
-            saying = self._saying[session_id] = _Saying(event.turn)
-            while len(self._saying) > MOST_SAYING:
-                del self._saying[next(iter(self._saying))]
-        saying.take(event)
+    def _publish_event(self, session_id: str, event: LiveEvent) -> None:
+        draft = self._drafts.get(session_id)
+        if draft is None:
+            draft = self._drafts[session_id] = _LiveDraft(event.turn)
+            while len(self._drafts) > MAX_DRAFTS:
+                del self._drafts[next(iter(self._drafts))]
+        draft.take(event)
         if isinstance(event, _JOURNALLED):
             return
-        self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(saying.call, event)))
-        if time.monotonic() - saying.reminded > REMIND_S:
-            saying.reminded = time.monotonic()
-            if saying.chars + sum(map(len, saying.outputs.values())) <= REMIND_CHARS:
+        self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
+        if time.monotonic() - draft.reminded > REMIND_S:
+            draft.reminded = time.monotonic()
+            if draft.chars + sum(map(len, draft.outputs.values())) <= REMIND_CHARS:
                 self.remind(session_id)
 
     def remind(self, session_id: str) -> bool:
-        """Tell watchers all that is said at the moment. False if it is nothing, or too much for one message."""
-        saying = self._saying.get(session_id)
-        so_far = saying.so_far if saying is not None else None
-        if saying is None or so_far is None:
+        """Publish a `CatchUpEvent`. Returns False if there is nothing to say, or too much for one message."""
+        draft = self._drafts.get(session_id)
+        catch_up = draft.catch_up if draft is not None else None
+        if draft is None or catch_up is None:
             return False
-        payload = msgspec.msgpack.encode(PublishedEvent(saying.call, so_far))
+        payload = msgspec.msgpack.encode(PublishedEvent(draft.call, catch_up))
         if len(payload) > LIVE_BYTES:
             return False
         self._publish(session_id, payload)
         return True
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Entries that have just become durable, by this process: a turn that is over says nothing more."""
-        if session_id in self._saying and any(ends_turn(entry) for entry in entries):
-            del self._saying[session_id]
+        """Forget the draft of a turn that entries, which this process has just made durable, have ended."""
+        if session_id in self._drafts and any(ends_turn(entry) for entry in entries):
+            del self._drafts[session_id]
 
 
 def ends_turn(entry: Entry) -> bool:
-    """Whether a turn may be over with an entry: the session waits for the next, or has ended."""
+    """Whether an entry may end a turn: the session waits for the next input, or has ended."""
     record = entry.record
     if isinstance(record, PausedRecord):
         return any(isinstance(query, InputQuery) for query in record.queries)

@@ -1,7 +1,7 @@
-"""A session as this process has it: the overlay of its context, the catalog of its tools, its plugins and its prompt.
+"""What this process holds of a session: the overlay of its context, its tool catalog, its plugins and its prompt.
 
-All of it can be lost, and is made again from the session's policy and from what the host gives. What is costly to make
-is kept for as long as nothing that it was made of has changed.
+All of it can be lost, and is rebuilt from the session's policy and from what the host provides. What is costly to build
+is kept until something it depends on changes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.prompt import Contribution, PromptLayer, layer_of
 from holdfast.agent.plugins.hooks import Hooks
-from holdfast.agent.plugins.plugin import Plugin, SessionView
+from holdfast.agent.plugins.plugin import Plugin, PluginSession
 from holdfast.agent.plugins.registry import Wanted
 from holdfast.agent.prompt_cache import PromptCache
 from holdfast.agent.results import result_of
 from holdfast.agent.tools.catalog import AnyTool, Catalog, Toolish
 from holdfast.agent.tools.results import full_result
-from holdfast.agent.tools.session_catalog import SessionCatalog, chosen
+from holdfast.agent.tools.session_catalog import SessionCatalog, select_tools
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, Entry
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast.plugins")
 
 KEPT_CATALOGS = 8
-"""Catalogs of a session that are kept: a plugin that switches between a few does not have them made each time."""
+"""Catalogs kept for a session: a plugin that switches between a few does not rebuild them each time."""
 
 LOADED_SESSIONS = 1_000
-"""Sessions that are kept so: as many as conversations are. Those with a context of their own are kept beyond that,
-because nobody could give it to them again."""
+"""Sessions kept loaded: as many as conversations. Those with a context of their own are kept beyond that, because
+nobody could provide it again."""
 
 
 class _CatalogKey(msgspec.Struct, frozen=True):
-    """Everything that a catalog is made of, as numbers that change with it."""
+    """Everything that a catalog depends on, as values that change with it."""
 
     include_base: bool
     overlay: int
@@ -61,21 +61,21 @@ class _CatalogKey(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SessionContext:
-    """What plugins, tools and code of a session may use of the runtime. One object, so that it can be handed on."""
+    """What the plugins of a session may use of the runtime."""
 
     session_id: str
     mount: MountedStore
-    tell: Callable[[LiveEvent], None]
-    """Tell whoever watches the session; it is not waited for."""
+    publish: Callable[[LiveEvent], None]
+    """Shows an event to watchers of the session, without waiting for them."""
 
     async def conversation(self) -> Conversation:
-        """What was said so far."""
+        """The conversation so far."""
         return await self.mount.conversations.get(self.session_id)
 
     async def output(self, query: str) -> Json:
-        """All that a tool of this session said; None if the model was shown all of it, or there is no such call.
+        """The whole output of a tool of this session; None if the model saw all of it, or there is no such call.
 
-        By the query that stands for the call in this session's journal, so that no other session's can be had.
+        `query` is the query of the call in this session's journal, so no output of another session can be read.
         """
         conversation = await self.mount.conversations.whole(self.session_id)
         calls = (call for turn in conversation.turns.values() for call in turn.calls)
@@ -91,19 +91,19 @@ class SessionContext:
 
 
 class LoadedSession:
-    """One session."""
+    """One session, as this process holds it."""
 
     def __init__(self, runtime: Runtime, mount: MountedStore, session_id: str, parent: str | None) -> None:
         self.session_id = session_id
-        self.services = SessionContext(session_id, mount, self._tell)
+        self.services = SessionContext(session_id, mount, self._publish)
         self.prompts = PromptCache()
-        self.hooks = Hooks(session_id, [], self._tell)
+        self.hooks = Hooks(session_id, [], self._publish)
         self._runtime = runtime
         self._parent = parent
         self._methods: dict[str, Tool] = {}
-        """Tools that are methods of this session's plugins: the runtime has others of the same name."""
+        """Tools that are methods of this session's own plugins; the runtime has others of the same name."""
         self._built: Wanted | None = None
-        """The plugins that were built."""
+        """What the plugins were built from."""
         self._include_base = True
         self._overlay = Catalog()
         self._overlay_given: tuple[Toolish, ...] = ()
@@ -111,13 +111,13 @@ class LoadedSession:
         self._contributions: tuple[Contribution, ...] = ()
         self._catalogs: OrderedDict[_CatalogKey, SessionCatalog] = OrderedDict()
         self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
-        self._taking_up = asyncio.Lock()
+        self._loading = asyncio.Lock()
         self.builds = 0
-        """How often a catalog was made."""
+        """How often a catalog was built."""
 
     @property
     def has_context(self) -> bool:
-        """Whether the host gave it something that nothing else knows of."""
+        """Whether the host has set a context, which nothing else knows."""
         return self._overlay_revision > 0
 
     # --- context -----------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ class LoadedSession:
     async def set_context(
         self, tools: Sequence[Toolish] = (), prompt: Sequence[Contribution] = (), *, include_base: bool = True
     ) -> None:
-        """Give the session tools and words of its own, on top of the runtime's or instead of them.
+        """Set tools and prompt contributions of the session's own, on top of the runtime's or in place of them.
 
-        The same objects again are no change. If one of the tools cannot be had, everything stays as it was.
+        The same objects again are no change. If a tool cannot be added, everything stays as it was.
         """
         same = len(tools) == len(self._overlay_given) and all(
             one is other for one, other in zip(tools, self._overlay_given, strict=True)
@@ -144,13 +144,13 @@ class LoadedSession:
             await before.aclose(beside=overlay)
 
     async def refresh(self) -> None:
-        """Ask the providers of the overlay, and the runtime's, what they have now."""
+        """Ask the tool providers of the overlay and of the runtime which tools they have now."""
         await self._runtime.tools.refresh()
         await self._overlay.refresh()
         self._catalogs.clear()
 
     def invalidate(self) -> None:
-        """Make catalogs and prompt anew when they are needed next."""
+        """Rebuild catalogs and prompt when they are needed next."""
         self._catalogs.clear()
         self.prompts.clear()
         self._prompt_layers = None
@@ -169,7 +169,7 @@ class LoadedSession:
     # --- tools -------------------------------------------------------------------------------------
 
     def tool(self, name: str) -> AnyTool | None:
-        """A tool by its name, the session's own first."""
+        """A tool by its name, the session's own first; None if there is none."""
         own = self._overlay.get(name)
         if own is not None or not self._include_base:
             return own
@@ -177,11 +177,11 @@ class LoadedSession:
 
     @property
     def own_tools(self) -> Mapping[str, Tool]:
-        """Those of its plugins' tools, by name, that are not the same for all sessions."""
+        """The plugin tools, by name, that differ between sessions."""
         return self._methods
 
     def catalog(self, policy: Policy) -> SessionCatalog:
-        """The tools that the model has. The same object until something about them changes."""
+        """The tools that the model has. The same object until something changes."""
         key = self._key(policy)
         found = self._catalogs.get(key)
         if found is None:
@@ -200,14 +200,14 @@ class LoadedSession:
     def _build(self, policy: Policy) -> SessionCatalog:
         self.builds += 1
         base = self._runtime.tools if self._include_base else Catalog()
-        entries = chosen(base, self._overlay, policy.tools, policy.deny)
+        entries = select_tools(base, self._overlay, policy.tools, policy.deny)
         made = SessionCatalog(entries)
-        return made.left_by(self.hooks.catalog(made.manifests))
+        return made.with_summaries(self.hooks.catalog(made.summaries))
 
     # --- prompt ------------------------------------------------------------------------------------
 
     def prompt(self, policy: Policy, turn: PromptLayer | None, tools: SessionCatalog) -> str:
-        """The system text: the runtime's and the session's layers, those of the plugins, and the turn's."""
+        """The system text: the layers of the runtime, the session, the plugins and the turn."""
         key = (policy, self.hooks.revision, self._overlay_revision)
         if self._prompt_layers is None or self._prompt_layers[0] != key:
             own = layer_of(*self.hooks.prompt(), *self._contributions)
@@ -218,18 +218,18 @@ class LoadedSession:
 
     # --- plugins -----------------------------------------------------------------------------------
 
-    async def take_up(self, policy: Policy) -> None:
-        """Have the plugins that the session is recorded with, and those that every session has."""
+    async def load_plugins(self, policy: Policy) -> None:
+        """Build the plugins that the session is recorded with and those that every session has, if they changed."""
         wanted = self._runtime.plugins.wanted(self.session_id, self._parent, policy.plugins)
         if wanted == self._built:
             return
-        async with self._taking_up:  # calls of tools come at the same time
+        async with self._loading:  # tool calls arrive concurrently
             if wanted != self._built:
                 await self._build_plugins(wanted)
 
     async def _build_plugins(self, wanted: Wanted) -> None:
         await self.hooks.closed()
-        info = SessionView(session_id=self.session_id, parent=self._parent, services=self.services)
+        info = PluginSession(session_id=self.session_id, parent=self._parent, services=self.services)
         built: list[Plugin] = []
         for plugin_id, (source, config) in wanted.items():
             plugin = await self._runtime.plugins.built(plugin_id, source, info, config)
@@ -237,41 +237,41 @@ class LoadedSession:
                 built.append(plugin)
         own = (self._runtime.plugins.own_tool(each) for plugin in built for each in plugin.tools())
         self._methods = {tool.name: tool for tool in own if tool is not None}
-        self._built, self.hooks = wanted, Hooks(self.session_id, built, self._tell)
-        self.invalidate()  # plugins of the same revisions, but with other configurations, say something else
+        self._built, self.hooks = wanted, Hooks(self.session_id, built, self._publish)
+        self.invalidate()  # plugins of the same revision may contribute something else under another configuration
         await self.hooks.opened()
 
     async def close(self) -> None:
-        """Let go of the session, and of what its own providers of tools hold."""
+        """Release the session, and what its own tool providers hold."""
         await self.hooks.closed()
         await self._overlay.aclose()
 
-    def _tell(self, event: Any) -> None:
-        self.services.mount.tell_soon(self.session_id, event)
+    def _publish(self, event: Any) -> None:
+        self.services.mount.publish_soon(self.session_id, event)
 
 
 class LoadedSessions:
-    """The sessions that this process has."""
+    """The sessions that this process has loaded."""
 
     def __init__(self, runtime: Runtime, mount: MountedStore) -> None:
         self._runtime = runtime
         self._mount = mount
         self._known: OrderedDict[str, LoadedSession] = OrderedDict()
-        self._telling: dict[str, asyncio.Task[None]] = {}
-        """By session: the plugins of these are told of the end of a turn."""
+        self._notifying: dict[str, asyncio.Task[None]] = {}
+        """By session: tasks that call `turn_ended` of its plugins."""
 
     def peek(self, session_id: str) -> LoadedSession | None:
-        """A session that is here already."""
+        """A session if it is loaded already."""
         return self._known.get(session_id)
 
     async def get(self, session_id: str, policy: Policy, parent: str | None = None) -> LoadedSession:
-        """A session with its plugins."""
+        """A session with its plugins, loaded if need be."""
         loaded = self._known.get(session_id)
         if loaded is None:
             loaded = self._known[session_id] = LoadedSession(self._runtime, self._mount, session_id, parent)
             await self._make_room()
         self._known.move_to_end(session_id)
-        await loaded.take_up(policy)
+        await loaded.load_plugins(policy)
         return loaded
 
     async def _make_room(self) -> None:
@@ -282,49 +282,49 @@ class LoadedSessions:
                 await oldest.close()
 
     async def at_work(self, conversation: Conversation) -> LoadedSession:
-        """A session whose turn is about to be worked on: its plugins know of it. Raises `AbortTurn`."""
+        """A session whose turn is about to be worked on; its plugins have been told. Raises `AbortTurn`."""
         loaded = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
         if conversation.running is not None:
             await loaded.hooks.turn_started(conversation.running)
         return loaded
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Entries that have just become durable, by this process: plugins are told, also of the end of a turn."""
+        """Tell plugins of entries that this process has just made durable, and of the end of a turn."""
         loaded = self._known.get(session_id)
         if loaded is None:
             return
         loaded.hooks.committed(entries)
         if loaded.hooks.has("turn_ended") and any(map(ends_turn, entries)):
-            before = self._telling.get(session_id)
-            task = asyncio.get_running_loop().create_task(self._tell_ended(loaded, entries, before))
-            self._telling[session_id] = task
-            task.add_done_callback(lambda done: self._told(session_id, done))
+            before = self._notifying.get(session_id)
+            task = asyncio.get_running_loop().create_task(self._notify_ended(loaded, entries, before))
+            self._notifying[session_id] = task
+            task.add_done_callback(lambda done: self._notified(session_id, done))
 
-    async def told(self, session_id: str) -> None:
+    async def plugins_notified(self, session_id: str) -> None:
         """Wait until plugins know of the turns of a session that have ended here."""
-        if (telling := self._telling.get(session_id)) is not None:
-            await asyncio.shield(telling)
+        if (notifying := self._notifying.get(session_id)) is not None:
+            await asyncio.shield(notifying)
 
-    async def _tell_ended(
+    async def _notify_ended(
         self, loaded: LoadedSession, entries: Sequence[Entry], before: asyncio.Task[None] | None
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         conversation = await self._mount.conversations.get(loaded.session_id)
         ended = (turn for turn in reversed(conversation.turns.values()) if turn.ended is not None)
-        told = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
-        for turn in reversed([turn for turn in told if turn.ended_position <= entries[-1].position]):
+        recent = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
+        for turn in reversed([turn for turn in recent if turn.ended_position <= entries[-1].position]):
             await loaded.hooks.turn_ended(result_of(conversation, turn, replayed=False))
 
-    def _told(self, session_id: str, done: asyncio.Task[None]) -> None:
-        if self._telling.get(session_id) is done:
-            del self._telling[session_id]
+    def _notified(self, session_id: str, done: asyncio.Task[None]) -> None:
+        if self._notifying.get(session_id) is done:
+            del self._notifying[session_id]
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("session '%s': its plugins were not told of a turn's end", session_id, exc_info=error)
 
     async def close(self) -> None:
-        """Let go of all."""
-        await asyncio.gather(*self._telling.values(), return_exceptions=True)
+        """Release all sessions."""
+        await asyncio.gather(*self._notifying.values(), return_exceptions=True)
         known, self._known = list(self._known.values()), OrderedDict()
         for loaded in known:
             await loaded.close()

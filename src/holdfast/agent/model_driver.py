@@ -1,9 +1,9 @@
-"""The driver that asks models: for turns of agents, from their conversation; for strategies, from their prompt."""
+"""The driver that answers `llm` queries: of agents, from their conversation; of strategies, from their prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
 
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
 
 
-class _Asking(NamedTuple):
-    """On whose behalf a model is asked."""
+class _Caller(NamedTuple):
+    """On whose behalf a model is called."""
 
     session_id: str
     turn: str
     iteration: int
-    """0: it is to sum up."""
+    """0 for a summary."""
 
 
 class ModelDriver:
-    """Answers `llm` queries of the sessions in one place."""
+    """Answers `llm` queries of the sessions in one store."""
 
     def __init__(self, runtime: Runtime, mount: MountedStore) -> None:
         self._runtime = runtime
@@ -68,13 +68,13 @@ class ModelDriver:
             request = await self._request(loaded, conversation, policy, attempt)
         except AbortTurn as abort:
             return abort_failure(abort)
-        asking = _Asking(attempt.session_id, turn.id if turn is not None else "", query.iteration)
-        return await self._ask(policy, request, asking, loaded.hooks)
+        caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration)
+        return await self._ask(policy, request, caller, loaded.hooks)
 
     async def _request(
         self, loaded: LoadedSession, conversation: Conversation, policy: Policy, attempt: Attempt
     ) -> ModelRequest:
-        """What a model is asked: tools and system text, which seldom change, and the conversation as it grows."""
+        """The request to the model: tools and system text, which seldom change, then the growing conversation."""
         turn = conversation.running
         catalog = loaded.catalog(policy)
         messages = await loaded.hooks.history(list(conversation.window))
@@ -82,7 +82,7 @@ class ModelDriver:
             model=policy.model,
             messages=_shown(messages),
             system=loaded.prompt(policy, turn.prompt if turn is not None else None, catalog),
-            tools=_with(catalog.told(policy.catalog_tokens), finish_tools(turn)),
+            tools=_with(catalog.shown_specs(policy.catalog_tokens), finish_tools(turn)),
             params=policy.generation,
             key=attempt.key,
         )
@@ -91,79 +91,81 @@ class ModelDriver:
     async def _sum_up(
         self, query: LlmQuery, conversation: Conversation, policy: Policy, attempt: Attempt
     ) -> Reply | Failure:
-        """A summary of what was said, but for the latest of it."""
+        """A summary of the conversation except its latest part."""
         tree, running = conversation.tree, conversation.running
-        given = [id(message) for message in running.messages if message.role == "user"] if running is not None else []
-        if all(id(message) in given for message in tree.summed):  # the model is shown what it was given in any case
-            return Failure("there is nothing to sum up: all that was said is kept as it is", NOTHING_TO_SUM_UP)
-        asking = _Asking(attempt.session_id, running.id if running is not None else "", 0)
-        await self._emit(asking, live.CompactionStartedEvent(turn=asking.turn, model=policy.model))
-        called = await self._summary(query, tree, policy, asking, attempt.key)
+        inputs = [id(message) for message in running.messages if message.role == "user"] if running is not None else []
+        if all(id(message) in inputs for message in tree.summed):  # the model is shown its input in any case
+            return Failure("there is nothing to summarize: the whole conversation is kept as it is", NOTHING_TO_SUM_UP)
+        caller = _Caller(attempt.session_id, running.id if running is not None else "", 0)
+        await self._emit(caller, live.CompactionStartedEvent(turn=caller.turn, model=policy.model))
+        called = await self._summary(query, tree, policy, caller, attempt.key)
         if isinstance(called, Failure):
-            await self._emit(asking, live.CompactionFinishedEvent(turn=asking.turn, error=called.message))
+            await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, error=called.message))
             return called
-        done = await self._reply(called, asking)
-        await self._emit(asking, live.CompactionFinishedEvent(turn=asking.turn, summary=text_of(called.reply.content)))
+        done = await self._reply(called, caller)
+        await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, summary=text_of(called.reply.content)))
         return done
 
     async def _summary(
-        self, query: LlmQuery, tree: Tree, policy: Policy, asking: _Asking, key: str
+        self, query: LlmQuery, tree: Tree, policy: Policy, caller: _Caller, key: str
     ) -> CallResult | Failure:
-        """A summary, of less and less where all of it is too much for the model."""
+        """A summary; if the conversation is too long for the model, of less and less of it."""
         former, most, number = tree.frame.task or tree.frame.summary, most_chars(policy), 1
         while True:
             task = summary_task(tree.summed, query.prompt, former=former, most=most)
-            called = await self._call(policy, summary_request(policy, task, key), asking)
+            called = await self._call(policy, summary_request(policy, task, key), caller)
             if number == TRIES or not isinstance(called, Failure) or called.code != OVERFLOW:
                 return called
             most, number, key = len(task) // 2, number + 1, f"{key}/{number}"  # it is another request
 
-    async def _ask(self, policy: Policy, request: ModelRequest, asking: _Asking, hooks: Hooks) -> Reply | Failure:
-        started = live.ModelStartedEvent(turn=asking.turn, iteration=asking.iteration, model=request.model)
-        await self._emit(asking, started)
-        called = await self._call(policy, request, asking)
+    async def _ask(self, policy: Policy, request: ModelRequest, caller: _Caller, hooks: Hooks) -> Reply | Failure:
+        started = live.ModelStartedEvent(turn=caller.turn, iteration=caller.iteration, model=request.model)
+        await self._emit(caller, started)
+        called = await self._call(policy, request, caller)
         if isinstance(called, Failure):
             return called
-        return await self._reply(called, asking, await hooks.after_model(request, called.reply))
+        return await self._reply(called, caller, await hooks.after_model(request, called.reply))
 
-    async def _call(self, policy: Policy, request: ModelRequest, asking: _Asking) -> CallResult | Failure:
-        """Have a model answer. What it says is told while it does, unless it is no answer to anybody."""
-        turn, number = asking.turn, 1
+    async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
+        """Call a model. Its deltas become live events, unless it writes a summary."""
+        turn, number = caller.turn, 1
 
-        async def tell(item: CallItem) -> None:
+        async def publish(item: CallItem) -> None:
             nonlocal number
             match item:
                 case FailedAttempt(attempt=failed, error=error, delay_s=delay):
                     number = failed + 1
-                    await self._emit(asking, live.RetryEvent(turn=turn, attempt=failed, why=error, delay_s=delay))
-                case _ if not asking.iteration:
+                    await self._emit(caller, live.RetryEvent(turn=turn, attempt=failed, why=error, delay_s=delay))
+                case _ if not caller.iteration:
                     pass
                 case TextDelta(text=text):
-                    await self._emit(asking, live.TextDeltaEvent(turn=turn, text=text, attempt=number))
+                    await self._emit(caller, live.TextDeltaEvent(turn=turn, text=text, attempt=number))
                 case ReasoningDelta(text=text):
-                    await self._emit(asking, live.ReasoningDeltaEvent(turn=turn, text=text, attempt=number))
+                    await self._emit(caller, live.ReasoningDeltaEvent(turn=turn, text=text, attempt=number))
                 case ResetDelta(attempt=failed):
-                    await self._emit(asking, live.RetractedEvent(turn=turn, attempt=failed))
+                    await self._emit(caller, live.RetractedEvent(turn=turn, attempt=failed))
+                case _:
+                    assert_never(item)
 
         try:
             choices = self._choices(policy, request.model)
-            return await call(choices, request, retry=self._runtime.models.retry, emit=tell)
+            return await call(choices, request, retry=self._runtime.models.retry, emit=publish)
         except ProviderError as error:
             return Failure(str(error), error.fault)
 
-    async def _reply(self, called: CallResult, asking: _Asking, changed: ModelReply | None = None) -> Reply:
-        """A reply as the journal keeps it, with what it cost."""
+    async def _reply(self, called: CallResult, caller: _Caller, changed: ModelReply | None = None) -> Reply:
+        """A reply as the journal keeps it, with its cost."""
         reply, usage = changed or called.reply, self._priced(called)
         if usage is not None:
-            await self._emit(asking, live.UsageEvent(turn=asking.turn, model=called.model, usage=usage))
+            await self._emit(caller, live.UsageEvent(turn=caller.turn, model=called.model, usage=usage))
         kept = RecordedReply(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
         return Reply(msgspec.to_builtins(kept), usage)
 
-    async def _emit(self, asking: _Asking, event: live.LiveEvent) -> None:
-        await self._mount.live_events.emit(asking.session_id, event)
+    async def _emit(self, caller: _Caller, event: live.LiveEvent) -> None:
+        await self._mount.live_events.emit(caller.session_id, event)
 
     async def _of_strategy(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
-        """A strategy's question: one prompt, answered with text."""
+        """Answer a strategy's query: one prompt, answered with text."""
         options = dict(query.options)
         model = options.pop("model", None)
         options.pop("role", None)
@@ -187,7 +189,7 @@ class ModelDriver:
         return Reply(text_of(called.reply.content), self._priced(called))
 
     def _priced(self, called: CallResult) -> Usage | None:
-        """The usage of a call, with what it costs, where that is known here and was not said by the provider."""
+        """The usage of a call; its cost is computed if the provider gave none and the price is known."""
         usage = called.reply.usage
         price = self._runtime.models.prices.get(called.model) or self._runtime.models.prices.get(DEFAULT_PRICE)
         if usage is None or usage.cost is not None or price is None:
@@ -196,28 +198,28 @@ class ModelDriver:
         return msgspec.structs.replace(usage, cost=cost)
 
     def _choices(self, policy: Policy, model: str) -> list[ProviderModel]:
-        """Who is asked: the session's provider for this model, and those to fall back on."""
+        """The session's provider with this model, then the fallbacks."""
         provider = self._runtime.providers.get(policy.provider)
         if provider is None:
             raise ProviderUnavailableError(policy.provider, "this runtime does not have it")
         return [ProviderModel(provider, model), *self._runtime.fallbacks]
 
 
-def _with(told: list[ToolSpec], more: list[ToolSpec]) -> list[ToolSpec]:
-    """The very list that was told before, where there is nothing to add."""
-    return [*told, *more] if more else told
+def _with(specs: list[ToolSpec], more: list[ToolSpec]) -> list[ToolSpec]:
+    """Both lists; the very same list if there is nothing to add."""
+    return [*specs, *more] if more else specs
 
 
 def text_of(content: Sequence[ContentBlock]) -> str:
-    """What is said in words."""
+    """The text of the text blocks."""
     return "".join(block.text for block in content if isinstance(block, TextBlock))
 
 
 def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
     """The conversation as providers take it.
 
-    Few of them take what the runtime itself remarks at its place in the conversation, so it is told in the user's; it
-    is marked, for the user has not said it.
+    Few providers take remarks of the runtime in the middle of a conversation, so these become messages of the user,
+    marked as the runtime's.
     """
     return [_marked(each) if each.role in ("system", "signal") else each for each in window]
 

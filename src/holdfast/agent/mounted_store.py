@@ -1,4 +1,4 @@
-"""One store with the engine, the conversations and the live events of this process on it."""
+"""`MountedStore`: a store with the engine, the conversations and the live events of this process on it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 RESULT_TYPES = 1_000
-"""Types that are kept for turns under way: as many as conversations are. Of the oldest, only the schema counts then."""
+"""Result types kept for running turns: as many as conversations. For older ones only the schema is checked."""
 
 
 class MountedStore:
-    """Where sessions of a runtime live."""
+    """A store that sessions of a runtime live in."""
 
     loaded_sessions: LoadedSessions
 
@@ -40,11 +40,11 @@ class MountedStore:
         self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.conversations.committed)
         self.holdfast.on_commit(self.live_events.committed)
-        self.holdfast.on_commit(self.loaded_sessions.committed)  # what it tells of is in the conversations by then
+        self.holdfast.on_commit(self.loaded_sessions.committed)  # after the conversations, which it reads
         self.holdfast.on_close(self.loaded_sessions.close)
         self.result_types: dict[tuple[str, str], ResultType] = {}
-        """By session and turn: what turns that are waited for here are to come to, where that is a type."""
-        self._telling: set[asyncio.Task[None]] = set()
+        """By session and turn: the result types of turns that somebody here waits for."""
+        self._publishing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         await self.holdfast.__aenter__()
@@ -54,27 +54,27 @@ class MountedStore:
         await self.holdfast.__aexit__(None, None, None)
 
     def expect(self, session_id: str, turn_id: str, wanted: ResultType | None) -> None:
-        """A turn is waited for that is to come to a value of a type. It can be checked by more than the schema then."""
+        """Remember the result type of a turn that somebody waits for, so that more than its schema is checked."""
         if wanted is not None:
             self.result_types[session_id, turn_id] = wanted
         while len(self.result_types) > RESULT_TYPES:
             del self.result_types[next(iter(self.result_types))]
 
-    def tell_soon(self, session_id: str, event: LiveEvent) -> None:
-        """Give an event to whoever listens, without waiting for them."""
+    def publish_soon(self, session_id: str, event: LiveEvent) -> None:
+        """Give an event to all listeners, without waiting for them."""
 
-        async def tell() -> None:
+        async def publish() -> None:
             with contextlib.suppress(Exception):
                 await self.live_events.emit(session_id, event)
 
-        task = asyncio.get_running_loop().create_task(tell())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task = asyncio.get_running_loop().create_task(publish())
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
 
-    async def give(self, session_id: str, query: str, answer: Answer) -> Event:
-        """Answer a query, and come back as soon as that is durable."""
+    async def answer(self, session_id: str, query: str, answer: Answer) -> Event:
+        """Answer a query, and return as soon as that is durable."""
         return await self.holdfast.feed(session_id, {query: answer}, wait=0)
 
     async def event(self, session_id: str) -> Event:
-        """What a session says to a host now."""
+        """What the session tells its host now."""
         return await self.holdfast.event(session_id)

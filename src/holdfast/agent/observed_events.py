@@ -1,6 +1,6 @@
-"""What a watcher of a session sees: events made of the journal, and what stands for those that it cannot be shown.
+"""The events that a watcher of a session sees: those made from the journal, and those that replace missed ones.
 
-Durable events follow from the journal alone: whoever folds it, wherever and whenever, gets the same at the same place.
+Durable events follow from the journal alone: every fold of it yields the same events at the same positions.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     position: int
     """Of the entry that it follows from."""
     at: int
-    """When that was written (unix ms)."""
+    """When that entry was written (unix ms)."""
 
 
 class TurnBeganEvent(_Event, frozen=True, tag="turn_began"):
-    """A turn has its input."""
+    """A turn has received its input."""
 
     turn: str
     items: list[str] = []
-    """The items of the inbox that it is made of, where it is."""
+    """The inbox items that it was made from, if any."""
     begins_anew: bool = False
-    """Whether what was said before is no part of the conversation any more."""
+    """Whether the conversation starts over: what was said before is no longer part of it."""
 
 
 class MessageEvent(_Event, frozen=True, tag="message"):
-    """Something was said, and stays so. What was shown of it before, piece by piece, is replaced by this."""
+    """A settled message. It replaces the deltas that were shown of it before."""
 
     message: ViewMessage
     turn: str | None = None
 
 
 class CallAskedEvent(_Event, frozen=True, tag="call_asked"):
-    """A tool is to be run; where nothing here runs it, whoever can is waited for."""
+    """A tool call was made; if nothing here runs the tool, it waits for someone who does."""
 
     turn: str | None
     call: str
@@ -72,7 +72,7 @@ class CallStartedEvent(_Event, frozen=True, tag="call_started"):
 
 
 class CallSettledEvent(_Event, frozen=True, tag="call_settled"):
-    """A call has come to something."""
+    """A tool call has a result."""
 
     turn: str | None
     call: str
@@ -82,36 +82,36 @@ class CallSettledEvent(_Event, frozen=True, tag="call_settled"):
 
 
 class AskedEvent(_Event, frozen=True, tag="asked"):
-    """Somebody is waited for: a person, to answer or to approve a call; or another session."""
+    """The session waits for a person, to answer or to approve a call, or for another session."""
 
     query: Query
 
 
 class AnsweredEvent(_Event, frozen=True, tag="answered"):
-    """They have answered."""
+    """The person or the other session has answered."""
 
     query: str
     by: str | None = None
 
 
 class FrameEvent(_Event, frozen=True, tag="frame"):
-    """The model has a fresh window from here on."""
+    """The model sees a new frame from here on."""
 
     node: str
     frame: Frame
 
 
 class QueueEvent(_Event, frozen=True, tag="queue"):
-    """What waits in the inbox is another than before."""
+    """The waiting items of the inbox have changed."""
 
     added: list[Item] = []
     removed: list[str] = []
     waiting: int = 0
-    """How many wait now."""
+    """How many items wait now."""
 
 
 class PolicyEvent(_Event, frozen=True, tag="policy"):
-    """Turns are run otherwise from here on."""
+    """The policy has changed from here on."""
 
     policy: Policy
 
@@ -125,13 +125,13 @@ class TurnEndedEvent(_Event, frozen=True, tag="turn_ended"):
 
 
 class SessionEndedEvent(_Event, frozen=True, tag="session_ended"):
-    """The session takes no more turns."""
+    """The session has ended and takes no more turns."""
 
     how: str
 
 
 class EntryEvent(_Event, frozen=True, tag="entry"):
-    """An entry of the journal, as it is: for sessions that are no agents, and for whoever wants it so."""
+    """A journal entry as it is: for sessions that are not agents, and for `observe(…, entries=True)`."""
 
     entry: Entry
 
@@ -154,11 +154,11 @@ DurableEvent: TypeAlias = (
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is about to say, or a tool says while it runs. It is settled by what the journal tells."""
+    """What a model or a running tool has said so far. A durable event settles it."""
 
     turn: str
     call: str = ""
-    """The call, of a tool."""
+    """The tool call, if it is a tool's output."""
     text: str = ""
     reasoning: str = ""
     iteration: int = 0
@@ -171,34 +171,34 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     view: ReadView
     cursor: str
-    """What came after this is had with `resume_from` and `subscribe_from`."""
+    """`resume_from` and `subscribe_from` yield what came after this."""
     usage: UsageReport
     calls: list[ToolUseBlock]
-    """Calls of tools that have not come to something."""
+    """Tool calls that have no result yet."""
     waiting: list[Query]
-    """What the session waits for, but for models and its next input: tools, people, other sessions."""
+    """What the session waits for, except models and its next input: tools, people, other sessions."""
     queue: list[Item]
     """What waits in its inbox."""
     drafts: list[Draft]
-    """What is said at the moment, as far as it is known here."""
+    """What models and tools are saying now, as far as it is known here."""
     ended: str | None
-    """How the session ended, if it did."""
+    """How the session ended, or None if it has not."""
 
     @property
     def running(self) -> str | None:
-        """The turn that is under way."""
+        """The running turn, or None if there is none."""
         return self.view.running
 
 
 class GapEvent(msgspec.Struct, frozen=True, tag="gap", tag_field="type"):
-    """What came after the cursor cannot be had: the session under this id is another one by now. This is what it is."""
+    """Events after the cursor are lost: this id now belongs to another session, which is shown instead."""
 
     reason: Literal["unavailable"]
     observation: Observation
 
 
 class RedrawEvent(msgspec.Struct, frozen=True, tag="redraw", tag_field="type"):
-    """Some of what is said meanwhile was missed: what was shown of it is to be replaced. Nothing durable was missed."""
+    """Some live events were missed: replace the drafts that were shown. No durable event was missed."""
 
     observation: Observation
 
@@ -207,15 +207,15 @@ ObservableEvent: TypeAlias = DurableEvent | LiveEvent | RedrawEvent | GapEvent
 
 
 class ObservedEvent(msgspec.Struct, frozen=True):
-    """An event, and where the watcher is after it."""
+    """An event, and the watcher's cursor after it."""
 
     event: ObservableEvent
-    place: Cursor
+    after: Cursor
 
     @property
     def cursor(self) -> str:
-        """To come back with."""
-        return cursor_text(self.place)
+        """The cursor to resume from, as text."""
+        return cursor_text(self.after)
 
 
 def observation_of(conversation: Conversation, cursor: Cursor, drafts: list[Draft]) -> Observation:
@@ -234,17 +234,17 @@ def observation_of(conversation: Conversation, cursor: Cursor, drafts: list[Draf
 
 
 def events_of(conversation: Conversation, entry: Entry) -> list[DurableEvent]:
-    """Fold one more entry, and tell what that means."""
+    """Fold one more entry, and return the events that follow from it."""
     before = _Before(conversation)
     asked = _asked_in(conversation, entry)
     conversation.apply(entry)
     if conversation.policy is None:
         return [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
-    return [*_told(before, conversation, entry, asked)]
+    return [*_changes(before, conversation, entry, asked)]
 
 
 class _Before:
-    """What a conversation was before an entry, as far as it is compared with what it is after."""
+    """What a conversation was before an entry, to be compared with what it is after."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.nodes = len(conversation.nodes)
@@ -257,56 +257,55 @@ class _Before:
 
 
 def _asked_in(conversation: Conversation, entry: Entry) -> Query | None:
-    """The query that an entry is about, which may be gone after it."""
+    """The query that an entry is about; it may be settled by it."""
     record = entry.record
     return conversation.asked.get(record.query_id) if isinstance(record, AnsweredRecord | AttemptedRecord) else None
 
 
-def _told(before: _Before, now: Conversation, entry: Entry, asked: Query | None) -> Iterator[DurableEvent]:
-    place = {"position": entry.position, "at": entry.at}
+def _changes(before: _Before, now: Conversation, entry: Entry, asked: Query | None) -> Iterator[DurableEvent]:
+    at_entry = {"position": entry.position, "at": entry.at}
     turn = before.running or now.running
     turn_id = turn.id if turn is not None else None
     if now.policy is not None and now.policy != before.policy:
-        yield PolicyEvent(**place, policy=now.policy)
+        yield PolicyEvent(**at_entry, policy=now.policy)
     if now.running is not None and now.running is not before.running:
         anew = now.generation != before.generation
-        yield TurnBeganEvent(**place, turn=now.running.id, items=list(now.running.items), begins_anew=anew)
+        yield TurnBeganEvent(**at_entry, turn=now.running.id, items=list(now.running.items), begins_anew=anew)
     if len(now.queue) != before.queue:
         yield _queue(before, now, entry)
-    yield from _told_of_queries(entry, asked, turn_id)
+    yield from _query_events(entry, asked, turn_id)
     for call in before.open:
         if call.done is not None:
             yield _settled(call, entry, turn_id)
     for node in _latest(now.nodes, len(now.nodes) - before.nodes):
         if isinstance(node.payload, AgentMessage):
             message = ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
-            yield MessageEvent(**place, message=message, turn=turn_id)
+            yield MessageEvent(**at_entry, message=message, turn=turn_id)
         else:
-            yield FrameEvent(**place, node=node.id, frame=node.payload)
+            yield FrameEvent(**at_entry, node=node.id, frame=node.payload)
     if before.running is not None and before.running.ended is not None:
         yield _ended(before.running, entry)
     if now.ended is not None and before.ended is None:
-        yield SessionEndedEvent(**place, how=now.ended)
+        yield SessionEndedEvent(**at_entry, how=now.ended)
 
 
-def _told_of_queries(entry: Entry, asked: Query | None, turn: str | None) -> Iterator[DurableEvent]:
-    place = {"position": entry.position, "at": entry.at}
+def _query_events(entry: Entry, asked: Query | None, turn: str | None) -> Iterator[DurableEvent]:
+    at_entry = {"position": entry.position, "at": entry.at}
     match entry.record:
         case PausedRecord(queries=queries):
             for query in queries:
                 match query:
                     case CallQuery(call_id=call, name=name, arguments=arguments) if not is_own(query):
-                        told = CallAskedEvent(
-                            **place, turn=turn, call=call, name=name, arguments=arguments, query=query.id
+                        yield CallAskedEvent(
+                            **at_entry, turn=turn, call=call, name=name, arguments=arguments, query=query.id
                         )
-                        yield told
                     case HumanQuery() | ChildQuery():
-                        yield AskedEvent(**place, query=query)
+                        yield AskedEvent(**at_entry, query=query)
         case AttemptedRecord():
             if isinstance(asked, CallQuery) and not is_own(asked):
-                yield CallStartedEvent(**place, turn=turn, call=asked.call_id, name=asked.name)
+                yield CallStartedEvent(**at_entry, turn=turn, call=asked.call_id, name=asked.name)
         case AnsweredRecord(by=by) if isinstance(asked, HumanQuery | ChildQuery):
-            yield AnsweredEvent(**place, query=asked.id, by=by)
+            yield AnsweredEvent(**at_entry, query=asked.id, by=by)
         case _:
             pass
 

@@ -1,7 +1,7 @@
-"""Observation: any session, from any process. What it is now, what came after a cursor, and what comes.
+"""Observers watch any session from any process: its present state, the events after a cursor, and those to come.
 
-Durable events have no gaps. What is said meanwhile is shown as well as it can be, and is settled by a durable event;
-who has missed some of it is told to draw anew. A watcher is never waited for.
+Durable events have no gaps. Live events are best effort, and a durable event settles them; a watcher that has missed
+some gets a `RedrawEvent`. Nothing ever waits for a watcher.
 """
 
 from __future__ import annotations
@@ -24,43 +24,42 @@ from holdfast.agent.watched_session import WatchedSession
 from holdfast.core.cursors import Cursor, InvalidCursorError, read_cursor
 from holdfast.store.contract import Store
 
-KEPT_CHANNELS = 256
-"""Sessions kept folded that nobody watches just now: who asks for their state again and again does not have the journal
-read each time."""
+KEPT_SESSIONS = 256
+"""Folded sessions kept while nobody watches them, so that polling their state does not read the journal each time."""
 
 
 class Observers:
-    """The sessions of one store that are watched through this process. Each is folded once, for all its watchers."""
+    """The sessions of one store that this process watches. Each is folded once for all its watchers."""
 
     def __init__(self, store: Store, remind: Callable[[str], bool] = lambda _: False) -> None:
         self._store = store
         self._remind = remind
-        self._channels: OrderedDict[str, WatchedSession] = OrderedDict()
+        self._sessions: OrderedDict[str, WatchedSession] = OrderedDict()
 
     def observe(self, session_id: str, *, entries: bool = False) -> Observer:
-        """A way to look at a session. Nothing is read before it is used."""
+        """An observer of a session. Nothing is read until it is used."""
         return Observer(self, session_id, entries)
 
-    def channel(self, session_id: str) -> WatchedSession:
-        channel = self._channels.get(session_id)
-        if channel is None:
-            channel = self._channels[session_id] = WatchedSession(self._store, session_id, self._remind)
-        self._channels.move_to_end(session_id)
-        if len(self._channels) > KEPT_CHANNELS:
-            idle = next((each for each in self._channels.values() if not each.watchers and each is not channel), None)
+    def watched(self, session_id: str) -> WatchedSession:
+        watched = self._sessions.get(session_id)
+        if watched is None:
+            watched = self._sessions[session_id] = WatchedSession(self._store, session_id, self._remind)
+        self._sessions.move_to_end(session_id)
+        if len(self._sessions) > KEPT_SESSIONS:
+            idle = next((each for each in self._sessions.values() if not each.watchers and each is not watched), None)
             if idle is not None:
-                del self._channels[idle.session_id]
-        return channel
+                del self._sessions[idle.session_id]
+        return watched
 
     def close(self) -> None:
-        """Let all watchers go."""
-        channels, self._channels = [*self._channels.values()], OrderedDict()
-        for channel in channels:
-            channel.close()
+        """Disconnect all watchers."""
+        sessions, self._sessions = [*self._sessions.values()], OrderedDict()
+        for watched in sessions:
+            watched.close()
 
 
 class Observer:
-    """Looks at one session. With `entries`, the durable events are the entries of its journal, as they are."""
+    """Watches one session. With `entries`, the durable events are its journal entries as they are."""
 
     def __init__(self, observers: Observers, session_id: str, entries: bool) -> None:
         self._observers = observers
@@ -69,46 +68,46 @@ class Observer:
 
     @property
     def drafts(self) -> list[Draft]:
-        """What is said at the moment, as far as it was heard here; nothing, as long as nobody here is subscribed."""
-        return self._observers.channel(self.session_id).drafts
+        """Unsettled text, as far as it was received here; empty while nobody here is subscribed."""
+        return self._observers.watched(self.session_id).drafts
 
     async def current(self) -> Observation:
-        """The session as it is now. The same object as before, if nothing has changed since."""
-        channel = self._observers.channel(self.session_id)
-        if not channel.position or await channel.store.position(self.session_id) != channel.position:
-            await channel.read_on()
-        return channel.observation()
+        """The session as it is now; the same object until something changes."""
+        watched = self._observers.watched(self.session_id)
+        if not watched.position or await watched.store.position(self.session_id) != watched.position:
+            await watched.read_on()
+        return watched.observation()
 
     def resume_from(self, cursor: str | None) -> AsyncGenerator[ObservedEvent, None]:
-        """What came after a cursor (None: the beginning), up to now."""
+        """The events after a cursor (None: from the beginning), up to now."""
         return self._seen(cursor, stays=False)
 
     def subscribe_from(self, cursor: str | None) -> AsyncGenerator[ObservedEvent, None]:
-        """What came after a cursor (None: the beginning), and what comes, until the session ends.
+        """The events after a cursor (None: from the beginning), past and future, until the session ends.
 
-        Raises `SessionDeletedError` when the session is deleted meanwhile, and what the store raises when it is away:
-        the cursor of what was seen last stays good.
+        Raises `SessionDeletedError` if the session is deleted, and the store's own error if it is unavailable; the last
+        cursor stays valid.
         """
         return self._seen(cursor, stays=True)
 
     async def _seen(self, text: str | None, *, stays: bool) -> AsyncGenerator[ObservedEvent, None]:
         cursor = read_cursor(text, self.session_id) if text is not None else None
-        channel = self._observers.channel(self.session_id)
-        await channel.read_on()
-        if cursor is not None and cursor.born != channel.born:
-            observation = channel.observation()
+        watched = self._observers.watched(self.session_id)
+        await watched.read_on()
+        if cursor is not None and cursor.born != watched.born:
+            observation = watched.observation()
             cursor = read_cursor(observation.cursor, self.session_id)
             yield ObservedEvent(GapEvent("unavailable", observation), cursor)
-        cursor = cursor or Cursor(self.session_id, channel.born)
-        self._check(channel, cursor)
-        watcher = _Watcher(channel, cursor, entries=self._entries)
+        cursor = cursor or Cursor(self.session_id, watched.born)
+        self._check(watched, cursor)
+        watcher = _Watcher(watched, cursor, entries=self._entries)
         if not stays:
             async for seen in watcher.missed():
                 yield seen
             for seen in watcher.new():
                 yield seen
             return
-        channel.enter()
+        watched.enter()
         try:
             while not watcher.is_done:
                 if watcher.is_far_behind:
@@ -118,103 +117,103 @@ class Observer:
                     yield seen
                 await watcher.rest()
         finally:
-            channel.leave()
+            watched.leave()
 
-    def _check(self, channel: WatchedSession, cursor: Cursor) -> None:
-        if cursor.position + (cursor.part > 0) > channel.position:
-            told = f"the cursor is at {cursor.position}, and its journal ends at {channel.position}"
-            raise InvalidCursorError(self.session_id, "future", told)
-        if cursor.ring == channel.ring_id and cursor.live > channel.next_live:
-            raise InvalidCursorError(self.session_id, "future", "the cursor is ahead of what was said so far")
+    def _check(self, watched: WatchedSession, cursor: Cursor) -> None:
+        if cursor.position + (cursor.part > 0) > watched.position:
+            reason = f"the cursor is at {cursor.position}, but the journal ends at {watched.position}"
+            raise InvalidCursorError(self.session_id, "future", reason)
+        if cursor.ring == watched.ring_id and cursor.live > watched.next_live:
+            raise InvalidCursorError(self.session_id, "future", "the cursor is ahead of the latest live event")
 
 
 class _Watcher:
-    """Where one watcher is. It reads from the channel at its own pace."""
+    """The position of one watcher. It reads at its own pace."""
 
-    def __init__(self, channel: WatchedSession, cursor: Cursor, *, entries: bool) -> None:
-        self._channel = channel
+    def __init__(self, watched: WatchedSession, cursor: Cursor, *, entries: bool) -> None:
+        self._watched = watched
         self._entries = entries
         self._position, self._part = cursor.position, cursor.part
         self._ring, self._live = cursor.ring, cursor.live
 
     @property
     def is_done(self) -> bool:
-        """Whether the session has ended, and all of it was seen."""
-        return self._channel.is_over and self._position == self._channel.position
+        """Whether the session has ended, and the watcher has seen all of it."""
+        return self._watched.is_over and self._position == self._watched.position
 
     @property
     def is_far_behind(self) -> bool:
-        """Whether what comes next for it has to be read."""
-        channel = self._channel
-        return self._position < channel.position and (self._entries or channel.after(self._position) is None)
+        """Whether the next events have to be read from the journal."""
+        watched = self._watched
+        return self._position < watched.position and (self._entries or watched.after(self._position) is None)
 
     async def rest(self) -> None:
-        """Wait until there is more to see. Raises what went wrong with the channel."""
-        channel = self._channel
-        if self.is_done or self._position < channel.position or self._live < channel.next_live:
+        """Wait until there is more to see. Raises the error that ended the watch."""
+        watched = self._watched
+        if self.is_done or self._position < watched.position or self._live < watched.next_live:
             return
-        if channel.failure is not None:
-            raise channel.failure.with_traceback(None)
-        await channel.changed()
+        if watched.failure is not None:
+            raise watched.failure.with_traceback(None)
+        await watched.changed()
 
     async def missed(self) -> AsyncGenerator[ObservedEvent, None]:
-        """What has to be read; nothing, if what it has not seen is at hand."""
+        """Events that have to be read from the journal; none if all unseen ones are in memory."""
         if not self.is_far_behind:
             return
-        channel, until = self._channel, self._channel.position
-        read = self._read(until) if self._entries else channel.from_journal(self._position, until)
+        watched, until = self._watched, self._watched.position
+        read = self._read(until) if self._entries else watched.from_journal(self._position, until)
         async for events in read:
             for seen in self._steps(events):
                 yield seen
         self._position, self._part = until, 0
 
     async def _read(self, until: int) -> AsyncGenerator[list[DurableEvent], None]:
-        channel = self._channel
-        async for entry in channel.store.journal(channel.session_id, self._position):
+        watched = self._watched
+        async for entry in watched.store.journal(watched.session_id, self._position):
             if entry.position <= until:
                 yield [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
 
     def new(self) -> Iterator[ObservedEvent]:
-        """What is at hand: the durable first. What was said before is settled by it, or is still there to be read."""
-        channel, until = self._channel, self._channel.position
+        """Events in memory, durable ones first: they settle earlier live events, or leave them to be read."""
+        watched, until = self._watched, self._watched.position
         if self._position < until:
-            kept = None if self._entries else channel.after(self._position)
+            kept = None if self._entries else watched.after(self._position)
             if kept is None:
                 return
             for events in kept:
                 yield from self._steps(events)
-            self._position, self._part = until, 0  # also where nothing follows from the last entries
-        if self._position == channel.position:
-            yield from self._said()
+            self._position, self._part = until, 0  # also if no event follows from the last entries
+        if self._position == watched.position:
+            yield from self._live_events()
 
     def _steps(self, events: list[DurableEvent]) -> Iterator[ObservedEvent]:
-        """What follows from one entry, but for what was seen."""
+        """The events of one entry that were not seen yet."""
         for number, event in enumerate(events, 1):
             if event.position == self._position + 1 and number <= self._part:
                 continue
             is_last = number == len(events)
             self._position, self._part = (event.position, 0) if is_last else (event.position - 1, number)
-            yield ObservedEvent(event, self._place())
+            yield ObservedEvent(event, self._cursor())
 
-    def _said(self) -> Iterator[ObservedEvent]:
-        """What is said meanwhile, and was not seen."""
-        channel = self._channel
-        seen, is_known = self._live, self._ring == channel.ring_id
+    def _live_events(self) -> Iterator[ObservedEvent]:
+        """The live events that were not seen yet."""
+        watched = self._watched
+        seen, is_known = self._live, self._ring == watched.ring_id
         is_first = not self._ring
-        self._ring, self._live = channel.ring_id, channel.next_live
+        self._ring, self._live = watched.ring_id, watched.next_live
         if is_first:
-            events = channel.so_far()
+            events = watched.draft_events()
             for number, event in enumerate(events, 1):
-                yield ObservedEvent(event, self._place() if number == len(events) else self._place(is_drawn=False))
-        elif not is_known or seen < channel.lost_before:
-            yield ObservedEvent(RedrawEvent(channel.observation()), self._place())
+                yield ObservedEvent(event, self._cursor() if number == len(events) else self._cursor(is_drawn=False))
+        elif not is_known or seen < watched.lost_before:
+            yield ObservedEvent(RedrawEvent(watched.observation()), self._cursor())
         else:
-            place = self._place()
-            for live, event in channel.live_after(seen):
-                yield ObservedEvent(event, msgspec.structs.replace(place, live=live) if place.ring else place)
+            cursor = self._cursor()
+            for live, event in watched.live_after(seen):
+                yield ObservedEvent(event, msgspec.structs.replace(cursor, live=live) if cursor.ring else cursor)
 
-    def _place(self, *, is_drawn: bool = True) -> Cursor:
-        """Where it is now. Where nothing is being said, it does not matter by whom it would be told of it."""
-        channel = self._channel
-        ring, live = (self._ring, self._live) if is_drawn and channel.drafts else ("", 0)
-        return Cursor(channel.session_id, channel.born, self._position, self._part, ring, live)
+    def _cursor(self, *, is_drawn: bool = True) -> Cursor:
+        """The present cursor. While there are no drafts, it does not depend on the process that would report them."""
+        watched = self._watched
+        ring, live = (self._ring, self._live) if is_drawn and watched.drafts else ("", 0)
+        return Cursor(watched.session_id, watched.born, self._position, self._part, ring, live)

@@ -1,4 +1,4 @@
-"""The rendered prompt of a session, kept from turn to turn: who changes no layer pays for no rendering."""
+"""`PromptCache`: keeps the rendered prompt of a session until a layer changes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from holdfast.agent.machine.prompt import PromptLayer, render, required_tools
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A text, and all that it was made of."""
+    """A text, and everything that it was made from."""
 
     layers: tuple[PromptLayer, ...]
     gates: frozenset[str]
-    """Tools that some contribution requires."""
+    """Tools that a contribution requires."""
     open_gates: frozenset[str]
-    """Those of them that there were."""
+    """Those of them that were available."""
     text: str
 
 
 class PromptCache:
-    """The last prompt of one session. As long as its layers and tools are the same, so is the text: the very object.
+    """The last prompt of one session. While its layers and tools are the same, the same object is returned.
 
-    Layers that are the same objects are not looked into, so they must not be changed in place. Of the tools only those
-    count that a contribution requires: others may come and go.
+    Layers that are the same objects are not compared further, so they must not be changed in place. Only tools that a
+    contribution requires count; others may come and go.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class PromptCache:
         self._kept: _Kept | None = None
 
     def render(self, layers: Sequence[PromptLayer], tools: Collection[str] = ()) -> str:
-        """What `holdfast.agent.machine.prompt.render` gives, made anew only if something differs."""
+        """The result of `holdfast.agent.machine.prompt.render`, rendered again only if something differs."""
         kept = self._kept
         if kept is not None and _same(kept.layers, layers) and _are_open(kept, tools):
             self.hits += 1

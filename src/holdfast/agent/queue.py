@@ -1,4 +1,4 @@
-"""What is sent to a session, and what becomes of it: the awaitable builder of items, and of turns made of them."""
+"""The inbox of a session from outside: builds and sends items, runs turns made of them, and reports on both."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from holdfast.core.ids import check_id, new_item_id
 from holdfast.core.state import Session
 
 OWNER_LOOK_S = 1.0
-"""Seconds after which whoever waits for a turn of another process looks whether that still lives."""
+"""Seconds between two checks whether the process that runs a turn is still alive."""
 
 if TYPE_CHECKING:
     from holdfast.agent.session import AgentSession
 
 ItemStatus: TypeAlias = Literal["waiting", "running", "done", "cancelled"]
-"""Where an item is: in the inbox, in a turn that is under way, in one that is over, or taken out of the inbox."""
+"""Where an item is: in the inbox, in a running turn, in a turn that is over, or removed from the inbox."""
 
 
 class ItemReceipt(msgspec.Struct, frozen=True):
@@ -40,29 +40,29 @@ class ItemReceipt(msgspec.Struct, frozen=True):
 
 
 class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an item, as of now."""
+    """What has become of an item so far."""
 
     item_id: str
     status: ItemStatus
     turn: str | None = None
     """The turn that took it."""
     cancelled: ItemCancellation | None = None
-    """Who took it out of the inbox, when and why."""
+    """Who removed it from the inbox, when and why."""
     result: TurnResult | None = None
-    """What that turn came to, once it is over."""
+    """The result of that turn, once it is over."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether that is all there will be to say."""
+        """Whether this will not change any more."""
         return self.status in ("done", "cancelled")
 
 
 class EnqueueBuilder:
-    """An item that has not been sent. Awaiting it sends it, and gives the receipt once it is durable."""
+    """An item that has not been sent. Awaiting the builder sends it, and returns a receipt once it is durable."""
 
-    def __init__(self, session: AgentSession, given: Input, command: Command | None = None) -> None:
+    def __init__(self, session: AgentSession, content: Input, command: Command | None = None) -> None:
         self._session = session
-        self._given = content_of(given)
+        self._input = content_of(content)
         self._command = command
         self._id: str | None = None
         self._delivery: Delivery = "after_turn"
@@ -74,12 +74,12 @@ class EnqueueBuilder:
         self._plugin_inputs: dict[str, Any] = {}
 
     def id(self, item_id: str) -> Self:
-        """Name the item. The same id with the same content is the same item; with other content it is a conflict."""
+        """Name the item. The same id with the same content is the same item; with other content, a conflict."""
         self._id = check_id(item_id, "item id")
         return self
 
     def delivery(self, delivery: Delivery) -> Self:
-        """`after_turn` (the default): once the current turn is over; `boundary`: already at its next safe point."""
+        """`after_turn` (the default): once the running turn is over; `boundary`: at its next safe point."""
         self._delivery = delivery
         return self
 
@@ -89,21 +89,21 @@ class EnqueueBuilder:
         return self
 
     def available_at(self, at: float) -> Self:
-        """Not to be taken before this moment (unix seconds)."""
+        """Hold the item back until this time (unix seconds)."""
         self._available_at = round(at * 1000)
         return self
 
     def after(self, seconds: float) -> Self:
-        """Not to be taken before so many seconds have passed."""
+        """Hold the item back for this many seconds."""
         return self.available_at(time.time() + seconds)
 
     def output(self, wanted: Any) -> Self:
-        """Let its turn come to a value, as `TurnBuilder.output` does."""
+        """Make its turn return a value of a type, as `TurnBuilder.output` does."""
         self._output = ResultType.of(wanted).schema
         return self
 
     def plugin_input(self, plugin_id: str, value: Any) -> Self:
-        """Give a plugin of the session what it works with in the turn."""
+        """Give a plugin of the session its input for the turn."""
         if plugin_id not in self._session.plugins:
             raise UnknownPluginError(plugin_id, self._session.session_id, list(self._session.plugins))
         self._plugin_inputs[plugin_id] = value
@@ -127,9 +127,9 @@ class EnqueueBuilder:
 
     async def _item(self, item_id: str) -> Item:
         session = self._session
-        content = self._given
+        content = self._input
         if self._command is None:
-            content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
+            content = content_with(session.plugins, self._input, self._plugin_inputs, session.session_id)
         policy = session.changed_policy(await session.conversation())
         try:
             item = Item(
@@ -155,9 +155,9 @@ class QueuedTurns:
         self._session = session
 
     async def run(self, *, limit: int | None = None, wait: float | None = None) -> list[TurnResult]:
-        """Work what waits in the inbox now, here, turn by turn; at most `limit` of them. Gives what they came to.
+        """Run turns with the items that wait now, in this process; at most `limit` of them. Returns their results.
 
-        Items that are to come later are left, and so is what another process is at work on.
+        Items that are held back stay in the inbox, and so does what another process works on.
         """
         session, mount = self._session, self._session.mount
         before = set((await session.conversation(fresh=True)).turns)
@@ -174,7 +174,7 @@ class QueuedTurns:
 
 
 def outcome_of(session: Session, item_id: str) -> ItemOutcome:
-    """What became of an item, without what its turn came to. Raises `UnknownItemError`."""
+    """What has become of an item, without the result of its turn. Raises `UnknownItemError`."""
     agent = agent_fold(session)
     known = agent.inbox.accepted.get(item_id)
     if known is None:

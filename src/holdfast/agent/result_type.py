@@ -1,7 +1,7 @@
-"""The type of a turn's result: its JSON schema for the model, and values of it, or words by which a model repairs them.
+"""`ResultType`: the type of a turn's result, with its JSON schema, its parser, and problems in words for the model.
 
-A type is read by msgspec, or by pydantic where it is made of pydantic's parts or msgspec does not know it. pydantic is
-imported only then. What is wrong by a JSON schema alone is found in `holdfast.agent.schema_check`.
+A type is read by msgspec, or by pydantic if it uses parts of pydantic or msgspec does not know it. pydantic is imported
+only then. `schema_check` checks values against a JSON schema alone.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.values import Json, own_copy, preview
 
 MAX_PROBLEMS = 20
-"""Problems of one value that are told: a model repairs by the first few, and the rest are often the same again."""
+"""Problems of one value that are reported: a model needs the first few, and the rest are often the same."""
 
 
 @dataclass(eq=False)
 class ResultTypeError(HoldfastError):
-    """What was given as the type of a result is none, or none that a model can be told of."""
+    """Something cannot be the type of a result."""
 
     name: str
     why: str
@@ -44,28 +44,29 @@ class ResultTypeError(HoldfastError):
 
 @dataclass(eq=False)
 class ResultInvalidError(HoldfastError):
-    """A value that is not of the type. Written for the model, which can do better the next time."""
+    """A value is not of the type. Written for the model, which can correct it."""
 
     name: str
     problems: list[str]
     kind = "result_invalid"
 
     def __str__(self) -> str:
-        return f"the result is no '{self.name}': {'; '.join(self.problems)}"
+        return f"the result is not a valid '{self.name}': {'; '.join(self.problems)}"
 
 
 class ResultType:
-    """A type that turns can come to. `ResultType.of` makes one."""
+    """A type of results. `ResultType.of` makes one."""
 
     def __init__(self, name: str, schema: Schema, parse: Callable[[Json], Any]) -> None:
         self.name = name
         self.schema = schema
-        """JSON schema that refers to nothing outside itself."""
+        """A JSON schema that refers to nothing outside itself."""
         self._parse = parse
 
     @classmethod
     def of(cls, spec: Any) -> ResultType:
-        """Of a pydantic model, dataclass, TypedDict, Struct, any annotation made of these, or a JSON schema as a dict.
+        """Make one from a pydantic model, dataclass, TypedDict, Struct, an annotation made of these, or a JSON schema
+        dict.
 
         Raises `ResultTypeError`.
         """
@@ -80,7 +81,7 @@ class ResultType:
             try:
                 return made_by(name, spec)
             except ResultTypeError as error:
-                failed = failed or error  # the reader that fits best says best what is wrong
+                failed = failed or error  # the best reader comes first, and explains best
         assert failed is not None
         raise failed
 
@@ -118,24 +119,24 @@ _Reader: TypeAlias = Callable[[str, Any], ResultType]
 
 
 class _Parts:
-    """Looks through a type for what decides who can read it, and for what nobody can."""
+    """Examines a type to decide which library can read it, and rejects what none can."""
 
     def __init__(self, name: str, spec: Any) -> None:
         self._name = name
         self._seen: dict[int, Any] = {}
-        """By identity, and held: another object could get the identity of one that is gone."""
+        """By identity. The objects are held, because the identity of a freed one may be reused."""
         self._structs = ""
         """A part that only msgspec reads."""
         self._notes = ""
-        """A note in an annotation that only pydantic reads; msgspec would pass over it, and what it demands."""
+        """A note in an annotation that only pydantic reads; msgspec would ignore its constraint."""
         self._models = False
         self._look(spec, "")
 
     def readers(self) -> list[_Reader]:
-        """Who can read the type, best first."""
+        """The readers of the type, best first."""
         if self._structs and self._notes:
-            why = f"{self._structs} is msgspec's and {self._notes} is pydantic's, and neither heeds the other's"
-            raise ResultTypeError(self._name, f"{why}; keep to one of them")
+            why = f"{self._structs} is msgspec's and {self._notes} is pydantic's, and neither understands the other's"
+            raise ResultTypeError(self._name, f"{why}; use only one of them")
         if self._structs:
             return [_of_msgspec]
         if self._notes:
@@ -147,7 +148,7 @@ class _Parts:
     def _look(self, kind: Any, where: str) -> None:
         if isinstance(kind, str | typing.ForwardRef):
             shown = kind if isinstance(kind, str) else kind.__forward_arg__
-            why = f"{where or 'it'} names '{shown}' as text, which nobody can look up; write the type itself"
+            why = f"{where or 'it'} names '{shown}' as text, which cannot be resolved; use the type itself"
             raise ResultTypeError(self._name, why)
         if id(kind) in self._seen:
             return
@@ -184,7 +185,7 @@ class _Parts:
         try:
             hints = get_type_hints(kind, include_extras=True)
         except Exception as error:
-            why = f"the annotations of {kind.__name__} cannot be read: {error}; define what they name in its module"
+            why = f"the annotations of {kind.__name__} cannot be resolved: {error}; define the names in its module"
             raise ResultTypeError(self._name, why) from None
         for field, hint in hints.items():
             self._look(hint, f"{kind.__name__}.{field}")
@@ -201,15 +202,15 @@ class _Parts:
 
 def _defaults(kind: type) -> Iterator[tuple[str, Any]]:
     if issubclass(kind, msgspec.Struct):
-        told = [(field.name, field.default) for field in msgspec.structs.fields(kind)]
+        defaults = [(field.name, field.default) for field in msgspec.structs.fields(kind)]
     else:
-        told = [(field.name, field.default) for field in getattr(kind, "__dataclass_fields__", {}).values()]
-    for name, default in told:
+        defaults = [(field.name, field.default) for field in getattr(kind, "__dataclass_fields__", {}).values()]
+    for name, default in defaults:
         if default is not msgspec.NODEFAULT and default is not dataclasses.MISSING:
             yield name, default
 
 
-_ANOTHER = "give it another one, or a default_factory"
+_ANOTHER = "use another default, or a default_factory"
 
 
 def _is_pydantics(part: Any) -> bool:
@@ -234,7 +235,7 @@ def _of_msgspec(name: str, spec: Any) -> ResultType:
         try:
             return converted(ROOT, value, kind)
         except ValueError as error:
-            # msgspec tells of the first problem only; the schema has the others too, unless it knows of none.
+            # msgspec reports only the first problem; a check by the schema finds all, if it finds any.
             raise ResultInvalidError(name, _problems(value, schema) or [placed(str(error))]) from None
 
     return ResultType(name, schema, parse)
@@ -255,7 +256,7 @@ def _of_pydantic(name: str, spec: Any) -> ResultType:
             parsed = model.model_validate(value)
         except pydantic.ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)
-            problems = [_told_by_pydantic(each["loc"], each["type"], each["msg"], value) for each in found]
+            problems = [_pydantic_problem(each["loc"], each["type"], each["msg"], value) for each in found]
             raise ResultInvalidError(name, problems[:MAX_PROBLEMS]) from None
         return parsed if is_model else parsed.root
 
@@ -272,10 +273,12 @@ def _schema_of(name: str, kind: Any, words: str) -> Schema:
     except (NameError, RuntimeError) as error:  # pydantic's errors are of these kinds, and say what to do
         raise ResultTypeError(name, _first_line(error)) from None
     except (TypeError, ValueError) as error:
-        why = f"{_first_line(error)}; make it of dataclasses, TypedDicts, models, lists, dicts and plain values"
+        why = f"{_first_line(error)}; use dataclasses, TypedDicts, models, lists, dicts and plain values"
         raise ResultTypeError(name, why) from None
     schema: Schema = properties[ROOT]
-    if "$ref" in schema and definitions:  # it contains itself: its own form comes first, so that it is seen to be one
+    if (
+        "$ref" in schema and definitions
+    ):  # recursive: its own definition comes first, so that it is recognized as an object
         schema = {**definitions[schema["$ref"].rpartition("/")[2]], **schema}
         del schema["$ref"]
     if definitions:
@@ -288,7 +291,7 @@ def _schema_of(name: str, kind: Any, words: str) -> Schema:
 
 
 def _without_discriminators(schema: Json) -> Json:
-    """Schemas without pointers to definitions that are written out where they are used; the forms say the same."""
+    """Schemas without discriminators, whose mappings point to definitions that are inlined here."""
     if isinstance(schema, list):
         return [_without_discriminators(each) for each in schema]
     if not isinstance(schema, dict):
@@ -299,8 +302,8 @@ def _without_discriminators(schema: Json) -> Json:
     }
 
 
-def _told_by_pydantic(steps: Sequence[str | int], kind: str, message: str, value: Json) -> str:
-    """A problem that pydantic found, at the place in the value. Steps that are not in it name forms of a union."""
+def _pydantic_problem(steps: Sequence[str | int], kind: str, message: str, value: Json) -> str:
+    """A problem that pydantic found, with its path in the value. Steps that are not in the value name union members."""
     where, here = ROOT, value
     for step in steps[:-1] if kind == "missing" else steps:
         if isinstance(step, str) and isinstance(here, dict) and step in here:
@@ -322,10 +325,10 @@ def _first_line(error: BaseException) -> str:
 # --- JSON schemas --------------------------------------------------------------------------------------
 
 
-def _of_schema(given: dict[str, Json]) -> ResultType:
-    title = given.get("title")
+def _of_schema(source: dict[str, Json]) -> ResultType:
+    title = source.get("title")
     name = title if isinstance(title, str) and title else "result"
-    schema = {"type": "object", **given} if "type" not in given and "properties" in given else given
+    schema = {"type": "object", **source} if "type" not in source and "properties" in source else source
     _check(name, schema)
     schema = own_copy(schema)
 
@@ -341,8 +344,8 @@ def _check(name: str, schema: Schema) -> None:
     try:
         check_schema(schema)
     except InvalidValueError as error:
-        place = f" at {error.path}" if error.path else ""
-        raise ResultTypeError(name, f"its schema is wrong{place}: {error.why}") from None
+        where = f" at {error.path}" if error.path else ""
+        raise ResultTypeError(name, f"its schema is invalid{where}: {error.why}") from None
 
 
 def _problems(value: Json, schema: Schema) -> list[str]:

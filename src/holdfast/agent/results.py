@@ -1,4 +1,4 @@
-"""What a turn, a session and its usage look like to whoever embeds them."""
+"""What readers get: the result of a turn, the view of a session, and the report of its usage."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from holdfast.core.values import Json
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens by what they were for, and money where prices are known."""
+    """Tokens by purpose, and their cost if prices are known."""
 
     input: int = 0
-    """Neither read from a cache nor written to one."""
+    """Prompt tokens that were neither read from a cache nor written to one."""
     output: int = 0
     """Reasoning included."""
     cache_read: int = 0
@@ -65,20 +65,20 @@ def token_usage_of(usage: Usage) -> TokenUsage:
 
 
 class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used, all together and by what for and which model."""
+    """Usage in total, by source and by model."""
 
     total: TokenUsage
     by_source: dict[str, TokenUsage]
-    """`turn` for the session's own calls, `compaction` for summing up, `child` for those of its children."""
+    """`turn` for the session's own calls, `compaction` for summaries, `child` for calls of its children."""
     by_model: dict[str, TokenUsage]
     calls: int
-    """How many calls were reported."""
+    """Calls whose usage is known."""
     unsettled: int
-    """How many were begun of which nobody knows what they took: they are under way or failed, or their process died."""
+    """Calls whose usage is unknown: they are running, have failed, or their process died."""
 
 
 def report_of(turns: Iterable[TurnState]) -> UsageReport:
-    """What turns have used."""
+    """The usage of some turns."""
     total, by_source, by_model, calls = TokenUsage(), dict[str, TokenUsage](), dict[str, TokenUsage](), 0
     known = list(turns)
     for source, model, usage in (row for turn in known for row in turn.usage):
@@ -92,12 +92,12 @@ def report_of(turns: Iterable[TurnState]) -> UsageReport:
 
 
 class ToolCallResult(msgspec.Struct, frozen=True):
-    """A call of a tool, and what came of it."""
+    """A tool call and its result."""
 
     id: str
     name: str
     arguments: Json
-    """That it was run with, or was to be."""
+    """The arguments that it ran with, or was to run with."""
     result: Json = None
     is_error: bool = False
 
@@ -109,16 +109,16 @@ class TurnReceipt(msgspec.Struct, frozen=True):
     position: int
     """Of the record that ended it."""
     replayed: bool = False
-    """Whether the turn had been worked before, and this is what came of it then."""
+    """Whether the turn had ended before, and this is its recorded result."""
 
 
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn came to."""
+    """The result of a turn that is over."""
 
     turn: str
     outcome: TurnOutcome
     messages: list[AgentMessage]
-    """What was said in this turn, the input first."""
+    """The messages of this turn, the input first."""
     usage: TokenUsage
     report: UsageReport
     tool_calls: list[ToolCallResult]
@@ -126,27 +126,27 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int
     receipt: TurnReceipt
     output: Any = None
-    """The value as one of the type that the turn was to come to, where it did."""
+    """The result as a value of the type given to `TurnBuilder.output`, if there is one."""
 
     @property
     def text(self) -> str:
-        """What the model said last; empty if it said nothing."""
+        """The last text of the model; empty if there is none."""
         return next((each.text for each in reversed(self.messages) if each.role == "assistant" and each.text), "")
 
     @property
     def value(self) -> Json:
-        """The value that the model or a tool ended the turn with."""
+        """The value that ended the turn, or None if it ended without one."""
         ended = self.outcome
         return ended.value if isinstance(ended, ValueOutcome | ToolValueOutcome | CommandOutcome) else None
 
     @property
     def is_success(self) -> bool:
-        """Whether the turn came to an answer."""
+        """Whether the turn finished, and was not stopped."""
         return isinstance(self.outcome, MessageOutcome | ValueOutcome | ToolValueOutcome | CommandOutcome)
 
     @property
     def stopped(self) -> StoppedOutcome | None:
-        """Why it came to none, if so."""
+        """Why the turn was stopped, or None if it was not."""
         return self.outcome if isinstance(self.outcome, StoppedOutcome) else None
 
     @property
@@ -158,7 +158,7 @@ class ViewMessage(msgspec.Struct, frozen=True):
     """A message as readers see it."""
 
     id: str
-    """Of its node; empty before it has one."""
+    """The id of its node; empty before it has one."""
     role: str
     blocks: list[ContentBlock]
     at: int
@@ -170,21 +170,21 @@ class ViewMessage(msgspec.Struct, frozen=True):
 
 
 class ViewFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """A fresh window in a conversation, as readers see it."""
+    """A frame of a conversation, as readers see it."""
 
     id: str
-    """Of its node."""
+    """The id of its node."""
     key: str
     reason: str
-    """`initial`; `continue_as` where a tool opened it; `threshold`, `overflow` or `manual` where it was summed up."""
+    """`initial`; `continue_as` if a tool opened it; `threshold`, `overflow` or `manual` if a summary did."""
     task: str
-    """What the model was shown first in it, where that is a task."""
+    """The task that it begins with, if any."""
     summary: str
-    """What was said before, summed up, where it was."""
+    """The summary that it begins with, if any."""
     begins: int
-    """How many messages were said before it."""
+    """How many messages came before it."""
     kept: str | None
-    """The message from which on those before were still shown to the model; None if none were."""
+    """The first earlier message that the model still sees, or None if it sees none."""
     at: int
 
 
@@ -194,20 +194,20 @@ class ReadView(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     position: int
     messages: list[ViewMessage]
-    """On the active path, the oldest first."""
+    """The messages on the active path, the oldest first."""
     frames: list[ViewFrame]
-    """The windows in which the model was shown them, the oldest first."""
+    """The frames in which the model saw them, the oldest first."""
     leaf: str | None
     generation: int
     policy: Policy
     running: str | None
-    """The turn that is under way."""
+    """The running turn, or None if there is none."""
     approvals: list[ApprovalQuery]
-    """The calls that it waits with until somebody approves them; to be answered by `AgentSession.answer`."""
+    """The tool calls that wait for approval; answer them with `AgentSession.answer`."""
 
 
 def view_of(conversation: Conversation, begin: NewConversation | None = None) -> ReadView:
-    """What can be read of a conversation now; of one that is to begin anew, what it will begin with."""
+    """The view of a conversation; with `begin`, of what it will start over with."""
     if begin is not None:
         messages = [ViewMessage("", message.role, message.content, 0) for message in begin.messages]
     else:
@@ -237,7 +237,7 @@ def _frames(conversation: Conversation) -> list[ViewFrame]:
             case AgentMessage():
                 before += 1
             case Frame(key=key, reason=reason, task=task, summary=summary, kept=kept):
-                told = ViewFrame(
+                frame = ViewFrame(
                     id=node.id,
                     key=key,
                     reason=reason,
@@ -247,16 +247,16 @@ def _frames(conversation: Conversation) -> list[ViewFrame]:
                     kept=kept,
                     at=node.at,
                 )
-                frames.append(told)
+                frames.append(frame)
     return frames
 
 
 def result_of(
     conversation: Conversation, turn: TurnState, *, replayed: bool, wanted: ResultType | None = None
 ) -> TurnResult:
-    """What a turn that is over came to. Raises `ResultInvalidError` if that is none of the type that was wanted.
+    """The result of a turn that is over. Raises `ResultInvalidError` if its value is not of the wanted type.
 
-    That can only be where another process worked the turn, which knows the schema of the type, and not the type.
+    That can only happen if another process ran the turn: it knows the schema of the type, but not the type.
     """
     assert turn.ended is not None
     output = wanted.parse(turn.ended.value) if wanted is not None and isinstance(turn.ended, ValueOutcome) else None

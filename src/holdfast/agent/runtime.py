@@ -1,4 +1,4 @@
-"""`Runtime`: made once in a process; opens agent sessions, answers for models, and runs tools."""
+"""`Runtime`: made once in a process; opens agent sessions, calls models, and runs tools."""
 
 from __future__ import annotations
 
@@ -106,22 +106,22 @@ class Runtime:
         await self.tools.aclose()
 
     def session(self, session_id: str) -> SessionBuilder:
-        """The way to a session: `await runtime.session("chat-1").open()`."""
+        """A builder that opens a session: `await runtime.session("chat-1").open()`."""
         return SessionBuilder(self, session_id)
 
     def observe(self, session_id: str, *, entries: bool = False) -> Observer:
-        """A way to watch any session in the runtime's own store, whatever it is and whoever owns it.
+        """An observer of any session in the runtime's own store, of any kind and owner.
 
-        With `entries`, its journal is shown as it is, and not what it means for a conversation.
+        With `entries`, its events are the journal entries as they are.
         """
         return self.mount.observers.observe(session_id, entries=entries)
 
     def describe(self) -> SettingsReport:
-        """Every default in force, and where it comes from. Prints as a table."""
+        """Every setting, and where it comes from. Prints as a table."""
         return settings_report(self, self._arguments)
 
     def work(self, turns: int = DEFAULT_TURNS, *, drain_s: float = DRAIN_S) -> Worker:
-        """A worker on the runtime's own store: it begins turns with what waits in the inboxes of all its sessions.
+        """A worker on the runtime's own store: it begins turns with the waiting inbox items of all its sessions.
 
         `async with runtime.work(): …`, or `await runtime.work().run()` until its `stop` is called.
         """
@@ -130,18 +130,20 @@ class Runtime:
     # --- providers ---------------------------------------------------------------------------------
 
     def add_provider(self, provider: Provider) -> None:
-        """Make a provider known to sessions that were begun with it."""
+        """Register a provider for sessions that are recorded with it."""
         self.providers[provider.id] = provider
 
     def check_provider(self, provider_id: str, session_id: str) -> None:
-        """Raise unless there is a provider to ask on behalf of a session."""
+        """Raise unless the provider of a session is available."""
         if not provider_id:
             raise ProviderUnconfiguredError(session_id)
         if provider_id not in self.providers:
-            raise ProviderUnavailableError(provider_id, f"this runtime has {', '.join(self.providers) or 'none'}")
+            raise ProviderUnavailableError(
+                provider_id, f"the providers of this runtime are: {', '.join(self.providers) or 'none'}"
+            )
 
     def windowed(self, policy: Policy) -> Policy:
-        """A policy that knows how much its model takes, where that can be known."""
+        """The policy with the context window of its model, if that is known."""
         if policy.window is not None:
             return policy
         return msgspec.structs.replace(policy, window=window_of(policy.model, self.windows))
@@ -156,28 +158,28 @@ class Runtime:
         self.add_provider(choice.provider)
         return choice
 
-    def _fallback(self, given: str | tuple[Provider, str]) -> ProviderModel:
-        choice = self._made_provider(given) if isinstance(given, str) else ProviderModel(*given)
+    def _fallback(self, model: str | tuple[Provider, str]) -> ProviderModel:
+        choice = self._made_provider(model) if isinstance(model, str) else ProviderModel(*model)
         self.add_provider(choice.provider)
         return choice
 
     def _made_provider(self, model: str) -> ProviderModel:
-        """A provider that was not there before, and is closed with the runtime."""
+        """A new provider, which is closed with the runtime."""
         choice = ProviderModel(*find_provider(model))
         self._own_providers.append(choice.provider)
         return choice
 
-    # --- places ------------------------------------------------------------------------------------
+    # --- stores ------------------------------------------------------------------------------------
 
     async def make_store(self, session_id: str, relation: Mapping[str, str], policy: Policy) -> Store:
-        """The store of a session: from the factory, or the runtime's own."""
+        """The store of a session: from the store factory, or the runtime's own."""
         if self.options.store_factory is None:
             return self._store
         made = self.options.store_factory(session_id, relation, policy)
         return await made if isinstance(made, Awaitable) else made
 
     async def mount_of(self, store: Store) -> MountedStore:
-        """The engine on a store, started when it is first needed."""
+        """A store with its engine, started when it is first needed."""
         async with self._opening:
             if id(store) not in self._mounts:
                 mount = MountedStore(self, store, self.options.residency, **self._engine_options)
@@ -189,12 +191,12 @@ class Runtime:
 
     @property
     def mounts(self) -> list[MountedStore]:
-        """All stores that sessions of this runtime live in, with their engines."""
+        """All stores of this runtime's sessions, with their engines."""
         return list(self._mounts.values())
 
     @property
     def mount(self) -> MountedStore:
-        """The runtime's own store and engine; for those who need the whole of `Holdfast`."""
+        """The runtime's own store and engine, for callers that need all of `Holdfast`."""
         try:
             return self._mounts[id(self._store)]
         except KeyError:

@@ -1,9 +1,10 @@
-"""JSON schemas: whether one can be used, and what is wrong with a value by it, in words for a model to repair it by.
+"""Checks JSON schemas, and values against them; problems are in words, so that a model can correct the value.
 
-`problems_in` decides on types, enums and the names in an object; this file adds what refers, combines and bounds. These
-keywords count: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `patternProperties`, `items`,
-`prefixItems`, `uniqueItems`, `multipleOf`, `pattern`, all bounds of numbers and sizes, `anyOf`, `oneOf`, `allOf`,
-`not`, `if`/`then`/`else`, and `$ref` to a place in the schema itself. Others, such as `format`, are for the model only.
+`problems_in` checks types, enums and the names in an object; this module adds references, combinations and bounds.
+These keywords count: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `patternProperties`,
+`items`, `prefixItems`, `uniqueItems`, `multipleOf`, `pattern`, all bounds of numbers and sizes, `anyOf`, `oneOf`,
+`allOf`, `not`, `if`/`then`/`else`, and `$ref` within the schema itself. Others, such as `format`, are for the model
+only.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json, check_value, fingerprint, preview
 
 ROOT = "$"
-"""Where a value is found that is not in another one."""
+"""The path of the outermost value."""
 
-SHOWN_FORMS = 5
-"""Forms of a value that fits none of them of which a problem is told."""
+SHOWN_ALTERNATIVES = 5
+"""Alternatives whose problems are shown if a value matches none of them."""
 
 _TYPE_NAMES = ("string", "integer", "number", "boolean", "array", "object", "null")
 _SAYING = frozenset(["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties"])
-"""Keywords by one of which a schema says what a value is."""
+"""Keywords of which a schema needs at least one to say what a value is."""
 
 _IN_PLACE = ("not", "if", "then", "else")
 _IN_PLACE_LISTS = ("anyOf", "oneOf", "allOf")
@@ -53,15 +54,15 @@ _NUMBERS = (*_BOUNDS, "multipleOf", *(key for low, high, _ in _SIZES.values() fo
 
 
 def check_schema(schema: Schema) -> None:
-    """Raise `InvalidValueError` unless the schema says what a value is, and can be used to find out."""
+    """Raise `InvalidValueError` unless the schema is valid and says what a value is."""
     check_value(schema, "schema")
     if not _SAYING & schema.keys():
-        raise InvalidValueError("schema", "it does not say what a value is; give it a 'type', as \"object\"")
+        raise InvalidValueError("schema", "it does not say what a value is; add a 'type', such as \"object\"")
     _Definition(schema).check()
 
 
 class _Definition:
-    """Looks through a schema once, for all that could go wrong later."""
+    """Checks a schema for everything that could go wrong when it is used."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -90,17 +91,17 @@ class _Definition:
             self._check(part, f"{at}/{step}", frozenset())
 
     def _check_reference(self, schema: Schema, at: str) -> None:
-        """Refuse one that leads nowhere, or in a circle that never comes to a part of the value."""
+        """Refuse a reference to nothing, or a cycle that never reaches a part of the value."""
         ref = schema["$ref"]
         target = pointed(ref, self._schema)
         if not isinstance(target, bool) and id(target) not in self._seen:
-            _refuse(at, f"'$ref' {preview(ref)} leads to no schema; put what it means under '$defs'")
+            _refuse(at, f"'$ref' {preview(ref)} points to no schema; put its target under '$defs'")
         reached: set[int] = set()
         ahead = [target]
         while ahead:
             part = ahead.pop()
             if part is schema:
-                _refuse(at, f"'$ref' {preview(ref)} leads back to itself; say what a value is")
+                _refuse(at, f"'$ref' {preview(ref)} points back to itself; say what a value is")
             if isinstance(part, dict) and id(part) not in reached:
                 reached.add(id(part))
                 ahead += [each for _, each in _parts(part, (), _IN_PLACE_LISTS, _IN_PLACE)]
@@ -114,15 +115,15 @@ def _check_words(schema: Schema, at: str) -> None:
             _refuse(at, f"there is no type {preview(name)}; the types are {', '.join(_TYPE_NAMES)}")
     for key in _BELOW_MAPS:
         if not isinstance(schema.get(key, {}), dict):
-            _refuse(at, f"'{key}' is a dict of schemas by name, got {preview(schema[key])}")
+            _refuse(at, f"'{key}' must be a dict of schemas by name, got {preview(schema[key])}")
     for key in (*_IN_PLACE_LISTS, *_BELOW_LISTS, "enum"):
         if key in schema and not (isinstance(schema[key], list) and schema[key]):
-            _refuse(at, f"'{key}' is a list with something in it, got {preview(schema[key])}")
+            _refuse(at, f"'{key}' must be a non-empty list, got {preview(schema[key])}")
     for key in _NUMBERS:
         if key in schema and not _is_number(schema[key]):
-            _refuse(at, f"'{key}' is a number, got {preview(schema[key])}")
+            _refuse(at, f"'{key}' must be a number, got {preview(schema[key])}")
     if schema.get("multipleOf", 1) <= 0:
-        _refuse(at, f"'multipleOf' is more than 0, got {preview(schema['multipleOf'])}")
+        _refuse(at, f"'multipleOf' must be more than 0, got {preview(schema['multipleOf'])}")
     for pattern in (*schema.get("patternProperties", {}), schema.get("pattern", "")):
         try:
             re.compile(pattern)
@@ -133,12 +134,12 @@ def _check_words(schema: Schema, at: str) -> None:
 def _check_required(schema: Schema, at: str, declared: frozenset[str]) -> None:
     required = schema.get("required", [])
     if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        _refuse(at, f"'required' is a list of names, got {preview(required)}")
+        _refuse(at, f"'required' must be a list of names, got {preview(required)}")
     elsewhere = ("$ref", "patternProperties", *_IN_PLACE_LISTS)
     is_open = schema.get("additionalProperties", False) is not False or any(key in schema for key in elsewhere)
     missing = [name for name in required if name not in declared]
     if missing and not is_open:
-        _refuse(at, f"'required' names '{missing[0]}', which is none of the properties; add it there, or leave it out")
+        _refuse(at, f"'required' names '{missing[0]}', which is not among the properties; add it there, or remove it")
 
 
 def _refuse(at: str, why: str) -> NoReturn:
@@ -148,7 +149,7 @@ def _refuse(at: str, why: str) -> NoReturn:
 def _parts(
     schema: Schema, maps: Iterable[str], lists: Iterable[str], single: Iterable[str]
 ) -> Iterator[tuple[str, Json]]:
-    """The schemas in a schema under these keywords, and where."""
+    """The schemas under these keywords of a schema, with their paths."""
     for key in maps:
         yield from ((f"{key}/{name}", part) for name, part in schema.get(key, {}).items())
     for key in lists:
@@ -157,7 +158,7 @@ def _parts(
 
 
 def pointed(ref: Json, schema: Schema) -> Json:
-    """What a reference points to in the schema; None if there is nothing."""
+    """The target of a reference in the schema, or None if there is none."""
     if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
         return None
     here: Json = schema
@@ -176,18 +177,18 @@ def pointed(ref: Json, schema: Schema) -> Json:
 
 
 def problems_by_schema(value: Json, schema: Schema) -> Iterator[str]:
-    """What is wrong with a value by a schema that `check_schema` has passed, each problem with its place."""
+    """The problems of a value under a schema that `check_schema` accepts, each with its path."""
     return _Checker(schema).problems(value, schema, ROOT)
 
 
 class _Checker:
-    """Checks values, and knows where references of the schema lead."""
+    """Checks values, and resolves the references of the schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def problems(self, value: Json, schema: Json, where: str) -> Iterator[str]:
-        """Of a value and all in it, those further out first."""
+        """The problems of a value and its parts, outer ones first."""
         ahead: deque[tuple[Json, Json, str]] = deque([(value, schema, where)])
         while ahead:
             value, schema, where = ahead.popleft()
@@ -205,7 +206,7 @@ class _Checker:
             ahead += _inside(value, schema, where)
 
     def _combined(self, value: Json, schema: Schema, where: str) -> Iterator[str]:
-        """By the schemas that are combined to this one."""
+        """The problems by combined schemas."""
         for part in schema.get("allOf", ()):
             yield from self.problems(value, part, where)
         if "anyOf" in schema:
@@ -217,9 +218,9 @@ class _Checker:
             if all(tried):
                 yield from _none_fits(tried, value, where)
             elif (fits := tried.count([])) > 1:
-                yield f"{where}: fits {fits} of the forms that it may have, of which it must fit one alone"
+                yield f"{where}: matches {fits} of its alternatives, and must match exactly one"
         if "not" in schema and self._fits(value, schema["not"], where):
-            yield f"{where}: must not be such as {preview(schema['not'])} says, got {preview(value)}"
+            yield f"{where}: must not match {preview(schema['not'])}, got {preview(value)}"
         if "if" in schema:
             follows = "then" if self._fits(value, schema["if"], where) else "else"
             yield from self.problems(value, schema.get(follows, True), where)
@@ -229,7 +230,7 @@ class _Checker:
 
 
 def _own_problems(value: Json, schema: Schema, where: str) -> Iterator[str]:
-    """Of the value alone, by the words of the schema alone."""
+    """The problems of the value itself, without its parts and without combined schemas."""
     names: dict[str, Json] = dict.fromkeys(schema.get("properties", {}), True)
     if isinstance(value, dict):
         names |= {
@@ -259,11 +260,11 @@ def _own_problems(value: Json, schema: Schema, where: str) -> Iterator[str]:
         and schema.get("uniqueItems")
         and len({fingerprint(each) for each in value}) < len(value)
     ):
-        yield f"{where}: expected each item once, got one twice"
+        yield f"{where}: expected unique items, got a duplicate"
 
 
 def _inside(value: Json, schema: Schema, where: str) -> Iterator[tuple[Json, Json, str]]:
-    """The parts of a value, each with what the schema says of it."""
+    """The parts of a value, each with its schema and path."""
     if isinstance(value, list):
         first = schema.get("prefixItems", ())
         for at, item in enumerate(value):
@@ -271,15 +272,17 @@ def _inside(value: Json, schema: Schema, where: str) -> Iterator[tuple[Json, Jso
     if isinstance(value, dict):
         properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
         for name, item in value.items():
-            said = [part for pattern, part in schema.get("patternProperties", {}).items() if re.search(pattern, name)]
-            said += [properties[name]] if name in properties else []
-            # That there must be no others was told with the object.
-            for part in said or [others if others is not False else True]:
+            schemas = [
+                part for pattern, part in schema.get("patternProperties", {}).items() if re.search(pattern, name)
+            ]
+            schemas += [properties[name]] if name in properties else []
+            # Unknown names were reported with the object.
+            for part in schemas or [others if others is not False else True]:
                 yield item, part, f"{where}.{name}"
 
 
 def _none_fits(tried: list[list[str]], value: Json, where: str) -> Iterator[str]:
-    """What to tell of a value that fits none of its forms: if it is of the type of one of them, what that wants."""
+    """The problems of a value that matches no alternative: if its type fits just one, the problems of that one."""
     before, after = f"{where}: expected ", f", got {preview(value)}"
     likely = [problems for problems in tried if not problems[0].startswith(before)]
     if len(likely) == 1:
@@ -288,8 +291,8 @@ def _none_fits(tried: list[list[str]], value: Json, where: str) -> Iterator[str]
         wanted = [problems[0].removeprefix(before).removesuffix(after) for problems in tried]
         yield before + " or ".join(dict.fromkeys(wanted)) + after
     else:
-        told = " or ".join(problems[0] for problems in tried[:SHOWN_FORMS])
-        yield f"{where}: fits none of the {len(tried)} forms that it may have: {told}"
+        reasons = " or ".join(problems[0] for problems in tried[:SHOWN_ALTERNATIVES])
+        yield f"{where}: matches none of its {len(tried)} alternatives: {reasons}"
 
 
 def _is_number(value: Json) -> bool:
@@ -308,5 +311,5 @@ _ARGUMENT = re.compile(r"argument '(\$.*?)'(?=: | is missing\Z|\Z)", re.DOTALL)
 
 
 def placed(problem: str) -> str:
-    """A problem of an argument as one of a value: its place is all that is said of where it is."""
+    """A problem of an argument as one of a value: only its path says where it is."""
     return _ARGUMENT.sub(r"\1", problem, count=1)

@@ -1,4 +1,4 @@
-"""An agent session that was opened: take turns, read what was said, change how it is run."""
+"""`AgentSession`: an open agent session. It runs turns, reads the conversation, and changes the policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancelled
+from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancel
 from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class AgentSession:
-    """A handle. Clones share it; another handle, here or in another process, is kept apart by lease and position."""
+    """A handle on a session. Lease and position keep it apart from other handles, here or in other processes."""
 
     def __init__(
         self,
@@ -58,90 +58,90 @@ class AgentSession:
         self._policy = policy
         self._begin = begin
         self._begin_turns: set[str] = set()
-        """The turns that were to begin anew: one of them may have been taken, the others were not."""
+        """Turns that were to start the conversation over: at most one of them was accepted."""
         self.writer = asyncio.Lock()
-        """Held while a turn is begun: one at a time."""
+        """Held while a turn is begun, so that one begins at a time."""
         self.own_turns: set[str] = set()
-        """The last turn that was begun by this handle, and those that were given up before they were."""
+        """The last turn that this handle began, and attempts that were abandoned before."""
         self._is_draining = False
-        """Whether this handle begins turns with what waits in the inbox."""
+        """Whether this handle begins turns with items of the inbox."""
         self.plugins = dict(plugins)
         self._is_closed = False
 
     # --- turns -------------------------------------------------------------------------------------
 
-    def turn(self, given: Input) -> TurnBuilder:
-        """A turn with this input, not begun yet: `.run()`, `.stream()` or `.stream_to(sink)` begin it."""
+    def turn(self, content: Input) -> TurnBuilder:
+        """A turn with this input, not yet begun: `.run()`, `.stream()` or `.stream_to(sink)` begin it."""
         self._check_open()
-        return TurnBuilder(self, given)
+        return TurnBuilder(self, content)
 
     def command(self, name: str, **arguments: Json) -> TurnBuilder:
-        """A command, not begun yet: it takes its place among the turns, and comes to a `CommandOutcome`.
+        """A command, not yet begun. It runs between turns, like a turn, and its outcome is a `CommandOutcome`.
 
-        `compact` is one that every session has; the others are those of its plugins.
+        Every session has the command `compact`; its plugins may bring others.
         """
         self._check_open()
         return TurnBuilder(self, "", Command(name, arguments))
 
     async def compact(self, instructions: str = "", *, keep: int | None = None) -> TurnResult:
-        """Sum up the conversation now: it goes on in a fresh window with the summary, and the latest of what was said.
+        """Summarize the conversation now: the model continues with the summary and the latest messages.
 
-        `keep` is about how many tokens of that stay as they are. What was said before can still be read.
+        About `keep` tokens of the latest messages stay as they are. The older ones can still be read.
         """
         return await self.command(COMPACT, instructions=instructions or None, keep=keep).run()
 
     async def set_context(
         self, tools: Sequence[Toolish] = (), prompt: Sequence[Contribution] = (), *, include_base: bool = True
     ) -> None:
-        """Give the session tools and words of its own in this process, on top of the runtime's or instead of them.
+        """Set tools and prompt contributions for this session in this process, on top of the runtime's or instead.
 
-        The same objects again are no change; if something is wrong with them, everything stays as it was.
+        The same objects again are no change. If something is wrong with them, everything stays as it was.
         """
         await (await self.loaded()).set_context(tools, prompt, include_base=include_base)
 
     async def catalog(self) -> SessionCatalog:
-        """The tools that the model has, as of now."""
+        """The tools that the model has now."""
         return (await self.loaded()).catalog(self._policy)
 
     async def refresh_catalog(self) -> None:
-        """Ask all providers of tools what they have now."""
+        """Ask all tool providers which tools they have now."""
         await (await self.loaded()).refresh()
 
     async def loaded(self) -> LoadedSession:
-        """The session as this process has it."""
+        """What this process holds of the session."""
         return await self.mount.loaded_sessions.get(self.session_id, self._policy, self.parent_session_id)
 
     async def answer(self, query_id: str, value: Any) -> None:
-        """Answer a query that the running turn waits for: a tool without a runner here, an approval.
+        """Answer a query that the running turn waits for: a call of a declared tool, or an approval.
 
-        The first answer is the one that counts. Comes back once it is in the journal.
+        The first answer counts. Returns once it is in the journal.
         """
         answer = value if isinstance(value, Value | Failure) else Value(value=value)
-        await self.mount.give(self.session_id, query_id, answer)
+        await self.mount.answer(self.session_id, query_id, answer)
         with self.mount.store.watch(self.session_id) as changes:
             is_theirs = False
             while query_id in (await self.conversation(fresh=True)).asked:
-                is_theirs = True  # another process owns the session, and was sent the answer
+                is_theirs = True  # the answer was sent to another process, which owns the session
                 await changes.changed()
         if is_theirs:
-            await self.mount.give(self.session_id, query_id, answer)  # the same again, or there was another before
+            await self.mount.answer(self.session_id, query_id, answer)  # raises if another answer came first
 
     # --- stopping ----------------------------------------------------------------------------------
 
     async def cancel(
         self, turn: str | None = None, *, item: str | None = None, reason: str | None = None, by: str | None = None
     ) -> CancelReceipt:
-        """Stop a turn, or take back an item: by its id, or, with neither, whatever turn is under way now.
+        """Stop a turn or withdraw an item by its id; with neither, stop the running turn.
 
-        Durable, and from any process: whoever works on it is told through the journal. A turn that was over before is
-        not concerned, nor is the one after it. An item that no turn has taken is taken out of the inbox; one that a
-        turn has taken stops that turn. What children of the session are at work on is stopped with it. Comes back once
-        the turn is over.
+        This is durable and works from any process: the owner of the session learns of it through the journal. A turn
+        that had ended stays as it is, and so does the turn after it. An item that still waits is removed from the
+        inbox; for one that a turn has taken, the turn is stopped. Running turns of the session's children are stopped
+        with it. Returns once the turn is over.
         """
-        return await cancelled(self.mount, self.session_id, turn, item, CancelRequest(reason, by))
+        return await cancel(self.mount, self.session_id, turn, item, CancelRequest(reason, by))
 
     async def cancel_running_turns(self, reason: str = "stopped by the user") -> int:
-        """Stop the turns that were begun by this handle and are under way; how many that were."""
+        """Stop running turns that this handle began. Returns how many there were."""
         running = (await self.conversation(fresh=True)).running
         if running is None or not (running.id in self.own_turns or (self._is_draining and running.items)):
             return 0
@@ -150,43 +150,43 @@ class AgentSession:
     async def stop(self, reason: str = "stopped by the user") -> bool:
         """Stop the running turn, and wait until it is over. It ends as `stopped: cancelled`, and is committed.
 
-        False if there is none, or it came to its end before.
+        Returns False if there is none, or if it ended by itself first.
         """
         return (await self.cancel(reason=reason)).state == "stopped"
 
     # --- inbox -------------------------------------------------------------------------------------
 
-    def enqueue(self, given: Input) -> EnqueueBuilder:
-        """Send something to the session, to be worked when its turn comes: `await session.enqueue("…").id("req-9")`.
+    def enqueue(self, content: Input) -> EnqueueBuilder:
+        """Send an input to the session's inbox: `await session.enqueue("…").id("req-9")`.
 
-        A turn is begun with it by whoever drains the inbox: `queued_turn().run()`, or a worker in any process.
+        Whoever drains the inbox begins a turn with it: `queued_turn().run()`, or a worker in any process.
         """
         self._check_open()
-        return EnqueueBuilder(self, given)
+        return EnqueueBuilder(self, content)
 
     def enqueue_command(self, name: str, **arguments: Json) -> EnqueueBuilder:
-        """Send a command. It goes before all that waits, and alone."""
+        """Send a command to the inbox. It runs before all waiting inputs, and alone."""
         self._check_open()
         return EnqueueBuilder(self, "", Command(name, arguments))
 
     def queued_turn(self) -> QueuedTurns:
-        """The turns that what waits in the inbox comes to; `.run()` works them here."""
+        """The turns that the inbox leads to; `.run()` runs them here."""
         self._check_open()
         return QueuedTurns(self)
 
     async def queued_work(self) -> list[Item]:
-        """The items that wait in the inbox, in their order."""
+        """The waiting items of the inbox, in order."""
         return list(agent_fold(await self.mount.holdfast.session(self.session_id)).inbox.waiting.values())
 
     async def cancel_queued_work(
         self, item_id: str, reason: str | None = None, *, by: str | None = None
     ) -> ItemOutcome:
-        """Take an item out of the inbox, if no turn has taken it yet. Gives what became of it."""
+        """Remove an item from the inbox if no turn has taken it yet. Returns what became of it."""
         await self.mount.holdfast.send(self.session_id, WithdrawMessage(item_id, reason, by))
         return await self.outcome(item_id)
 
     async def outcome(self, item_id: str) -> ItemOutcome:
-        """What became of an item, as of now. Raises `UnknownItemError`."""
+        """What has become of an item so far. Raises `UnknownItemError`."""
         found = outcome_of(await self.mount.holdfast.session(self.session_id), item_id)
         if found.status != "done" or found.turn is None:
             return found
@@ -199,7 +199,7 @@ class AgentSession:
         return msgspec.structs.replace(found, result=result_of(conversation, turn, replayed=True))
 
     async def wait_for(self, item_id: str, timeout: float | None = None) -> ItemOutcome:  # noqa: ASYNC109
-        """Wait until an item is settled, by whatever process. Raises `TimeoutError`; it can be waited for again."""
+        """Wait until any process has settled an item. After a `TimeoutError` it can be waited for again."""
         with self.mount.store.watch(self.session_id) as changes:
             found = await self.outcome(item_id)
             async with asyncio.timeout(timeout if not found.is_settled else None):
@@ -211,26 +211,26 @@ class AgentSession:
     # --- reading -----------------------------------------------------------------------------------
 
     async def conversation(self, *, fresh: bool = False) -> Conversation:
-        """The conversation; with `fresh`, with what other processes have written until now."""
+        """The conversation; with `fresh`, including what other processes have written."""
         return await self.mount.conversations.get(self.session_id, fresh=fresh)
 
     def observe(self) -> Observer:
-        """A way to watch the session: what it is now, what came after a cursor, and what comes."""
+        """An observer of the session: its present state, the events after a cursor, and those to come."""
         return self.mount.observers.observe(self.session_id)
 
     async def read_view(self) -> ReadView:
-        """What was said, as of now; of a session that begins anew, what it begins with."""
+        """The conversation as it is now, or what a conversation that starts over will begin with."""
         conversation = await self.conversation(fresh=True)
         return view_of(conversation, self.begin_in(conversation))
 
     async def usage_report(self) -> UsageReport:
-        """What all turns have used."""
+        """The usage of all turns."""
         conversation = await self.conversation(fresh=True)
         return report_of(conversation.turns.values())
 
     @property
     def policy(self) -> Policy:
-        """How turns are run from the next one on."""
+        """The policy of the next turn."""
         return self._policy
 
     @property
@@ -246,10 +246,10 @@ class AgentSession:
         turn: str | None = None,
         id: str | None = None,
     ) -> AgentSession:
-        """A new session with what was said here up to a place, to go on otherwise from there.
+        """A new session with the history of this one up to a point, to continue differently from there.
 
-        The place is a position, a query before which it is, a node, or a turn before whose input it is; at the end if
-        nothing is said. What is shared is not copied.
+        The point is a position (`at`), just before a query, at a node, or before the input of a turn; by default it is
+        the end. Shared history is not copied.
         """
         event = await self.mount.holdfast.fork(self.session_id, at, before=before, node=node, turn=turn, id=id, wait=0)
         return AgentSession(
@@ -265,7 +265,7 @@ class AgentSession:
     # --- changing ----------------------------------------------------------------------------------
 
     def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
-        """Change how turns are run, from the next one on: what is not named stays. Recorded with that turn."""
+        """Change the policy from the next turn on; what is not named stays. Recorded with that turn."""
         spec = patch if patch is not None else spec_from(changes)
         before = self._policy
         policy = resolve(spec, before)
@@ -276,20 +276,20 @@ class AgentSession:
         return policy
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
-        """Call a function with the name of each phase of a turn when it is reached here; None ends that."""
+        """Call a function with each phase of a turn when this process learns of it; None stops that."""
         self.mount.conversations.probe(self.session_id, probe)
 
     async def close(self) -> None:
-        """Let go of the session. It stays where it is; a turn that is under way goes on."""
+        """Close this handle. The session stays stored, and a running turn continues."""
         self._is_closed = True
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise HoldfastError(f"session '{self.session_id}' was closed by this handle; open it again")
+            raise HoldfastError(f"session '{self.session_id}' is closed in this handle; open it again")
 
     @contextlib.contextmanager
     def draining(self, turns: int | None) -> Iterator[None]:
-        """Begin turns with what waits in the inbox, here, for as long as this is open."""
+        """Let this process begin turns with items of the inbox while the context is open."""
         with draining(self.mount.holdfast, self.session_id, turns):
             self._is_draining = True
             try:
@@ -300,23 +300,23 @@ class AgentSession:
     # --- for turns ---------------------------------------------------------------------------------
 
     def changed_policy(self, conversation: Conversation) -> Policy | None:
-        """The policy, where it is not the one that the journal has."""
+        """The policy if it differs from the recorded one, else None."""
         policy = msgspec.structs.replace(self._policy, deadlines=self.runtime.tools.deadlines)
         return None if conversation.policy == policy else policy
 
     def begin_in(self, conversation: Conversation) -> NewConversation | None:
-        """How the conversation begins anew with the next turn, if it does."""
+        """What the conversation starts over with at the next turn, or None if it does not."""
         if not self._begin_turns.isdisjoint(conversation.turns):
             self._begin, self._begin_turns = None, set()
         return self._begin
 
     def begin_with(self, turn_id: str, conversation: Conversation) -> NewConversation | None:
-        """The same, for the turn that does it. It may not be taken; then it is for the next one."""
+        """The same, for the turn that is about to begin. If that turn is not accepted, the next one starts over."""
         begin = self.begin_in(conversation)
         if begin is not None:
             self._begin_turns.add(turn_id)
         return begin
 
     def has_begun_with(self, turn_id: str) -> None:
-        """A turn that began anew was joined: the one that this session was opened for, by a client that tries again."""
+        """Note that a joined turn has started over already, begun by an earlier attempt of the same client."""
         self._begin_turns.add(turn_id)

@@ -1,4 +1,4 @@
-"""The way to a session: in which mode, with which provider, under which policy, in which store."""
+"""`SessionBuilder`: opens an agent session in a mode, with a provider, under a policy, in a store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation that a host brings along, to go on from."""
+    """A conversation that a host brings along, to continue from."""
 
     session_id: str
     messages: list[AgentMessage]
@@ -47,7 +47,7 @@ class AgentState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionBuilder:
-    """What a session is to be, before it is opened."""
+    """Collects what a session is opened with."""
 
     def __init__(self, runtime: Runtime, session_id: str) -> None:
         self._runtime = runtime
@@ -56,13 +56,13 @@ class SessionBuilder:
         self._spec = Spec()
         self._layers: list[str | PromptLayer] = []
         self._plugins: dict[str, Plugin] = {}
-        """As they are configured for this session."""
+        """With their configurations for this session."""
         self._approval: list[Approval] = []
         self._parent: str | None = None
         self._store: Store | None = None
 
     def standard(self) -> Self:
-        """The model calls tools in the way of its provider."""
+        """The model calls tools in its provider's own way."""
         return self.mode("standard")
 
     def rlm(self) -> Self:
@@ -74,25 +74,25 @@ class SessionBuilder:
         return self
 
     def provider(self, provider: Provider, model: str | None = None) -> Self:
-        """Another provider than the runtime's."""
+        """Use another provider than the runtime's."""
         self._runtime.add_provider(provider)
         self._spec = msgspec.structs.replace(self._spec, provider=provider.id, model=model or self._spec.model)
         return self
 
     def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
-        """What of the policy is to differ from the runtime's; replaces what was said before."""
+        """Where the policy differs from the runtime's. Replaces an earlier `spec`."""
         self._spec = spec if spec is not None else spec_from(fields)
         return self
 
     def prompt(self, layer: str | PromptLayer) -> Self:
-        """Add to the instructions: a text, or a layer that says in which slot, and what of lower layers is dropped."""
+        """Add to the instructions: a text, or a layer with slots, which may drop parts of lower layers."""
         self._layers.append(layer)
         return self
 
     def plugin(self, plugin: Plugin, config: Json = None) -> Self:
-        """Give the session a plugin: its instructions as a layer, its tools, its rules, and its part in every turn.
+        """Give the session a plugin: its instructions as a layer, its tools, its rules and its hooks.
 
-        Its id and the configuration are recorded. Another process goes on with the plugin that it knows by this id.
+        Its id and the configuration are recorded. Another process uses the plugin that it knows by this id.
         """
         if plugin.id in self._plugins:
             raise PluginConflictError(plugin.id, self._id)
@@ -102,47 +102,47 @@ class SessionBuilder:
         return self.prompt(configured.instructions())
 
     def approval(self, approval: Approval) -> Self:
-        """Rules about calls of tools, on top of those of plugins and of the parent."""
+        """Add rules about tool calls to those of plugins and of the parent."""
         check_approval(approval)
         self._approval.append(approval)
         return self
 
     def parent(self, session_id: str) -> Self:
-        """The session on whose behalf this one is."""
+        """Make this session a child of another one."""
         self._parent = check_id(session_id, "parent session id")
         return self
 
     def store(self, store: Store) -> Self:
-        """A store for this session alone. Children do not inherit it."""
+        """Use a store of its own for this session. Children do not inherit it."""
         self._store = store
         return self
 
     # --- opening -----------------------------------------------------------------------------------
 
     async def open(self) -> AgentSession:
-        """Go on with the session, or begin it. What the host says now is in force; the recorded provider is kept."""
+        """Open the stored session, or begin it. The policy given now applies; the recorded provider is kept."""
         policy = await self._policy()
         mount = await self._mount(policy)
         stored = await self._stored(mount)
         policy = await self._with_rules(mount, policy, stored)
         if stored is None:
             return await self._start(mount, policy, None)
-        return await self._handle(mount, self._kept(stored.policy or Policy(), policy), stored)
+        return await self._session(mount, self._with_recorded_provider(stored.policy or Policy(), policy), stored)
 
     async def open_fresh(self) -> AgentSession:
-        """Begin anew under the same id. What is stored stays until the next turn, and then as a closed branch."""
+        """Start over under the same id. At the next turn, the stored conversation becomes a closed branch."""
         policy = await self._policy()
-        return await self._begin_anew(await self._mount(policy), policy, NewConversation())
+        return await self._start_over(await self._mount(policy), policy, NewConversation())
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
-        """Go on from a conversation that the host brings along; it replaces the stored one with the next turn."""
+        """Continue from a conversation that the host provides; it replaces the stored one at the next turn."""
         policy = await self._policy()
         mount = await self._mount(policy)
         if state.session_id != self._id:
             raise StoreSessionMismatchError(state.session_id, self._id)
         if state.policy is not None:
-            policy = self._kept(state.policy, policy)
-        return await self._begin_anew(mount, policy, NewConversation(state.messages), state.policy)
+            policy = self._with_recorded_provider(state.policy, policy)
+        return await self._start_over(mount, policy, NewConversation(state.messages), state.policy)
 
     # --- inside ------------------------------------------------------------------------------------
 
@@ -154,11 +154,11 @@ class SessionBuilder:
         policy = resolve(self._spec, runtime.policy)
         policy = msgspec.structs.replace(policy, mode=mode, deadlines=runtime.tools.deadlines)
         everywhere = [each.instructions() for each in self._all_plugins() if each.id not in self._plugins]
-        given = (policy.instructions, *everywhere, *self._layers)
-        texts = [layer for layer in given if isinstance(layer, str) and layer]
+        all_layers = (policy.instructions, *everywhere, *self._layers)
+        texts = [layer for layer in all_layers if isinstance(layer, str) and layer]
         layers = [layer for layer in self._layers if isinstance(layer, PromptLayer)]
-        approval = _layers(runtime.plugins.everywhere.values(), "runtime")  # also of those that are this session's, too
-        approval += _layers(self._plugins.values(), "")
+        approval = _approval_layers(runtime.plugins.everywhere.values(), "runtime")
+        approval += _approval_layers(self._plugins.values(), "")
         approval += [msgspec.structs.replace(rules, origin="") for rules in self._approval]
         policy = msgspec.structs.replace(
             policy,
@@ -176,15 +176,15 @@ class SessionBuilder:
         return policy
 
     def _all_plugins(self) -> list[Plugin]:
-        """Those that every session has, and this session's; of one that is both, as this session has it."""
+        """The plugins of every session and this session's own; its own configuration of a plugin wins."""
         return list({**self._runtime.plugins.everywhere, **self._plugins}.values())
 
     async def _with_rules(
         self, mount: MountedStore, policy: Policy, stored: Conversation | None, brought: Policy | None = None
     ) -> Policy:
-        """The policy with rules that are not named now: those that are recorded, and those of the parent.
+        """The policy with the recorded approval rules and those of the parent added.
 
-        A child may do no more than its parent. The plugins whose code is to decide are the session's, too.
+        A child may do no more than its parent. Plugins whose code decides about calls become the session's, too.
         """
         before = (stored.policy if stored is not None else None) or brought or Policy()
         above = await self._parent_policy(mount, self._parent or (stored.parent if stored is not None else None))
@@ -197,9 +197,9 @@ class SessionBuilder:
 
     async def _parent_policy(self, mount: MountedStore, parent: str | None) -> Policy:
         if parent is not None:
-            for where in (mount, *self._runtime.mounts):
+            for each in (mount, *self._runtime.mounts):
                 with contextlib.suppress(SessionNotFoundError):
-                    return (await where.conversations.get(parent, fresh=True)).policy or Policy()
+                    return (await each.conversations.get(parent, fresh=True)).policy or Policy()
         return Policy()
 
     async def _mount(self, policy: Policy) -> MountedStore:
@@ -215,7 +215,7 @@ class SessionBuilder:
         return {"kind": "child", "parent": self._parent} if self._parent is not None else {"kind": "root"}
 
     async def _stored(self, mount: MountedStore) -> Conversation | None:
-        """The conversation that the session has; None if there is no such session."""
+        """The stored conversation, or None if there is no such session."""
         try:
             row = await mount.store.session(self._id)
         except SessionNotFoundError as error:
@@ -226,23 +226,23 @@ class SessionBuilder:
             raise NotAnAgentError(self._id, row.summary.program_kind)
         return await mount.conversations.get(self._id, fresh=True)
 
-    def _kept(self, recorded: Policy, policy: Policy) -> Policy:
-        """A policy with the provider that the session is recorded with."""
+    def _with_recorded_provider(self, recorded: Policy, policy: Policy) -> Policy:
+        """The policy with the provider that the session is recorded with."""
         if not recorded.provider or recorded.provider == policy.provider:
             return policy
         if self._spec.provider is not None or recorded.provider not in self._runtime.providers:
             raise ProviderMismatchError(recorded.provider, policy.provider, self._id)
-        model = self._spec.model or recorded.model  # the runtime's own model is one of its own provider
+        model = self._spec.model or recorded.model  # the runtime's model belongs to the runtime's provider
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
 
-    async def _begin_anew(
+    async def _start_over(
         self, mount: MountedStore, policy: Policy, begin: NewConversation, brought: Policy | None = None
     ) -> AgentSession:
         stored = await self._stored(mount)
         policy = await self._with_rules(mount, policy, stored, brought)
         if stored is None:
             return await self._start(mount, policy, begin if begin.messages else None)
-        return await self._handle(mount, policy, stored, begin)
+        return await self._session(mount, policy, stored, begin)
 
     async def _start(self, mount: MountedStore, policy: Policy, begin: NewConversation | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
@@ -251,25 +251,25 @@ class SessionBuilder:
         program = Program(kind=KIND, name=self._runtime.options.name)
         try:
             await mount.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.models.prices, wait=0)
-        except SessionExistsError:  # another process was quicker
-            return await self.open() if begin is None else await self._begin_anew(mount, policy, begin)
-        return await self._handle(mount, policy, None, begin)
+        except SessionExistsError:  # another process was faster
+            return await self.open() if begin is None else await self._start_over(mount, policy, begin)
+        return await self._session(mount, policy, None, begin)
 
-    async def _handle(
+    async def _session(
         self, mount: MountedStore, policy: Policy, stored: Conversation | None, begin: NewConversation | None = None
     ) -> AgentSession:
         parent = self._parent or (stored.parent if stored is not None else None)
         plugins = {plugin.id: plugin for plugin in self._all_plugins()}
         for plugin in self._plugins.values():
-            self._runtime.plugins.give(self._id, plugin.source or plugin)
+            self._runtime.plugins.assign(self._id, plugin.source or plugin)
         session = AgentSession(self._runtime, mount, self._id, policy, parent=parent, begin=begin, plugins=plugins)
-        await session.loaded()  # its plugins know of it from now on
+        await session.loaded()  # tells its plugins
         return session
 
 
-def _layers(plugins: Iterable[Plugin], origin: str) -> list[Approval]:
-    """The rules of plugins, with whose they are. Raises `InvalidValueError` if they make no sense."""
-    given = [rules for plugin in plugins if (rules := plugin.approval()) is not None]
-    for rules in given:
+def _approval_layers(plugins: Iterable[Plugin], origin: str) -> list[Approval]:
+    """The rules of plugins, marked with their origin. Raises `InvalidValueError` if they are invalid."""
+    layers = [rules for plugin in plugins if (rules := plugin.approval()) is not None]
+    for rules in layers:
         check_approval(rules)
-    return [msgspec.structs.replace(rules, origin=origin) for rules in given]
+    return [msgspec.structs.replace(rules, origin=origin) for rules in layers]

@@ -1,4 +1,4 @@
-"""What a runtime is set to, and where each setting comes from."""
+"""`SettingsReport`: the settings of a runtime, and where each comes from."""
 
 from __future__ import annotations
 

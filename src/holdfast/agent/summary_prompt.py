@@ -1,8 +1,9 @@
-"""What a model is asked when a conversation is summed up."""
+"""The prompt that asks a model to summarize a conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from holdfast.agent.machine.compaction import threshold
 from holdfast.agent.machine.messages import (
@@ -18,46 +19,46 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.core.values import encode
 
 SUMMARY_TOKENS = 4_000
-"""Tokens that a summary may take: some pages, and a small part of most windows."""
+"""Tokens that a summary may take: a few pages, and a small part of most windows."""
 
 RESULT_CHARS = 2_000
-"""Characters of a tool's result that whoever sums up is shown: enough to tell what it was."""
+"""Characters of a tool's result that the summarizing model sees: enough to tell what it was."""
 
 TRIES = 3
-"""How often a model is asked for a summary that finds what is to be summed up too long; each time it is half of it."""
+"""How often a model is asked if it finds the conversation too long to summarize; each time it gets half as much."""
 
 CHARS_PER_TOKEN = 3
-"""Of what is to be summed up, so that it fits into the window also where it is dense."""
+"""Of the text to summarize; low enough that dense text fits the window, too."""
 
 _CUTS = (20_000, 5_000, 1_000)
-"""Characters of each message that are shown, where all of them together are too many."""
+"""Characters shown of each message if all of them together are too long; tried in this order."""
 
 _NOT_FOR_SUMMARIES = frozenset(
     ["tool_choice", "parallel_tool_calls", "response_format", "n", "stop", "stop_sequences", "logit_bias"]
 )
-"""Options of generation that are for answers and calls of tools: services refuse some of them without tools."""
+"""Generation options that only suit answers and tool calls. Some model services refuse them without tools."""
 
 SUMMARY_SYSTEM = (
-    "You write the notes by which a long conversation goes on after most of it has been put away. Whoever goes on sees"
-    " your notes and the latest messages, and nothing else. Keep every fact that may still matter: names, numbers,"
-    " paths, decisions, wishes. Invent nothing. Do not answer the conversation, and do not address anybody."
+    "You write the notes from which a long conversation continues after most of it has been removed. Whoever continues"
+    " it sees your notes and the latest messages, and nothing else. Keep every fact that may still matter: names,"
+    " numbers, paths, decisions, requests. Invent nothing. Do not reply to the conversation, and do not address anyone."
 )
 
-_HEADINGS = """Use these headings, and leave out those with nothing to say:
+_HEADINGS = """Use these headings, and leave out those that have no content:
 ## Goal
-## Wishes and limits
+## Requirements and limits
 ## Done
-## Under way
+## In progress
 ## Blocked
-## Decisions and why
+## Decisions and reasons
 ## Next steps
 ## Facts to keep"""
 
-_FORMER = "These are the notes until now. Carry on what still matters of them, and mend what is no longer so."
+_FORMER = "These are the notes so far. Keep what still matters, and correct what is no longer true."
 
 
 def summary_request(policy: Policy, task: str, key: str) -> ModelRequest:
-    """The call that a summary is asked for by."""
+    """The model request for a summary."""
     params = {name: value for name, value in policy.generation.items() if name not in _NOT_FOR_SUMMARIES}
     return ModelRequest(
         model=policy.model,
@@ -69,61 +70,63 @@ def summary_request(policy: Policy, task: str, key: str) -> ModelRequest:
 
 
 def summary_tokens(policy: Policy) -> int:
-    """Tokens that a summary may take: in a small window a part of it."""
+    """Tokens that a summary may take; in a small window, a part of it."""
     if policy.window is None:
         return SUMMARY_TOKENS
     return max(1, min(SUMMARY_TOKENS, threshold(policy.window, policy.compaction) // 4))
 
 
 def most_chars(policy: Policy) -> int | None:
-    """Characters that may be summed up at once, where the window is known."""
+    """Characters that can be summarized at once, or None if the window is unknown."""
     return None if policy.window is None else CHARS_PER_TOKEN * (policy.window - summary_tokens(policy))
 
 
 def summary_task(
     messages: Sequence[AgentMessage], instructions: str = "", *, former: str = "", most: int | None = None
 ) -> str:
-    """The task to sum up these messages, with the notes about what was said before them, in about `most` characters."""
+    """The task to summarize these messages in about `most` characters; `former` are the notes on what came before."""
     before = f"\n\n{_FORMER}\n<notes>\n{former}\n</notes>" if former else ""
-    wishes = f"\n\nAbove all: {instructions}" if instructions.strip() else ""
-    task = f"Sum up this conversation. {_HEADINGS}{wishes}{before}\n\n<conversation>\n"
-    told = _told_in(messages, None if most is None else most - len(task))
-    return f"{task}{told}\n</conversation>"
+    focus = f"\n\nAbove all: {instructions}" if instructions.strip() else ""
+    task = f"Summarize this conversation. {_HEADINGS}{focus}{before}\n\n<conversation>\n"
+    text = _conversation_text(messages, None if most is None else most - len(task))
+    return f"{task}{text}\n</conversation>"
 
 
-def _told_in(messages: Sequence[AgentMessage], room: int | None) -> str:
-    """The messages as text. If that is too much, long ones are cut; if it still is, the oldest are left out."""
-    told = _all_told(messages, None)
+def _conversation_text(messages: Sequence[AgentMessage], room: int | None) -> str:
+    """The messages as text. If that is too long, long ones are cut; if it still is, the oldest are left out."""
+    texts = _message_texts(messages, None)
     for cut in _CUTS:
-        if room is None or sum(map(len, told)) <= room:
+        if room is None or sum(map(len, texts)) <= room:
             break
-        told = _all_told(messages, cut)
-    first = len(told)
-    while first and (room is None or (room := room - len(told[first - 1])) >= 0):
+        texts = _message_texts(messages, cut)
+    first = len(texts)
+    while first and (room is None or (room := room - len(texts[first - 1])) >= 0):
         first -= 1
-    left_out = [f"[{first} earlier messages are left out]"] if first else []
-    return "\n\n".join([*left_out, *told[first:]])
+    left_out = [f"[{first} earlier messages omitted]"] if first else []
+    return "\n\n".join([*left_out, *texts[first:]])
 
 
-def _all_told(messages: Sequence[AgentMessage], cut: int | None) -> list[str]:
-    return [text for message in messages if (text := _told(message, cut))]
+def _message_texts(messages: Sequence[AgentMessage], cut: int | None) -> list[str]:
+    return [text for message in messages if (text := _message_text(message, cut))]
 
 
-def _told(message: AgentMessage, cut: int | None) -> str:
+def _message_text(message: AgentMessage, cut: int | None) -> str:
     parts: list[str] = []
     for block in message.content:
         match block:
             case TextBlock(text=text):
                 parts.append(_cut(text, cut))
             case ImageBlock():
-                parts.append("[a picture]")
-            case ToolUseBlock(name=name, input=given):
-                parts.append(f"[calls {name} with {_cut(encode(given).decode(), RESULT_CHARS)}]")
+                parts.append("[image]")
+            case ToolUseBlock(name=name, input=arguments):
+                parts.append(f"[calls {name} with {_cut(encode(arguments).decode(), RESULT_CHARS)}]")
             case ToolResultBlock(content=content, is_error=is_error):
                 text = content if isinstance(content, str) else encode(content).decode()
-                parts.append(f"[{'fails' if is_error else 'gets'}: {_cut(text, RESULT_CHARS)}]")
+                parts.append(f"[{'error' if is_error else 'result'}: {_cut(text, RESULT_CHARS)}]")
             case ReasoningBlock():
                 pass
+            case _:
+                assert_never(block)
     return f"{message.role}: " + "\n".join(parts) if parts else ""
 
 

@@ -1,8 +1,8 @@
-"""Agent sessions without `await`: an event loop in a thread of its own, and every method waits for its answer.
+"""Agent sessions without `await`: an event loop runs in a thread of its own, and every method blocks until it is done.
 
-Names, arguments, results and errors are those of `Runtime`, `SessionBuilder`, `AgentSession` and `TurnBuilder`. It can
-be used from several threads. What is interrupted while it waits, as by Ctrl-C, is no longer waited for: a turn that has
-begun goes on, and `turn(…).id(…)` finds it again. `conversation()` is not here, as it changes while it is read.
+Names, arguments, results and errors are those of `Runtime`, `SessionBuilder`, `AgentSession` and `TurnBuilder`. They
+can be used from several threads. If a call is interrupted, as by Ctrl-C, a turn that has begun continues, and
+`turn(…).id(…)` joins it again. There is no `conversation()`, because it changes while it is read.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ class SyncAgentSession:
         self._inner = inner
         self._loop = loop
 
-    def turn(self, given: Input) -> SyncTurnBuilder:
-        return SyncTurnBuilder(self._inner.turn(given), self._loop)
+    def turn(self, content: Input) -> SyncTurnBuilder:
+        return SyncTurnBuilder(self._inner.turn(content), self._loop)
 
     def command(self, name: str, **arguments: Json) -> SyncTurnBuilder:
         return SyncTurnBuilder(self._inner.command(name, **arguments), self._loop)
@@ -195,8 +195,8 @@ class SyncAgentSession:
     def cancel_running_turns(self, reason: str = "stopped by the user") -> int:
         return self._loop.wait(self._inner.cancel_running_turns(reason))
 
-    def enqueue(self, given: Input) -> SyncEnqueueBuilder:
-        return SyncEnqueueBuilder(self._inner.enqueue(given), self._loop)
+    def enqueue(self, content: Input) -> SyncEnqueueBuilder:
+        return SyncEnqueueBuilder(self._inner.enqueue(content), self._loop)
 
     def enqueue_command(self, name: str, **arguments: Json) -> SyncEnqueueBuilder:
         return SyncEnqueueBuilder(self._inner.enqueue_command(name, **arguments), self._loop)
@@ -247,7 +247,7 @@ class SyncAgentSession:
         return self._inner.configure(patch, **changes)
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
-        """As with `await`: the probe is called in the thread of the event loop, and must not use the runtime."""
+        """The probe is called in the thread of the event loop, and must not use the runtime."""
         self._inner.set_turn_phase_probe(probe)
 
     def close(self) -> None:
@@ -351,9 +351,9 @@ class SyncTurnBuilder:
         return self._loop.wait(self._inner.run(wait=wait))
 
     def stream_to(self, sink: Callable[[LiveEvent], object], *, wait: float | None = None) -> TurnResult:
-        """As `run`; what happens meanwhile is given to a function, in the thread that waits.
+        """Like `run`, and pass the turn's events to a function, in the thread that waits.
 
-        What the function raises is raised here. The turn goes on then.
+        An exception of the function is raised here, and the turn continues.
         """
         stream = self.stream()
         until = None if wait is None else time.monotonic() + wait
@@ -363,12 +363,12 @@ class SyncTurnBuilder:
         return stream.result()
 
     def stream(self) -> SyncTurnStream:
-        """Work the turn, and give its events as they come: `for event in turn.stream(): …`."""
+        """Run the turn, and yield its events as they come: `for event in turn.stream(): …`."""
         return SyncTurnStream(self._inner, self._loop)
 
 
 class SyncTurnStream:
-    """The events of a turn. It waits for whoever takes them; when they leave before its end, it goes on."""
+    """The events of a turn. The turn waits for a slow reader; if the reader leaves early, it continues."""
 
     def __init__(self, turn: TurnBuilder, loop: LoopThread) -> None:
         self._inner = turn.stream()
@@ -378,16 +378,16 @@ class SyncTurnStream:
         return self.events()
 
     def events(self, until: float | None = None) -> Generator[LiveEvent, None, None]:
-        """The events; `TimeoutError` when the monotonic clock has come to `until`."""
+        """The events; raises `TimeoutError` when the monotonic clock reaches `until`."""
         return _each(self._loop, self._inner.__aiter__(), until)
 
     def result(self) -> TurnResult:
-        """What the turn came to; to be asked after the events."""
+        """The result of the turn; call it after reading the events."""
         return self._loop.wait(self._inner.result())
 
 
 class SyncObserver:
-    """`Observer` without `await`. A loop over what comes waits for it; leave it with `break`, or Ctrl-C."""
+    """`Observer` without `await`. A loop over its events blocks; leave it with `break` or Ctrl-C."""
 
     def __init__(self, inner: Observer, loop: LoopThread) -> None:
         self._inner = inner
@@ -408,7 +408,7 @@ class SyncObserver:
 
 
 def _each(loop: LoopThread, events: AsyncGenerator[T, None], until: float | None = None) -> Generator[T, None, None]:
-    """What comes from a generator in the loop's thread; `TimeoutError` at a time of the monotonic clock."""
+    """The items of a generator in the loop's thread; raises `TimeoutError` when the monotonic clock reaches `until`."""
     in_turn = asyncio.Lock()
 
     async def next_event() -> T | None:

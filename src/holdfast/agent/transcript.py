@@ -1,4 +1,4 @@
-"""The transcript of a session as a watcher has it: what it has seen, put together, and where to go on."""
+"""`Transcript`: a session put together from the events that a watcher has seen, with the cursor to resume from."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from holdfast.agent.results import ViewMessage
 
 
 class Transcript:
-    """Made from an observation, and kept up with `see`. However often its watcher goes and comes back, it is right."""
+    """Made from an observation, and updated with `see`. It stays right however often its watcher reconnects."""
 
     def __init__(self, observation: Observation) -> None:
         self.messages: list[ViewMessage] = []
-        """What was said, and stays so."""
+        """The settled messages."""
         self.text = ""
-        """What the model is saying."""
+        """The unsettled text of the model."""
         self.reasoning = ""
         self.outputs: dict[str, str] = {}
-        """What running tools say, by call."""
+        """The output of running tools, by call."""
         self.running: str | None = None
-        """The turn that is under way."""
+        """The running turn, or None if there is none."""
         self._draw(observation)
 
     def see(self, seen: ObservedEvent) -> None:

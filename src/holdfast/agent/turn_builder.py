@@ -1,4 +1,4 @@
-"""Turns: an input, worked to an outcome; awaited, or followed while it is worked on."""
+"""`TurnBuilder`: begins a turn with an input, waits for its outcome, and streams its events."""
 
 from __future__ import annotations
 
@@ -48,41 +48,41 @@ class _Begun(NamedTuple):
     conversation: Conversation
     turn: TurnState
     replayed: bool = False
-    """Whether it was over when it was found."""
+    """Whether it had ended when it was found."""
     is_here: bool = False
-    """Whether it was begun by this process, and just now: nobody else has worked on it."""
+    """Whether this process has just begun it, so nobody else has worked on it."""
 
 
 class TurnBuilder:
     """A turn that has not begun."""
 
-    def __init__(self, session: AgentSession, given: Input, command: Command | None = None) -> None:
+    def __init__(self, session: AgentSession, content: Input, command: Command | None = None) -> None:
         self._session = session
         self._command = command
         self._prompt: PromptLayer | None = None
         self._type: ResultType | None = None
-        self._given = self._content = content_of(given)
+        self._input = self._content = content_of(content)
         self._plugin_inputs: dict[str, Any] = {}
         self._id: str | None = None
         self._output: dict[str, Json] | None = None
 
     def output(self, wanted: Any) -> Self:
-        """Let the turn come to a value of a type: a pydantic model, dataclass, TypedDict, Struct or a JSON schema.
+        """Make the turn return a value of a type: a pydantic model, dataclass, TypedDict, Struct or JSON schema.
 
-        The model is given a tool to submit it by, and one to give up. If what it submits does not fit, or it says
-        something instead, it is told so, as often as `limits.repairs` says. `TurnResult.output` is then the value.
+        The model gets a tool to submit the value, and one to give up. If the value is invalid, or the model ends with
+        a message, it is asked to try again, up to `limits.repairs` times. `TurnResult.output` is the value.
         """
         self._type = ResultType.of(wanted)
         self._output = self._type.schema
         return self
 
     def prompt(self, layer: str | PromptLayer) -> Self:
-        """Add to the system text for this turn alone. It is then another text, which providers have not cached."""
+        """Add to the system text for this turn only. Providers will not have the changed text in their cache."""
         self._prompt = layer_of(layer) if isinstance(layer, str) else layer
         return self
 
     def plugin_input(self, plugin_id: str, value: Any) -> Self:
-        """Give a plugin of the session what it works with in this turn."""
+        """Give a plugin of the session its input for this turn."""
         plugins = self._session.plugins
         if plugin_id not in plugins:
             raise UnknownPluginError(plugin_id, self._session.session_id, list(plugins))
@@ -90,17 +90,17 @@ class TurnBuilder:
         return self
 
     def id(self, turn_id: str) -> Self:
-        """Name the turn. Whoever tries again with the same id and input joins it, or is told what came of it."""
+        """Name the turn. Running it again with the same id and input joins it, or returns its result."""
         self._id = check_id(turn_id, "turn id")
         return self
 
     async def run(self, *, wait: float | None = None) -> TurnResult:
-        """Work the turn to its end. Raises `TimeoutError` after `wait` seconds; the turn goes on, to be joined."""
+        """Run the turn to its end. After `wait` seconds, `TimeoutError`; the turn continues, and can be joined."""
         async with asyncio.timeout(wait):
             return await self._until_over(await self._begin())
 
     async def stream_to(self, sink: Sink, *, wait: float | None = None) -> TurnResult:
-        """As `run`; what happens meanwhile is given to a sink, which is awaited. What it raises is raised here."""
+        """Like `run`, and pass the turn's events to a sink, which is awaited. What the sink raises is raised here."""
         session = self._session
         follower = TurnObserver(self._named(), sink)
         stop = session.mount.live_events.listen(session.session_id, follower)
@@ -118,25 +118,25 @@ class TurnBuilder:
             following.cancel()
 
     def stream(self) -> TurnStream:
-        """Work the turn, and give its events as they come: `async for event in turn.stream(): …`."""
+        """Run the turn, and yield its events as they come: `async for event in turn.stream(): …`."""
         return TurnStream(self)
 
     # --- beginning ---------------------------------------------------------------------------------
 
     def _named(self) -> str:
-        """The turn's id: the same however often it is tried."""
+        """The turn's id, the same for every attempt to begin it."""
         self._id = self._id or new_turn_id()
         return self._id
 
     async def _begin(self) -> _Begun:
-        """Make the turn durable, or find it. It is begun before its first call of a model.
+        """Make the turn durable, or join it. It is durable before its first model call.
 
-        What this process knows is right most of the time. If it is not, that is told by whoever keeps the journal, and
-        it is read before another try. Turns of one handle wait for each other.
+        What this process knows of the session is usually right. If it is not, the store refuses the turn, and the
+        journal is read before another attempt. Turns of one handle wait for each other.
         """
         session = self._session
         if self._command is None:
-            self._content = content_with(session.plugins, self._given, self._plugin_inputs, session.session_id)
+            self._content = content_with(session.plugins, self._input, self._plugin_inputs, session.session_id)
         if self._named() in (await session.conversation()).turns:
             return await self._joined()
         async with session.writer:
@@ -160,7 +160,7 @@ class TurnBuilder:
         if conversation.running is not None or conversation.input is None:
             running = conversation.running.id if conversation.running else "?"
             raise TurnInProgressError(session.session_id, running)
-        given = TurnInput(
+        turn_input = TurnInput(
             turn=turn_id,
             content=self._content,
             policy=session.changed_policy(conversation),
@@ -173,7 +173,7 @@ class TurnBuilder:
         session.own_turns.add(turn_id)
         session.mount.expect(session.session_id, turn_id, self._type)
         try:
-            await session.mount.give(session.session_id, asked, Value(value=msgspec.to_builtins(given)))
+            await session.mount.answer(session.session_id, asked, Value(value=msgspec.to_builtins(turn_input)))
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
         begun = await self._taken(asked)
@@ -181,7 +181,7 @@ class TurnBuilder:
         return begun
 
     async def _taken(self, asked: str) -> _Begun:
-        """The turn, once its input is in the journal; where another process owns the session, that takes a moment."""
+        """The turn, once its input is in the journal. If another process owns the session, that takes a moment."""
         session, turn_id = self._session, self._named()
         conversation = await session.conversation()
         if turn_id in conversation.turns:
@@ -196,15 +196,14 @@ class TurnBuilder:
                 await changes.changed()
 
     async def _joined(self) -> _Begun:
-        """The turn of this id, which was begun before, with the same input."""
+        """The turn with this id, which was begun earlier with the same input."""
         session, turn_id = self._session, self._named()
         conversation = await session.conversation(fresh=True)
         turn = conversation.turns[turn_id]
-        now_given = _given(self._content, self._output, self._command, self._prompt)
-        before_given = _given(turn.content, turn.output, turn.command, turn.prompt)
-        if encode(now_given) != encode(before_given):
-            before, now = preview(before_given), preview(now_given)
-            raise TurnConflictError(session.session_id, turn_id, before, now)
+        now = _turn_identity(self._content, self._output, self._command, self._prompt)
+        before = _turn_identity(turn.content, turn.output, turn.command, turn.prompt)
+        if encode(now) != encode(before):
+            raise TurnConflictError(session.session_id, turn_id, preview(before), preview(now))
         if turn.ended is None:
             session.mount.expect(session.session_id, turn_id, self._type)
         if turn.begins:
@@ -223,27 +222,27 @@ class TurnBuilder:
 
     async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
         session, conversation, turn = self._session, begun.conversation, begun.turn
-        told: list[str] = []
+        announced: list[str] = []
         with session.mount.store.watch(session.session_id) as changes:
             if turn.ended is None and not begun.is_here:
-                # Whoever worked on it may be gone. And what was written before the watch, that does not tell.
+                # Its owner may be gone. And the watch does not report what was written before it began.
                 await session.mount.holdfast.resume(session.session_id, wait=0)
                 conversation = await session.conversation(fresh=True)
                 turn = conversation.turns[turn.id]
             while turn.ended is None:
                 if sink is not None:
-                    told = await self._tell_waiting(turn, sink, told)
+                    announced = await self._announce_waiting(turn, sink, announced)
                 await changes.changed()
-                # What was committed here is known; another process may work on the turn as well.
+                # Commits of this process are known already; another process may work on the turn as well.
                 if turn.ended is None:
                     conversation = await session.conversation(fresh=True)
                     turn = conversation.turns[turn.id]
                 if turn.ended is None and session.mount.conversations.is_by_others(session.session_id):
-                    # It may have answered what we waited for, and not be able to do what comes next.
+                    # The other process may have answered a query and be unable to take the next step.
                     await session.mount.holdfast.resume(session.session_id, wait=0)
         session.mount.result_types.pop((session.session_id, turn.id), None)
         result = result_of(conversation, turn, replayed=begun.replayed, wanted=self._type)
-        await session.mount.loaded_sessions.told(session.session_id)
+        await session.mount.loaded_sessions.plugins_notified(session.session_id)
         return result
 
     async def _over(self, turn_id: str) -> None:
@@ -253,31 +252,31 @@ class TurnBuilder:
             while (await session.conversation(fresh=True)).turns[turn_id].ended is None:
                 await changes.changed()
 
-    async def _tell_waiting(self, turn: TurnState, sink: Sink, told: list[str]) -> list[str]:
-        """Say which queries wait for somebody outside, once each."""
+    async def _announce_waiting(self, turn: TurnState, sink: Sink, announced: list[str]) -> list[str]:
+        """Emit an event for each query that waits for somebody outside, once."""
         event = await self._session.mount.event(self._session.session_id)
         queries = event.queries if isinstance(event, PausedEvent) else []
-        new: list[Query] = [each for each in queries if not isinstance(each, InputQuery) and each.id not in told]
+        new: list[Query] = [each for each in queries if not isinstance(each, InputQuery) and each.id not in announced]
         if new:
             await sink(WaitingEvent(turn=turn.id, queries=new))
-        return [*told, *(query.id for query in new)]
+        return [*announced, *(query.id for query in new)]
 
 
-def content_of(given: Input) -> list[ContentBlock]:
-    """An input as blocks."""
-    if isinstance(given, str):
-        return [TextBlock(given)] if given else []
-    content = list(given)
+def content_of(source: Input) -> list[ContentBlock]:
+    """An input as content blocks."""
+    if isinstance(source, str):
+        return [TextBlock(source)] if source else []
+    content = list(source)
     for block in content:
         if not isinstance(block, TextBlock | ImageBlock):
-            raise InvalidValueError("input", f"an input is text and images, got {type(block).__name__}")
+            raise InvalidValueError("input", f"an input consists of text and images, got {type(block).__name__}")
     return content
 
 
 def content_with(
-    plugins: Mapping[str, Plugin], given: list[ContentBlock], inputs: Mapping[str, Any], session_id: str
+    plugins: Mapping[str, Plugin], content: list[ContentBlock], inputs: Mapping[str, Any], session_id: str
 ) -> list[ContentBlock]:
-    """The input of a turn with what the plugins of its session add. Raises `MissingPluginInputError`, `PluginError`."""
+    """The input of a turn, with the text that plugins add. Raises `MissingPluginInputError` and `PluginError`."""
     for plugin_id, plugin in plugins.items():
         if plugin.requires_turn_input and plugin_id not in inputs:
             raise MissingPluginInputError(plugin_id, session_id)
@@ -287,17 +286,17 @@ def content_with(
             texts.append(plugin.turn_text(inputs.get(plugin_id)))
         except Exception as error:
             raise PluginError(plugin_id, "turn_text", session_id, exception_text(error)) from error
-    return [*given, *(TextBlock(text) for text in texts if text)]
+    return [*content, *(TextBlock(text) for text in texts if text)]
 
 
-def _given(
+def _turn_identity(
     content: list[ContentBlock],
     output: dict[str, Json] | None,
     command: Command | None,
     prompt: PromptLayer | None,
 ) -> Json:
-    """All that a turn was given, by which it is known again."""
+    """Everything that must be the same for two attempts to be the same turn."""
     shown = msgspec.to_builtins(content)
     more = {"output": output, "command": msgspec.to_builtins(command), "prompt": msgspec.to_builtins(prompt)}
-    told = {name: value for name, value in more.items() if value is not None}
-    return {"content": shown, **told} if told else shown
+    present = {name: value for name, value in more.items() if value is not None}
+    return {"content": shown, **present} if present else shown

@@ -1,4 +1,4 @@
-"""The phases of a turn, for whoever measures them: told by what is committed, as soon as it is."""
+"""The phases of a turn, for measurements; they follow from what is committed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger("holdfast.agent")
 Phase: TypeAlias = Literal["accepted", "model_started", "model_done", "tools_started", "tools_done", "committed"]
 
 PhaseProbe: TypeAlias = Callable[[Phase], None]
-"""Called within the turn, which waits for it."""
+"""Called within the turn, which waits for it to return."""
 
 
 def phase_of(conversation: Conversation, entry: Entry) -> Phase | None:
-    """The phase that begins, or is over, with an entry; the conversation is as it was before it."""
+    """The phase that an entry begins or ends, or None; `conversation` is as it was before the entry."""
     match entry.record:
         case AnsweredRecord(query_id=asked):
             query = conversation.asked.get(asked)
@@ -40,7 +40,7 @@ def phase_of(conversation: Conversation, entry: Entry) -> Phase | None:
 
 
 def tell(probe: PhaseProbe, phase: Phase) -> None:
-    """Call a probe. What it raises is its own business: what it is told of has happened."""
+    """Call a probe. Its exceptions are logged: what it reports has already happened."""
     try:
         probe(phase)
     except Exception:

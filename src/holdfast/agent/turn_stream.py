@@ -1,4 +1,4 @@
-"""Following a turn while it is worked on: its live events, numbered, and given to whoever listens."""
+"""`TurnStream`: yields the live events of a turn while it runs, numbered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from holdfast.agent.turn_builder import TurnBuilder
 
 STREAM_EVENTS = 256
-"""Events that wait for the reader of a stream. Past that, the turn waits for the reader."""
+"""Events that may wait for the reader of a stream. Beyond that, the turn waits for the reader."""
 
 
 class TurnObserver:
-    """Gives a sink the events of one turn, one after the other and each with an id of its own.
+    """Passes the events of one turn to a sink, one at a time, each with an id of its own.
 
-    A sink that raises is given nothing more, and `gave_up` is done: the turn itself is not its business.
+    A sink that raises gets no more events, and `gave_up` is set; the turn itself continues.
     """
 
     def __init__(self, turn: str, sink: Sink) -> None:
@@ -31,12 +31,12 @@ class TurnObserver:
         self._count = 0
         self._in_turn = asyncio.Lock()
         self.gave_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.gave_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody asks
+        self.gave_up.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ask for it
 
     async def __call__(self, event: LiveEvent) -> None:
         if event.turn != self._turn:
             return
-        async with self._in_turn:  # tools speak at the same time
+        async with self._in_turn:  # tools emit events concurrently
             if self.gave_up.done():
                 return
             self._count += 1
@@ -46,12 +46,12 @@ class TurnObserver:
                 self.gave_up.set_exception(error)
 
     def leave(self) -> None:
-        """Give the sink nothing more."""
+        """Stop passing events to the sink."""
         self.gave_up.cancel()
 
 
 class TurnStream:
-    """The events of a turn. When it is left before its end, the turn goes on."""
+    """The events of a turn. If the reader leaves early, the turn continues."""
 
     def __init__(self, turn: TurnBuilder) -> None:
         self._turn = turn
@@ -66,7 +66,7 @@ class TurnStream:
                 getting = asyncio.create_task(events.get())
                 await asyncio.wait({getting, following}, return_when=asyncio.FIRST_COMPLETED)
                 if not getting.done():
-                    following.result()  # raises what went wrong: the last event is the last thing that happens
+                    following.result()  # it has failed, or its last event would have come first
                 event = await getting
                 if isinstance(event, TurnFinishedEvent):
                     self._result = await following
@@ -77,11 +77,11 @@ class TurnStream:
             for task in (getting, following):
                 if task is not None:
                     task.cancel()
-            while not events.empty():  # whoever waits to put one in goes on
+            while not events.empty():  # unblock a sink that waits to put an event
                 events.get_nowait()
             with contextlib.suppress(BaseException):
                 await following
 
     async def result(self) -> TurnResult:
-        """What the turn came to, also if its events were not waited for."""
+        """The result of the turn, even if its events were not read."""
         return self._result if self._result is not None else await self._turn.run()

@@ -1,8 +1,8 @@
-"""One session as this process watches it, for all its watchers: the journal folded once, and what is said meanwhile.
+"""`WatchedSession`: one session for all its watchers in this process: the journal, folded once, and the live events.
 
-The journal is read on when the store says that it has changed. Live events come through the store as well, from this
-process or another. They are compared with the journal: what it has settled already is dropped, and what it does not yet
-tell of waits. Watchers read from here at their own pace, and nothing here waits for any of them.
+The journal is read when the store says that it has changed. Live events come through the store as well, from this
+process or another. They are compared with the journal: those that it has settled are dropped, and those that are ahead
+of it wait. Watchers read at their own pace, and nothing here waits for them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import groupby, takewhile
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -44,21 +44,21 @@ from holdfast.store.limits import READ_LIMIT
 from holdfast.store.watch import LiveItem, MissedMessages
 
 RING_EVENTS = 2_048
-"""Live events kept for watchers that do not keep up: a long answer, token by token."""
+"""Live events kept for slow watchers: a long answer, token by token."""
 
 KEPT_EVENTS = 4_096
-"""Durable events kept for those who come back; who was away for longer has the journal read again."""
+"""Durable events kept for watchers that come back; after a longer absence the journal is read again."""
 
 REST_S = 100e-6
-"""Seconds of rest after live events, for each watcher: a few times what it takes to wake one. What comes meanwhile is
-told in larger pieces, and the session's owner, if it is in this process, has its time: a thousand watchers see text ten
+"""Seconds of rest after live events, for each watcher: a few times what it takes to wake one. Events that come
+meanwhile are joined, and the session's owner, if it is in this process, can work: a thousand watchers see text ten
 times a second."""
 
 _Judged: TypeAlias = Literal["past", "now", "later"]
 
 
 class WatchedSession:
-    """A session, and those who watch it."""
+    """A session that somebody watches."""
 
     def __init__(self, store: Store, session_id: str, remind: Callable[[str], bool]) -> None:
         self.store = store
@@ -66,7 +66,7 @@ class WatchedSession:
         self.conversation = Conversation(session_id)
         self.born = 0
         self.failure: Exception | None = None
-        """Why nothing more is known of the session."""
+        """The error that ended the watch."""
         self.watchers = 0
         self._remind = remind
         self._reading = asyncio.Lock()
@@ -75,27 +75,27 @@ class WatchedSession:
         """All events of entries after this position are kept."""
         self._after_last: tuple[tuple[int, int], list[list[DurableEvent]]] = ((0, 0), [])
         self._iteration = 0
-        """How often the running turn has asked the model."""
+        """How often the running turn has called the model."""
         self._changed = asyncio.Event()
         self._at_work: list[asyncio.Task[None]] = []
         self._shown: tuple[Cursor, Observation] | None = None
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is known of what is said at the moment."""
+        """Forget all drafts and live events."""
         self.ring_id = secrets.token_hex(4)
         self.next_live = 0
         self.lost_before = 0
-        """Who has not seen all live events before this one has missed something."""
+        """A watcher that has not seen all live events before this number has missed some."""
         self._ring: deque[tuple[int, str, LiveEvent]] = deque()
-        """Each with its number, and the call of a tool that it is of."""
+        """Each with its number, and the tool call that it belongs to."""
         self._call = ""
         self._draft: Draft | None = None
         self._outputs: dict[str, Draft] = {}
         self._later: deque[PublishedEvent] = deque()
         self._is_waiting = False
-        """Whether something was missed, and all that was said is about to be told again: what comes before is in it."""
-        self._told_last: tuple[tuple[int, int, int], list[tuple[int, LiveEvent]]] = ((0, 0, 0), [])
+        """Whether events were missed and a `CatchUpEvent` is on its way, which includes everything before it."""
+        self._live_cache: tuple[tuple[int, int, int], list[tuple[int, LiveEvent]]] = ((0, 0, 0), [])
 
     # --- watchers ----------------------------------------------------------------------------------
 
@@ -112,7 +112,7 @@ class WatchedSession:
             self._forget()
 
     def close(self) -> None:
-        """Let all watchers go."""
+        """Disconnect all watchers."""
         self._stop()
         self.failure = ObservationClosedError(self.session_id)
         self._tick()
@@ -127,7 +127,7 @@ class WatchedSession:
         changed.set()
 
     async def changed(self) -> None:
-        """Wait until there is more. To be called right after a look: nothing comes in between."""
+        """Wait until there is more. Call it right after reading: nothing can come in between."""
         await self._changed.wait()
 
     # --- the journal -------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class WatchedSession:
         return self.conversation.ended is not None
 
     def after(self, position: int) -> list[list[DurableEvent]] | None:
-        """The events of each entry after a position that something follows from; None if they are not kept any more."""
+        """The events of each entry after a position, or None if they are no longer kept."""
         if position < self._since:
             return None
         asked = (position, self.position)
@@ -152,7 +152,7 @@ class WatchedSession:
         return self._after_last[1]
 
     async def read_on(self) -> None:
-        """Know all that is in the journal now."""
+        """Read the journal to its present end."""
         async with self._reading:
             if not self.born:
                 self.born = (await self.store.session(self.session_id)).summary.created_at
@@ -167,7 +167,7 @@ class WatchedSession:
                     self._tick()
                 if len(page) < READ_LIMIT:
                     return
-                await asyncio.sleep(0)  # a long journal is not all that this process has to do
+                await asyncio.sleep(0)  # let other work of this process proceed
 
     def _fold(self, entry: Entry) -> None:
         turn = self.conversation.running
@@ -179,14 +179,14 @@ class WatchedSession:
             self._iteration = max(self._iteration, *asked, 0)
 
     async def from_journal(self, after: int, until: int) -> AsyncIterator[list[DurableEvent]]:
-        """The events of each entry after a position up to another, by folding all again."""
+        """The events of each entry between two positions, by folding the journal again."""
         conversation = Conversation(self.session_id)
         async for entry in self.store.journal(self.session_id):
             if entry.position <= until and (events := events_of(conversation, entry)) and entry.position > after:
                 yield events
 
     def observation(self) -> Observation:
-        """The session as far as it is known here. The same object until something changes."""
+        """The session as it is known here; the same object until something changes."""
         drafts = self.drafts
         ring, live = (self.ring_id, self.next_live) if drafts else ("", 0)
         cursor = Cursor(self.session_id, self.born, self.position, ring=ring, live=live)
@@ -204,15 +204,15 @@ class WatchedSession:
                 self.failure = error
                 self._tick()
 
-    # --- what is said meanwhile --------------------------------------------------------------------
+    # --- live events -------------------------------------------------------------------------------
 
     @property
     def drafts(self) -> list[Draft]:
-        """What is said at the moment, and not settled."""
+        """What models and tools are saying now, unsettled."""
         return [*([self._draft] if self._draft is not None else []), *self._outputs.values()]
 
-    def so_far(self) -> list[LiveEvent]:
-        """The same as events, each draft in one piece: for whoever has seen nothing of it."""
+    def draft_events(self) -> list[LiveEvent]:
+        """The drafts as events, each in one piece, for watchers that have seen nothing of them."""
         events: list[LiveEvent] = []
         if (draft := self._draft) is not None:
             events.append(ModelStartedEvent(turn=draft.turn, iteration=draft.iteration, model=draft.model))
@@ -224,14 +224,14 @@ class WatchedSession:
         return events
 
     def live_after(self, seen: int) -> list[tuple[int, LiveEvent]]:
-        """The live events from a number on, each with the number after it. Pieces that follow each other are joined.
+        """The live events from a number on, each with the number after it. Consecutive deltas are joined.
 
-        Most watchers are at the same place: what they are told is made once.
+        Most watchers are at the same number, so the list is made once.
         """
         asked = (seen, self.next_live, len(self._ring))
-        if self._told_last[0] != asked:
-            self._told_last = (asked, self._live_after(seen))
-        return self._told_last[1]
+        if self._live_cache[0] != asked:
+            self._live_cache = (asked, self._live_after(seen))
+        return self._live_cache[1]
 
     def _live_after(self, seen: int) -> list[tuple[int, LiveEvent]]:
         events: list[tuple[int, LiveEvent]] = []
@@ -261,28 +261,30 @@ class WatchedSession:
             self._miss()
             return
         try:
-            told = published_decoder.decode(heard)
+            published = published_decoder.decode(heard)
         except msgspec.MsgspecError:
-            return  # of another version
-        if isinstance(told.event, CatchUpEvent):
+            return  # from another version
+        if isinstance(published.event, CatchUpEvent):
             self._is_waiting = False
         if not self._is_waiting:
-            self._judge(told)
+            self._judge(published)
 
-    def _judge(self, told: PublishedEvent) -> None:
-        match self._judged(told.event):
+    def _judge(self, published: PublishedEvent) -> None:
+        match self._judged(published.event):
             case "now":
-                self._take(told)
+                self._take(published)
             case "later":
-                self._later.append(told)
+                self._later.append(published)
                 if len(self._later) > RING_EVENTS:
                     self._later.clear()
                     self._miss()
             case "past":
                 pass
+            case never:
+                assert_never(never)
 
     def _judged(self, event: LiveEvent | CatchUpEvent) -> _Judged:
-        """Whether an event is of what the journal is at, has settled, or has yet to come to."""
+        """Whether an event belongs to the journal's present, its past, or is ahead of it."""
         turn = self.conversation.turns.get(event.turn)
         if turn is None:
             return "later"
@@ -297,34 +299,34 @@ class WatchedSession:
             case CatchUpEvent(iteration=iteration, outputs=outputs):
                 return "now" if outputs else self._judged_asking(iteration)
             case _:
-                return "later" if self._later else "now"  # after what it follows
+                return "later" if self._later else "now"  # after the events before it
 
     def _judged_asking(self, iteration: int) -> _Judged:
-        """The same for a call of the model. Summing up is no part of what is said."""
+        """The same for a model call. Summaries are not shown."""
         asked = (query.iteration for query in self.conversation.asked.values() if isinstance(query, ReplyQuery))
         if iteration and iteration in asked:
             return "now"
         return "later" if iteration > self._iteration else "past"
 
-    def _take(self, told: PublishedEvent) -> None:
-        event = told.event
+    def _take(self, published: PublishedEvent) -> None:
+        event = published.event
         match event:
             case CatchUpEvent():
-                self._take_so_far(told.call, event)
+                self._take_catch_up(published.call, event)
             case ToolOutputEvent(call=call, text=text):
                 before = self._outputs.get(call) or Draft(turn=event.turn, call=call)
                 self._outputs[call] = msgspec.structs.replace(before, text=(before.text + text)[-OUTPUT_CHARS:])
                 self._put(event, call)
             case ModelStartedEvent(turn=turn, iteration=iteration, model=model):
-                self._call, self._draft = told.call, Draft(turn=turn, iteration=iteration, model=model)
+                self._call, self._draft = published.call, Draft(turn=turn, iteration=iteration, model=model)
                 self._drop("")
                 self._put(event)
             case PluginFailedEvent() | CompactionStartedEvent() | CompactionFinishedEvent():
                 self._put(event)
-            case _ if told.call == self._call and self._draft is not None:
+            case _ if published.call == self._call and self._draft is not None:
                 self._take_piece(self._draft, event)
             case _:
-                pass  # of another call of the model, or one whose beginning was not heard
+                pass  # of another model call, or one whose beginning was missed
 
     def _take_piece(self, draft: Draft, event: LiveEvent) -> None:
         match event:
@@ -341,22 +343,22 @@ class WatchedSession:
         else:
             self._put(event)
 
-    def _take_so_far(self, call: str, so_far: CatchUpEvent) -> None:
-        """All of it is told: for those who have not heard the beginning. Most of the time it is what is known."""
+    def _take_catch_up(self, call: str, catch_up: CatchUpEvent) -> None:
+        """Take a whole draft, for watchers that missed its beginning. Usually it is what is known already."""
         draft = self._draft
-        if self._judged_asking(so_far.iteration) == "now":
+        if self._judged_asking(catch_up.iteration) == "now":
             draft = Draft(
-                turn=so_far.turn,
-                text=so_far.text,
-                reasoning=so_far.reasoning,
-                iteration=so_far.iteration,
-                model=so_far.model,
-                attempt=so_far.attempt,
+                turn=catch_up.turn,
+                text=catch_up.text,
+                reasoning=catch_up.reasoning,
+                iteration=catch_up.iteration,
+                model=catch_up.model,
+                attempt=catch_up.attempt,
             )
-        running = {call_id for call_id in so_far.outputs if self._judged(_output(so_far, call_id)) == "now"}
+        running = {call_id for call_id in catch_up.outputs if self._judged(_output(catch_up, call_id)) == "now"}
         outputs = {
-            call_id: Draft(turn=so_far.turn, call=call_id, text=so_far.outputs[call_id])
-            for call_id in so_far.outputs
+            call_id: Draft(turn=catch_up.turn, call=call_id, text=catch_up.outputs[call_id])
+            for call_id in catch_up.outputs
             if call_id in running
         }
         outputs = {**self._outputs, **outputs}
@@ -365,7 +367,7 @@ class WatchedSession:
         is_news = not self.drafts
         self._call, self._draft, self._outputs = call if draft is not None else self._call, draft, outputs
         if is_news:
-            for event in self.so_far():
+            for event in self.draft_events():
                 self._put(event, event.call if isinstance(event, ToolOutputEvent) else "")
         else:
             self._redraw()
@@ -377,13 +379,13 @@ class WatchedSession:
             self.lost_before = self._ring.popleft()[0] + 1
 
     def _drop(self, call: str) -> None:
-        """What was said of something that is settled, or begins anew."""
+        """Drop the events of a draft that is settled, or starts over."""
         self._ring = deque(each for each in self._ring if each[1] != call)
 
     def _miss(self) -> None:
-        """Something was not heard. Whoever is at work here can tell all of it again; else nothing is shown any more.
+        """Events were missed. If the owner is in this process, it publishes all again; else the drafts are dropped.
 
-        A text with a hole is worse than none.
+        A text with a gap is worse than none.
         """
         self._later.clear()
         self._is_waiting = self._remind(self.session_id)
@@ -394,13 +396,13 @@ class WatchedSession:
                 self._redraw()
 
     def _redraw(self) -> None:
-        """What watchers have seen of the drafts is wrong."""
+        """Let watchers replace the drafts that they have seen."""
         self._ring.clear()
         self.next_live += 1
         self.lost_before = self.next_live
 
     def _settle(self) -> None:
-        """The journal has gone on: what it has settled is no draft any more, and what waited for it may be."""
+        """Drop the drafts that the journal has settled, and take events that waited for it."""
         draft = self._draft
         running = self.conversation.running
         is_of_turn = draft is not None and running is not None and running.id == draft.turn
@@ -414,16 +416,16 @@ class WatchedSession:
         if not self.drafts:
             self.lost_before = 0
         waiting, self._later = self._later, deque()
-        for told in waiting:
-            self._judge(told)
+        for published in waiting:
+            self._judge(published)
 
 
-def _output(so_far: CatchUpEvent, call: str) -> ToolOutputEvent:
-    return ToolOutputEvent(turn=so_far.turn, call=call, text=so_far.outputs[call])
+def _output(catch_up: CatchUpEvent, call: str) -> ToolOutputEvent:
+    return ToolOutputEvent(turn=catch_up.turn, call=call, text=catch_up.outputs[call])
 
 
 def _joined(first: LiveEvent, second: LiveEvent) -> LiveEvent | None:
-    """Two pieces of one text as one; None if they are not."""
+    """Two deltas of one text as one, or None if they do not belong together."""
     match first, second:
         case TextDeltaEvent(turn=turn, attempt=attempt, text=text), TextDeltaEvent() as more:
             is_same = (more.turn, more.attempt) == (turn, attempt)

@@ -65,12 +65,12 @@ async def _end(session: str, reason: str | None) -> Event:
 
 
 async def _stop(session: str, turn: str | None, item: str | None, reason: str | None) -> CancelReceipt:
-    from holdfast.agent.cancellation import CancelRequest, StoreEngine, cancelled
+    from holdfast.agent.cancellation import CancelRequest, StoreEngine, cancel
     from holdfast.agent.conversation_cache import ConversationCache
 
     async with open_engine() as hf:
         where = StoreEngine(hf.store, hf, ConversationCache(hf.store))
-        return await cancelled(where, await find_session(hf.store, session), turn, item, CancelRequest(reason, BY))
+        return await cancel(where, await find_session(hf.store, session), turn, item, CancelRequest(reason, BY))
 
 
 def _summary_line(receipt: CancelReceipt) -> str:

@@ -174,7 +174,7 @@ def test_calls_without_a_result_get_one_that_says_so() -> None:
     lost = told[2].content[0]
     assert isinstance(lost, ToolResultBlock)
     assert (lost.tool_use_id, lost.is_error) == ("c1", True)
-    assert "nobody knows" in lost.content["error"]
+    assert "outcome of this call is unknown" in lost.content["error"]
     assert read(told, "s-1") == told
 
 

@@ -46,7 +46,7 @@ async def test_progress_extends_the_time_of_a_call_up_to_the_hard_limit_only(tmp
     async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         told = await host.error("srv_steps", count=50, every_s=0.1)
     assert told["code"] == "timeout"
-    assert told["error"] == "'srv_steps' was given up after 0.9 s, its time limit"
+    assert told["error"] == "'srv_steps' was stopped after 0.9 s, its time limit"
 
 
 async def test_a_call_that_hangs_is_given_up_and_the_server_is_told(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_a_call_that_hangs_is_given_up_and_the_server_is_told(tmp_path: Pa
         await until((tmp_path / "cancelled").exists)
         assert await host.call("srv_add", a=1, b=1) == "2"
     assert told["code"] == "timeout"
-    assert "0.3 s, without a word from the server" in told["error"]
+    assert "0.3 s, without any progress from the server" in told["error"]
 
 
 async def test_cancelling_a_call_is_told_to_the_server(friendly: Friendly) -> None:

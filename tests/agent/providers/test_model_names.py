@@ -77,12 +77,12 @@ def test_a_library_knows_the_others() -> None:
     ("text", "words"),
     [
         ("openai:gpt-5", "set OPENAI_API_KEY, or OPENAI_BASE_URL"),
-        ("gpt-5", "there is 'openai:MODEL'"),
-        ("openai:", "there is 'openai:MODEL'"),
-        ("", "there is 'openai:MODEL'"),
+        ("gpt-5", "possible are 'openai:MODEL'"),
+        ("openai:", "possible are 'openai:MODEL'"),
+        ("", "possible are 'openai:MODEL'"),
         (URL, f"as in '{URL}#MODEL'"),
-        ("http://#m", "no http or https URL"),
-        ("nobody:x", "Unknown model: nobody:x.*there is 'openai:MODEL'"),
+        ("http://#m", "not an http or https URL"),
+        ("nobody:x", "Unknown model: nobody:x.*possible are 'openai:MODEL'"),
     ],
 )
 def test_what_cannot_be_had_says_what_can(text: str, words: str) -> None:

@@ -262,7 +262,7 @@ async def test_a_web_page_in_place_of_an_answer_says_what_to_look_at() -> None:
     async with endpoint(RawReply(body=b"<html>", content_type="text/html; charset=utf-8")) as (provider, _):
         error = await failure(provider)
     assert error.fault == "invalid_request"
-    assert "is the base_url right?" in str(error)
+    assert "check the base_url" in str(error)
 
 
 async def test_a_redirect_is_not_followed_with_the_key() -> None:
@@ -436,7 +436,7 @@ async def test_a_server_that_lingers_after_the_last_event_holds_nobody_up() -> N
 
 @each_row("url", ["", "localhost:8000", "ftp://host/v1", "http://"])
 def test_an_address_that_is_no_http_url_is_refused_at_once(url: str) -> None:
-    with pytest.raises(InvalidValueError, match="no http or https URL"):
+    with pytest.raises(InvalidValueError, match="not an http or https URL"):
         OpenAIProvider(url)
 
 

@@ -127,7 +127,7 @@ def test_arguments_that_are_no_json_are_given_as_they_were_written() -> None:
 
 
 def test_a_call_without_a_name_is_no_reply() -> None:
-    with pytest.raises(BadReplyError, match="without the tool's name"):
+    with pytest.raises(BadReplyError, match="without the name of the tool"):
         calls(piece("{}", index=0, id="c1"))
 
 
@@ -162,7 +162,7 @@ def test_a_refusal_in_words_is_text_and_a_refusal() -> None:
 
 
 def test_an_error_as_the_reason_of_the_end_is_no_reply() -> None:
-    with pytest.raises(BadReplyError, match="broke the answer off"):
+    with pytest.raises(BadReplyError, match="aborted the answer"):
         read(delta("error", content="Hel"))
 
 
@@ -183,7 +183,7 @@ def test_fields_that_are_null_or_of_another_type_are_passed_over() -> None:
 
 
 def test_a_chunk_that_is_no_object_is_no_reply() -> None:
-    with pytest.raises(BadReplyError, match="no object but list"):
+    with pytest.raises(BadReplyError, match="not an object, but list"):
         read([1])
 
 
@@ -217,7 +217,7 @@ def test_half_a_character_without_the_other_is_replaced_and_can_be_kept() -> Non
 
 
 def test_what_is_no_json_is_told_with_its_beginning() -> None:
-    with pytest.raises(BadReplyError, match="no JSON: <html>"):
+    with pytest.raises(BadReplyError, match="invalid JSON: <html>"):
         read_json(b"<html>")
 
 

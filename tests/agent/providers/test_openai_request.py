@@ -124,7 +124,7 @@ def test_a_param_that_is_none_takes_a_default_out() -> None:
 
 
 def test_params_cannot_say_what_the_request_says() -> None:
-    with pytest.raises(ProviderError, match="params cannot hold messages, stream") as caught:
+    with pytest.raises(ProviderError, match="params cannot set messages, stream") as caught:
         body(ask(params={"stream": False, "messages": []}))
     assert caught.value.fault == "invalid_request"
 

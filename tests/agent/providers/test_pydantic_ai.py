@@ -221,7 +221,7 @@ async def test_without_a_name_the_providers_own_model_is_asked() -> None:
 
 
 async def test_a_model_object_serves_no_other_model() -> None:
-    with pytest.raises(ProviderError, match="for the model 'f-1' only, and 'f-2' was asked for") as caught:
+    with pytest.raises(ProviderError, match="only serves the model 'f-1', not 'f-2'") as caught:
         await hear(Asked("ok").provider, ask(model="f-2"))
     assert caught.value.fault == "invalid_request"
 

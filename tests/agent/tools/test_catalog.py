@@ -308,7 +308,7 @@ def test_an_unknown_tool_is_answered_with_those_that_are_meant() -> None:
 
 
 def test_an_unknown_tool_that_is_like_no_other_is_answered_with_all() -> None:
-    assert Catalog([search, fetch]).unknown("zzz").message == "there is no tool 'zzz'; there is search, fetch"
+    assert Catalog([search, fetch]).unknown("zzz").message == "there is no tool 'zzz'; the tools are search, fetch"
     assert Catalog().unknown("zzz").message == "there is no tool 'zzz'; there are no tools"
 
 

@@ -90,7 +90,7 @@ async def test_a_tool_with_an_argument_that_drivers_have_themselves_is_refused(h
     def work(attempt: int) -> int:
         return attempt
 
-    with pytest.raises(ToolDefinitionError, match="call that argument otherwise"):
+    with pytest.raises(ToolDefinitionError, match="rename that argument"):
         ToolRunner().drive(hf, work)
     assert await soon(ToolRunner().run(work, Attempt("s-1", "q-0", 1), {"attempt": 3})) == 3
 

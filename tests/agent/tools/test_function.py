@@ -291,13 +291,13 @@ def generator(number: int) -> Any:
     [
         (stars, "*numbers"),
         (double_stars, "**numbers"),
-        (slash, "'number' cannot be given by name"),
+        (slash, "'number' cannot be passed by name"),
         (untyped, "parameter 'number' has no type"),
         (unresolved, "name 'Decimal' is not defined"),
         (odd, "no JSON schema for complex"),
         (two_objects, "may not contain more than one dict-like type"),
         (generator, "it is a generator"),
-        (lambda: 1, "give it one with name="),
+        (lambda: 1, "set one with name="),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Any, told: str) -> None:
@@ -316,8 +316,8 @@ async def probe(attempt: Attempt) -> NotDone:
     [
         ({"recovery": "confirm"}, "go together"),
         ({"probe": probe}, "go together"),
-        ({"retry": ToolRetryPolicy()}, "never run again"),
-        ({"recovery": "confirm", "probe": probe, "retry": ToolRetryPolicy()}, "never run again"),
+        ({"retry": ToolRetryPolicy()}, "never runs it again"),
+        ({"recovery": "confirm", "probe": probe, "retry": ToolRetryPolicy()}, "never runs it again"),
         ({"timeout_s": 0}, "more than 0 seconds"),
         ({"concurrency": 0}, "at least 1"),
         ({"name": "two words"}, "letters, digits"),
@@ -334,7 +334,7 @@ def slashless(number: int) -> int:
 
 
 def test_limits_that_show_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match="have to be shown"):
+    with pytest.raises(ValueError, match="must be shown"):
         OutputLimits(max_lines=0)
     with pytest.raises(ValueError, match="at least one attempt"):
         ToolRetryPolicy(max_attempts=0)
@@ -370,7 +370,7 @@ def test_arguments_become_values_of_their_types(kind: Any, value: Any, expected:
 def test_an_argument_of_another_type_is_named_with_what_was_expected() -> None:
     told = refused(int, "5")
     assert told == (
-        "'echo' was not run, its arguments are wrong: argument 'x': expected `int`, got `str`"
+        "'echo' was not run because its arguments are invalid: argument 'x': expected `int`, got `str`"
         ' (its schema is {"type":"integer"})'
     )
 
@@ -404,7 +404,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     missing, wrong, unknown = caught.value.problems
     assert "argument 'to' is missing" in missing
     assert "argument 'copies'" in wrong
-    assert unknown == "there is no argument 'subject' (there are: 'to', 'copies')"
+    assert unknown == "there is no argument 'subject' (the arguments are: 'to', 'copies')"
 
 
 def test_arguments_that_are_no_json_object_are_shown_back() -> None:

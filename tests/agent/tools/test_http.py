@@ -73,7 +73,7 @@ def test_it_is_run_again_by_default_and_need_not_be(server: Server) -> None:
 
 
 def test_a_url_that_is_none_is_refused() -> None:
-    with pytest.raises(ToolDefinitionError, match="a whole one with http or https"):
+    with pytest.raises(ToolDefinitionError, match="an absolute http or https URL"):
         http_tool("pay", "localhost/pay", description="Pay.")
 
 
@@ -109,8 +109,8 @@ async def test_json_and_text_are_read(server: Server, model: Model, reply: Reply
 @pytest.mark.parametrize(
     ("reply", "told"),
     [
-        (Reply(body=b"{oops"), "JSON that cannot be read"),
-        (Reply(body=b"\x89PNG\xff", media="image/png"), "image/png, which is no text"),
+        (Reply(body=b"{oops"), "invalid JSON"),
+        (Reply(body=b"\x89PNG\xff", media="image/png"), "image/png, which is not text"),
     ],
     ids=["broken", "image"],
 )
@@ -150,7 +150,7 @@ async def test_a_busy_server_is_asked_again_with_the_same_key(server: Server, mo
     done = await model.call(pay(server))
     assert done.content == "done"
     assert [seen.key for seen in server.seen] == ["s-1/q-1"] * 3
-    assert "tried again in 0.05 s" in model.heard, "Retry-After is heeded, up to a limit"
+    assert "retrying in 0.05 s" in model.heard, "Retry-After is heeded, up to a limit"
 
 
 async def test_a_server_that_stays_busy_is_given_up(server: Server, model: Model) -> None:
@@ -164,7 +164,7 @@ async def test_a_connection_that_fails_is_tried_again(model: Model) -> None:
         url = gone.url
     error = await model.error(http_tool("pay", url, description="Pay.", retry=AGAIN))
     assert error["code"] == "network"
-    assert model.heard.count("tried again") == 2
+    assert model.heard.count("retrying") == 2
 
 
 async def test_a_server_that_does_not_answer_in_time_is_given_up(server: Server, model: Model) -> None:

@@ -47,7 +47,7 @@ async def test_an_async_tool_whose_time_is_over_is_cancelled_and_its_output_kept
 
     error = await model.error(slow)
     assert error == {
-        "error": "'slow' was given up after 0.05 s, its time limit",
+        "error": "'slow' was stopped after 0.05 s, its time limit",
         "code": "timeout",
         "partial": "first\nsecond\n",
     }
@@ -134,7 +134,7 @@ async def test_a_failure_that_may_be_over_soon_is_tried_again_with_the_same_key(
 
     assert (await model.call(flaky)).content == "done"
     assert seen == [("s-1/q-1", 0), ("s-1/q-1", 1), ("s-1/q-1", 2)]
-    assert model.heard == "busy; it is tried again in 0.001 s\nbusy; it is tried again in 0.002 s\n"
+    assert model.heard == "busy; retrying in 0.001 s\nbusy; retrying in 0.002 s\n"
 
 
 async def test_it_is_tried_no_more_often_than_allowed(model: Model) -> None:
@@ -202,7 +202,7 @@ async def test_a_long_text_is_shown_with_its_beginning_and_its_end(model: Model)
     shown = tool_done(Value(value=answer)).content
     assert shown.startswith("line 0\nline 1\n")
     assert shown.endswith("line 9998\nline 9999")
-    assert "10000 lines in all" in shown
+    assert "10000 lines in total" in shown
     assert len(shown.encode()) <= 16 * 1024 + 200
     assert shown.count("\n") <= 402
     assert full_result(answer) == text

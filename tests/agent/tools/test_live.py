@@ -201,7 +201,7 @@ async def test_a_wait_before_another_try_is_cancelled_too(model: Model) -> None:
         raise ToolError("busy", retryable=True)
 
     running = asyncio.create_task(model.call(busy))
-    await until(lambda: "tried again" in model.heard)
+    await until(lambda: "retrying" in model.heard)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await soon(running)

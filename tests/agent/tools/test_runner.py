@@ -158,7 +158,7 @@ async def test_an_object_that_does_not_want_to_be_told_is_a_failure_too(model: M
     def fail() -> None:
         raise SpitefulError
 
-    assert (await model.error(fail))["error"] == "SpitefulError: it cannot even say what is wrong"
+    assert (await model.error(fail))["error"] == "SpitefulError: its message cannot be read"
 
 
 async def test_a_tool_cannot_change_the_arguments_of_its_query(model: Model) -> None:
@@ -323,4 +323,4 @@ async def test_a_strategy_gets_values_and_failures_and_nothing_else() -> None:
     assert timed_out.code == "timeout"
     switched = await asked(Tool.of(lambda: SwitchFrame("f", "t"), name="go_on"))
     assert isinstance(switched, Failure)
-    assert "only an agent" in switched.message
+    assert "only agents" in switched.message

@@ -1,4 +1,4 @@
-"""A conversation as an envelope, the JSON that fluers reads and writes, and a session that goes on from one.
+"""Exports a conversation as an envelope, the JSON that fluers reads and writes, and continues a session from one.
 
 What an envelope holds of a message
 - Text, images and tool calls as they are; roles as they are, the remarks of the runtime (`system`) among them.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 ERROR = "Error:"
 """How the text of a result begins that is an error, in fluers."""
 
-_LOST = {"error": "nobody knows what came of this call: the turn ended before it did", "code": "no_result"}
+_LOST = {"error": "the outcome of this call is unknown: the turn ended before it", "code": "no_result"}
 
 
 async def export_envelope(session: AgentSession) -> SessionEnvelope:
@@ -59,7 +59,7 @@ async def export_envelope(session: AgentSession) -> SessionEnvelope:
     """
     conversation = await session.conversation(fresh=True)
     begin, policy = session.begin_in(conversation), session.policy
-    messages = _said(conversation) if begin is None else begin.messages
+    messages = _messages(conversation) if begin is None else begin.messages
     return SessionEnvelope(
         model=f"{policy.provider}/{policy.model}",
         max_turns=policy.limits.iterations or 0,
@@ -72,7 +72,7 @@ async def export_envelope(session: AgentSession) -> SessionEnvelope:
 async def import_envelope(
     runtime: Runtime, session_id: str, envelope: SessionEnvelope, *, spec: Spec | None = None
 ) -> AgentSession:
-    """A session that goes on from the messages of an envelope; they replace what is stored with its next turn.
+    """A session that continues from the messages of an envelope; at its next turn they replace the stored ones.
 
     Model, instructions and the number of turns are the envelope's, unless `spec` says otherwise or the envelope does
     not say. A model `provider/name` is of that provider if the runtime has it, and else a name that has a slash.
@@ -85,18 +85,18 @@ async def import_envelope(
     return await builder.open_with_state(AgentState(session_id=session_id, messages=messages))
 
 
-def _said(conversation: Conversation) -> list[AgentMessage]:
+def _messages(conversation: Conversation) -> list[AgentMessage]:
     """The messages of the active path; the task of a frame is shown to the model as a message, so it is one here."""
-    told: list[AgentMessage] = []
+    found: list[AgentMessage] = []
     for node in conversation.path():
         match node.payload:
             case AgentMessage() as message:
-                told.append(message)
+                found.append(message)
             case Frame(task=task) if task:
-                told.append(AgentMessage("user", [TextBlock(task)]))
+                found.append(AgentMessage("user", [TextBlock(task)]))
             case _:
                 pass
-    return told
+    return found
 
 
 def _spec(runtime: Runtime, envelope: SessionEnvelope, said: Spec) -> Spec:
@@ -117,27 +117,27 @@ def _spec(runtime: Runtime, envelope: SessionEnvelope, said: Spec) -> Spec:
 
 def written(messages: list[AgentMessage], session_id: str) -> list[AgentMessage]:
     """Messages of ours as fluers has them."""
-    told: list[AgentMessage] = []
+    found: list[AgentMessage] = []
     for message in _whole(messages, session_id):
         if message.role == "tool":
-            told += [AgentMessage("tool", [_result_out(result, images)]) for result, images in _results(message)]
+            found += [AgentMessage("tool", [_result_out(result, images)]) for result, images in _results(message)]
         else:
             content: list[ContentBlock] = [each for each in message.content if not isinstance(each, ReasoningBlock)]
-            told += [AgentMessage(message.role, content)] if content else []
-    return told
+            found += [AgentMessage(message.role, content)] if content else []
+    return found
 
 
 def read(messages: list[AgentMessage], session_id: str) -> list[AgentMessage]:
     """Messages of fluers as ours."""
-    told: list[AgentMessage] = []
+    found: list[AgentMessage] = []
     for message in _whole(messages, session_id):
         if message.role == "tool":
             for result, images in _results(message):
-                found, more = _result_in(result)
-                told.append(AgentMessage("tool", [found, *more, *images]))
+                block, more = _result_in(result)
+                found.append(AgentMessage("tool", [block, *more, *images]))
         elif message.content:
-            told.append(message)
-    return told
+            found.append(message)
+    return found
 
 
 def _results(message: AgentMessage) -> list[tuple[ToolResultBlock, list[ImageBlock]]]:

@@ -1,4 +1,4 @@
-"""Envelopes as a directory of JSON files, one a session, that fluers and a text editor can read."""
+"""Envelopes in a directory of JSON files, one for each session, that fluers and a text editor can read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DirectoryEnvelopes(EnvelopeStore):
       is readable although the save has failed.
     - A writer that was killed may leave a `.saving-….tmp` file. It is never read or listed, and may be removed.
     - A call that is cancelled ends when its work on the file has ended, so no write lands after a later one.
-    - Names that differ in case only are one file on some systems; this is not looked after.
+    - Ids that differ only in case are the same file on some systems; nothing prevents that.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -90,7 +90,7 @@ async def _in_thread(work: Callable[[], _T]) -> _T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        running.exception()  # looked at, so that nobody is warned of it
+        running.exception()  # retrieved, so that asyncio does not warn
         raise cancelled
     return running.result()
 

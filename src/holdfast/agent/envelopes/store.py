@@ -1,8 +1,8 @@
 """Session envelopes: a whole transcript under a session id, replaced as one, in the JSON that fluers reads and writes.
 
-Here are the envelope, the `EnvelopeStore` contract, its form on any `Store`, and sessions held in memory. The form on a
-directory of JSON files is in `envelope_files`. Envelopes know nothing of journals: whoever wants every step kept, or a
-cost that grows with what is new only, uses a session of the `Store` instead.
+Here are the envelope, the `EnvelopeStore` contract, its implementation on any `Store`, and sessions in memory. The one
+on a directory of JSON files is in `files`. Envelopes have no journal: use a session of the `Store` to keep every step,
+or to pay only for what is new.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, CorruptStateError, EnvelopeError, SchemaVersionError
 
 ENVELOPE_VERSION = 1
-"""The version written, and the only one there has ever been. It stays readable."""
+"""The version that is written, and the only one so far. It stays readable."""
 
 NAMESPACE = "envelopes"
 """Where `StoreEnvelopes` keeps its items in a store's state."""
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class SessionEnvelope(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is needed to go on with a session in another process. Its id is the key it is kept under."""
+    """Everything needed to continue a session in another process. It is stored under the session's id."""
 
     schema_version: Literal[1] = 1
     model: str
@@ -44,7 +44,7 @@ class SessionEnvelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvelopeReport(msgspec.Struct, frozen=True):
-    """The ids whose envelopes can be loaded, sorted; and by name, why another cannot."""
+    """The sorted ids whose envelopes can be loaded, and by name, why others cannot."""
 
     ids: list[str]
     bad: dict[str, str]
@@ -79,7 +79,7 @@ class EnvelopeStore(ABC):
 
     @abstractmethod
     async def list(self) -> EnvelopeReport:
-        """All envelopes, each tried: those that cannot be loaded are told apart, and never fail the listing."""
+        """All envelopes, each tried: those that cannot be loaded are reported, and never fail the listing."""
 
     @abstractmethod
     async def delete(self, session_id: str) -> bool:
@@ -129,7 +129,7 @@ def _exact(value: _T, kind: type[_T], what: str) -> tuple[Json, _T]:
 
 
 async def listing(envelopes: EnvelopeStore, names: Iterable[str]) -> EnvelopeReport:
-    """Try every name, and sort out those that cannot be loaded."""
+    """Try every name, and separate those that cannot be loaded."""
     found = EnvelopeReport([], {})
     for name in sorted(names):
         try:
@@ -177,7 +177,7 @@ class StoreEnvelopes(EnvelopeStore):
 
 
 class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as its envelope tells it."""
+    """A session as its envelope describes it."""
 
     id: str
     model: str
@@ -188,17 +188,17 @@ class EnvelopeSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnvelopeSessions:
-    """Sessions that live in memory until they are saved. Each save is asked for, and goes to the store it names."""
+    """Sessions that live in memory until they are saved explicitly, to a store that the caller names."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, SessionEnvelope] = {}
 
     def create(self) -> str:
-        """Begin a session without any configuration, and give back its id."""
+        """Begin a session without any configuration, and return its id."""
         return self.create_with_config("", 0)
 
     def create_with_config(self, model: str, max_turns: int, system_message: str | None = None) -> str:
-        """Begin a session, and give back its id, a random UUID as text."""
+        """Begin a session, and return its id, a random UUID as text."""
         session_id = str(uuid4())
         envelope = SessionEnvelope(
             model=model, max_turns=max_turns, system_message=system_message, messages=[], metadata={}
@@ -223,7 +223,7 @@ class EnvelopeSessions:
 
     @staticmethod
     async def load(envelopes: EnvelopeStore, session_id: str) -> EnvelopeSession | None:
-        """A saved session, or None. It is given to the caller only, and does not join the sessions in memory."""
+        """A saved session, or None if there is none. It does not join the sessions in memory."""
         envelope = await envelopes.load(session_id)
         if envelope is None:
             return None
@@ -233,7 +233,7 @@ class EnvelopeSessions:
 
     @staticmethod
     async def list(envelopes: EnvelopeStore) -> EnvelopeReport:
-        """All saved sessions, and what stands in the place of one but cannot be loaded."""
+        """All saved sessions, and those that cannot be loaded."""
         return await envelopes.list()
 
     def _find(self, session_id: str) -> SessionEnvelope:

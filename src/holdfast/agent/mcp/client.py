@@ -49,20 +49,20 @@ log = logging.getLogger("holdfast.mcp")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}\Z")
 
 Dial: TypeAlias = Callable[[asyncio.Event], "Transport"]
-"""Makes the wire of a connection; the event says that it is over."""
+"""Makes the transport of a connection; setting the event says that the connection is over."""
 
 
 class McpOptions(TypedDict, total=False):
-    """What is the same for all servers."""
+    """Options of a client, whatever its transport."""
 
     prefix: str
-    """What the names of its tools begin with here. By default the server's name and `_`; empty for none."""
+    """The prefix of its tools' names here. By default the server's name and `_`; empty for none."""
     allow: Sequence[str] | None
-    """The tools that are offered, by the names that the server has for them, or patterns such as `get_*`; None: all."""
+    """The tools to offer, by the server's own names or patterns such as `get_*`; None for all."""
     deny: Sequence[str]
-    """Tools that are not offered, even if they are allowed."""
+    """Tools not to offer, even if they are allowed."""
     optional: bool
-    """Whether to go on without its tools where it cannot be reached. It is tried again when tools are refreshed."""
+    """Whether to continue without its tools if it cannot be reached. It is tried again when tools are refreshed."""
     timeouts: McpTimeouts
 
 
@@ -71,27 +71,27 @@ class McpClient:
 
     def __init__(self, name: str, dial: Dial, **options: Unpack[McpOptions]) -> None:
         if not _NAME.match(name):
-            raise McpDefinitionError(name, "a name has 1 to 32 letters, digits, '_' and '-'")
+            raise McpDefinitionError(name, "a name consists of 1 to 32 letters, digits, '_' and '-'")
         check_installed(name)
         self.id = f"mcp:{name}"
         self.name = name
         self.timeouts = options.get("timeouts", McpTimeouts())
         self._dial = dial
         self._prefix = options.get("prefix", f"{name}_")
-        self._choice = ToolFilter(options.get("allow"), options.get("deny", ()))
+        self._filter = ToolFilter(options.get("allow"), options.get("deny", ()))
         self._is_optional = options.get("optional", False)
-        self._listing: McpCatalog | None = None
-        """The last that there was."""
+        self._catalog: McpCatalog | None = None
+        """The latest list of its tools."""
         self._begun = self._taken = 0
-        """How many were begun, and which of them was the last."""
+        """How many listings were begun, and which of them was used last."""
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._failures = 0
-        """Attempts to connect that failed, since something last went well."""
+        """Failed attempts to connect since the last success."""
         self._failed_at = 0.0
         self._watchers: list[Callable[[], Awaitable[None]]] = []
-        self._telling: asyncio.Task[None] | None = None
-        self._has_news = False
+        self._notifying: asyncio.Task[None] | None = None
+        self._has_changed = False
 
     @classmethod
     def stdio(
@@ -103,21 +103,21 @@ class McpClient:
         cwd: str | Path | None = None,
         **options: Unpack[McpOptions],
     ) -> Self:
-        """A server that is started as a child process. It gets the variables in `env`, and hardly any of ours."""
+        """Connect to a server that is started as a child process. It gets the variables in `env` and few of ours."""
         if isinstance(command, str) or not command:
-            raise McpDefinitionError(name, "its command must be a list: the program, and each of its arguments")
-        given = dict(env or {})
+            raise McpDefinitionError(name, "its command must be a list of the program and its arguments")
+        variables = dict(env or {})
 
         def dial(over: asyncio.Event) -> Transport:
             from holdfast.agent.mcp.stdio import ChildSpec, StdioTransport
 
-            return StdioTransport(ChildSpec(list(command), given, cwd), over)
+            return StdioTransport(ChildSpec(list(command), variables, cwd), over)
 
         return cls(name, dial, **options)
 
     @classmethod
     def http(cls, name: str, url: str, *, headers: Headers | None = None, **options: Unpack[McpOptions]) -> Self:
-        """A server at a URL. An async function that gives the headers is asked again where they are refused (401)."""
+        """Connect to a server at a URL. If `headers` is an async function, it is called again after a 401."""
         if not url.startswith(("http://", "https://")):
             raise McpDefinitionError(name, "its URL must begin with https:// or http://")
         connect_s = options.get("timeouts", McpTimeouts()).connect_s
@@ -132,27 +132,27 @@ class McpClient:
     def __repr__(self) -> str:
         return f"<McpClient {self.name}>"
 
-    # --- a provider of tools -----------------------------------------------------------------------
+    # --- tool provider -----------------------------------------------------------------------------
 
     async def list_tools(self) -> list[ToolSpec]:
-        """Its tools as they are now, by name."""
+        """The server's tools as they are now, by name."""
         self._begun += 1
         number = self._begun
         try:
-            listing = await self._listed()
-            if number > self._taken:  # or a later one was faster
-                self._taken, self._listing = number, listing
+            catalog = await self._listed()
+            if number > self._taken:  # else a later listing was faster
+                self._taken, self._catalog = number, catalog
         except McpUnavailableError as error:
             if not self._is_optional:
                 raise
-            log.warning("%s; it is optional: its tools stay as they were until it is asked again", error)
-        tools = self._listing.tools if self._listing is not None else {}
+            log.warning("%s; it is optional, so its tools stay as they were until the next refresh", error)
+        tools = self._catalog.tools if self._catalog is not None else {}
         return [ToolSpec(name, tool.description, tool.parameters) for name, tool in tools.items()]
 
     def settings_of(self, name: str) -> ToolSettings:
-        """How one of its tools is run: what the server says of it decides whether a lost call may be made again."""
+        """How one of its tools is run: the server's hints decide whether a lost call may be repeated."""
         recovery = self._tool(name).recovery
-        # The time limits of a call are kept here. This one is for what goes wrong with them.
+        # This class enforces the time limits of a call; this one is only a safety net.
         settings: ToolSettings = {
             "recovery": recovery,
             "timeout_s": self.timeouts.call_max_s + self.timeouts.connect_s + 30,
@@ -162,27 +162,27 @@ class McpClient:
         return settings
 
     async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:
-        """Call a tool by the name that it has here."""
+        """Call a tool by its name here."""
         tool = self._tool(name)
         try:
             try:
-                return await self._asked(tool, arguments, ctx)
+                return await self._call(tool, arguments, ctx)
             except NotRunError:
-                return await self._asked(tool, arguments, ctx)  # on a new connection; the first did not take it
+                return await self._call(tool, arguments, ctx)  # on a new connection: the first did not accept it
         except NotRunError as error:
             raise ToolError(f"'{name}' was not run: {error}", code="unavailable", retryable=True) from None
         except RefusedError as error:
             raise ToolError(f"server '{self.name}' refused '{name}': {error}", code="refused") from None
 
     def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        """Have `watcher` called when the tools may have changed, until what this returns is called."""
+        """Call `watcher` whenever the tools may have changed. Call the function this returns to stop."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
     async def aclose(self) -> None:
-        """End the connection. Calls that are under way fail, as if it had been lost."""
-        tasks = [task for task in (self._telling, self._connecting) if task is not None]
-        self._telling = self._connecting = None
+        """End the connection. Running calls fail as if it had been lost."""
+        tasks = [task for task in (self._notifying, self._connecting) if task is not None]
+        self._notifying = self._connecting = None
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -193,18 +193,18 @@ class McpClient:
     # --- calls -------------------------------------------------------------------------------------
 
     def _tool(self, name: str) -> OfferedTool:
-        found = self._listing.tools.get(name) if self._listing is not None else None
+        found = self._catalog.tools.get(name) if self._catalog is not None else None
         if found is None:
-            raise ToolError(f"server '{self.name}' has no tool '{name}' any more", code="unknown_tool")
+            raise ToolError(f"server '{self.name}' no longer has a tool '{name}'", code="unknown_tool")
         return found
 
-    async def _asked(self, tool: OfferedTool, arguments: dict[str, Json], ctx: ToolContext) -> Any:
+    async def _call(self, tool: OfferedTool, arguments: dict[str, Json], ctx: ToolContext) -> Any:
         from holdfast.agent.mcp.results import value_of
 
         try:
             connection = await self._connected()
         except McpUnavailableError as error:
-            log.warning("%s", error)  # what its process said is for people, and may hold secrets
+            log.warning("%s", error)  # its stderr is for people only: it may hold secrets
             why = f"server '{self.name}' cannot be reached: {error.why}"
             raise ToolError(why, code="unavailable", retryable=True) from None
         now = asyncio.get_running_loop().time
@@ -212,7 +212,7 @@ class McpClient:
         clock = asyncio.timeout_at(min(now() + self.timeouts.call_s, hard))
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            with contextlib.suppress(RuntimeError):  # it came when the time was over
+            with contextlib.suppress(RuntimeError):  # progress arrived after the time limit
                 clock.reschedule(min(now() + self.timeouts.call_s, hard))
             ctx.progress(_plain(progress), None if total is None else _plain(total), (message or "")[:REMARK_CHARS])
 
@@ -222,19 +222,18 @@ class McpClient:
         except TimeoutError:
             is_hard = clock.when() == hard
             limit = self.timeouts.call_max_s if is_hard else self.timeouts.call_s
-            said = "its time limit" if is_hard else "without a word from the server"
-            raise ToolError(
-                f"'{ctx.tool or tool.own}' was given up after {limit:g} s, {said}", code="timeout"
-            ) from None
+            which = "its time limit" if is_hard else "without any progress from the server"
+            message = f"'{ctx.tool or tool.own}' was stopped after {limit:g} s, {which}"
+            raise ToolError(message, code="timeout") from None
         except LostError:
-            await self._tell_lost(connection, tool)
+            await self._raise_lost(connection, tool)
         self._failures = 0
         return value_of(result, tool.own)
 
-    async def _tell_lost(self, connection: Connection, tool: OfferedTool) -> NoReturn:
+    async def _raise_lost(self, connection: Connection, tool: OfferedTool) -> NoReturn:
         why = await connection.why_lost()
         may_repeat = tool.recovery != "never"
-        unknown = "" if may_repeat else "; it may have run or not, so find that out before it is called again"
+        unknown = "" if may_repeat else "; it may or may not have run, so find out before you call it again"
         raise ToolError(
             f"the connection to server '{self.name}' was lost during the call: {why}{unknown}",
             code="connection_lost",
@@ -248,37 +247,39 @@ class McpClient:
             try:
                 listing = await self._pages(await self._connected())
             except (NotRunError, LostError):
-                listing = await self._pages(await self._connected())  # to list does no harm, however often
+                listing = await self._pages(await self._connected())  # listing again does no harm
         except TimeoutError:
             why = f"it did not list its tools within {self.timeouts.list_s:g} s"
             raise McpUnavailableError(self.name, why) from None
         except (NotRunError, LostError, RefusedError) as error:
             raise McpUnavailableError(self.name, f"its tools cannot be listed: {error}") from None
-        for warning in listing.warnings if self._listing is None or listing != self._listing else ():
+        for warning in listing.warnings if self._catalog is None or listing != self._catalog else ():
             log.warning("MCP server '%s': %s", self.name, warning)
         self._failures = 0
         return listing
 
     async def _pages(self, connection: Connection) -> McpCatalog:
-        reading, cursors = McpCatalogBuilder(self._choice), set[str]()
+        builder, cursors = McpCatalogBuilder(self._filter), set[str]()
         cursor: str | None = None
         async with asyncio.timeout(self.timeouts.list_s):
             while connection.has_tools:
                 page = await connection.page(cursor)
-                reading.take(page.tools)
+                builder.take(page.tools)
                 cursor = page.next_cursor
                 if cursor is None:
                     break
                 cursors.add(cursor)
-                if len(cursors) < reading.pages or reading.pages >= MAX_PAGES or reading.size > LISTING_BYTES:
-                    log.warning("MCP server '%s': its listing does not end; what came so far is offered", self.name)
+                if len(cursors) < builder.pages or builder.pages >= MAX_PAGES or builder.size > LISTING_BYTES:
+                    log.warning(
+                        "MCP server '%s': its tool list does not end; those listed so far are offered", self.name
+                    )
                     break
-        return reading.done(self._prefix)
+        return builder.build(self._prefix)
 
     # --- the connection ----------------------------------------------------------------------------
 
     async def _connected(self) -> Connection:
-        """The connection, which is made by the first that needs it; the others wait for the same one."""
+        """The connection. The first caller makes it; others wait for the same one."""
         if self._connection is not None and not self._connection.is_over:
             return self._connection
         if self._connecting is None or self._connecting.done():
@@ -302,27 +303,27 @@ class McpClient:
         if self._failures:
             wait_s = min(BACKOFF_S * 2 ** (self._failures - 1), MAX_BACKOFF_S)
             await asyncio.sleep(max(0.0, self._failed_at + wait_s - time.monotonic()))
-        made = Connection(self.name, self._dial, self._news)
-        self._failures += 1  # until something has gone well
+        made = Connection(self.name, self._dial, self._changed)
+        self._failures += 1  # until something succeeds
         self._failed_at = time.monotonic()
         await made.open(self.timeouts.connect_s)
         self._connection = made
-        if self._listing is not None:
-            self._news()  # nobody has told what changed while there was no connection
+        if self._catalog is not None:
+            self._changed()  # nothing was reported while there was no connection
         return made
 
-    # --- news --------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------
 
-    def _news(self) -> None:
-        self._has_news = True
-        if self._watchers and (self._telling is None or self._telling.done()):
-            self._telling = asyncio.create_task(self._tell())
+    def _changed(self) -> None:
+        self._has_changed = True
+        if self._watchers and (self._notifying is None or self._notifying.done()):
+            self._notifying = asyncio.create_task(self._notify())
 
-    async def _tell(self) -> None:
-        """Have the tools looked at: once for all the news that come together, and not too often."""
+    async def _notify(self) -> None:
+        """Call the watchers: once for changes that come together, and not too often."""
         await asyncio.sleep(SETTLE_S)
-        while self._has_news:
-            self._has_news = False
+        while self._has_changed:
+            self._has_changed = False
             for watcher in list(self._watchers):
                 try:
                     await watcher()

@@ -1,7 +1,7 @@
-"""One connection to a server. One task enters and leaves the contexts of the client of `mcp`, and lives as long.
+"""One connection to a server. A single task enters and leaves the contexts of the client of `mcp`.
 
-That client keeps cancel scopes, and those must be left by the task that has entered them, whoever wanted the
-connection and whoever ends it. Requests may come from any task.
+That client uses cancel scopes, which must be left by the task that entered them, whoever opens or closes the
+connection. Requests may come from any task.
 """
 
 from __future__ import annotations
@@ -42,13 +42,15 @@ _ANSWER: TypeAdapter[Result] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
 class Connection:
-    """A connection that is being made, is there, or is over; `on_change` is told when the tools may be others."""
+    """A connection, from its making to its end; `on_change` is called when the tools may have changed."""
 
-    def __init__(self, server: str, wire: Callable[[asyncio.Event], Transport], on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, server: str, transport: Callable[[asyncio.Event], Transport], on_change: Callable[[], None]
+    ) -> None:
         self._server = server
         self._on_change = on_change
         self._over = asyncio.Event()
-        self._wire = wire(self._over)
+        self._transport = transport(self._over)
         self._ready = asyncio.Event()
         self._client: Client | None = None
         self._failure: BaseException | None = None
@@ -61,41 +63,41 @@ class Connection:
     # --- its life ----------------------------------------------------------------------------------
 
     async def open(self, timeout_s: float) -> None:
-        """Connect. Raises `McpUnavailableError`, and then nothing is left of it."""
+        """Connect. Raises `McpUnavailableError`, and then nothing is left open."""
         self._task = asyncio.create_task(self._hold(), name=f"mcp:{self._server}")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
         except TimeoutError:
-            why = await self._wire.why()
+            why = await self._transport.why()
             await self.close()
             slow = f"it did not answer within {timeout_s:g} s"
-            raise McpUnavailableError(self._server, f"{slow}; {why}" if why else slow, self._wire.stderr) from None
+            raise McpUnavailableError(self._server, f"{slow}; {why}" if why else slow, self._transport.stderr) from None
         except asyncio.CancelledError:
             await self.close()
             raise
         if self._failure is not None:
-            why = await self._wire.why() or _words(self._failure)
-            raise McpUnavailableError(self._server, why, self._wire.stderr) from None
+            why = await self._transport.why() or _error_text(self._failure)
+            raise McpUnavailableError(self._server, why, self._transport.stderr) from None
 
     async def close(self) -> None:
-        """End it. Comes back when it has ended, or after `CLOSE_S` at the latest."""
+        """End the connection. Returns when it has ended, after `CLOSE_S` at the latest."""
         self._over.set()
         if self._task is None:
             return
         if not self._ready.is_set():
-            self._task.cancel()  # it waits for the server, and does not look up
+            self._task.cancel()  # it still waits for the server
         await asyncio.wait([self._task], timeout=CLOSE_S)
         if not self._task.done():
             self._task.cancel()
-            self._wire.kill()
+            self._transport.kill()
             await asyncio.wait([self._task], timeout=1.0)
 
     async def _hold(self) -> None:
         try:
             info = Implementation(name="holdfast", version=holdfast.__version__)
-            # No callbacks: a server is told that nobody here samples, answers forms, or has roots.
-            client = Client(self._wire.streams(), client_info=info, message_handler=self._take, cache=None)
+            # No callbacks: the server learns that we offer neither sampling nor forms nor roots.
+            client = Client(self._transport.streams(), client_info=info, message_handler=self._take, cache=None)
             async with client:
                 listening = await self._listening(client)
                 try:
@@ -106,7 +108,7 @@ class Connection:
                     await _stopped(listening)
         except Exception as error:
             self._failure = error
-            log.debug("MCP server '%s': the connection ended: %s", self._server, _words(error))
+            log.debug("MCP server '%s': the connection ended: %s", self._server, _error_text(error))
         finally:
             self._over.set()
             self._ready.set()
@@ -115,7 +117,7 @@ class Connection:
 
     @property
     def has_tools(self) -> bool:
-        """Whether the server says that it has any."""
+        """Whether the server says that it has tools."""
         assert self._client is not None
         return self._client.server_capabilities.tools is not None
 
@@ -126,45 +128,45 @@ class Connection:
         try:
             return await self._client.session.list_tools(params=params)
         except (MCPError, ValidationError) as error:
-            raise self._told(error) from None
+            raise self._request_error(error) from None
 
     async def call(self, name: str, arguments: dict[str, Json], on_progress: ProgressFnT) -> CallToolResult:
-        """Call one of them. Whoever is cancelled while it waits has the server told so.
+        """Call a tool. If this is cancelled, the server is notified.
 
-        Sent as a plain request, so that the result is not checked by the schema that the server has for it: a schema
-        can be made to take for ever, and nothing here relies on it.
+        It is sent as a plain request, so that the result is not validated against the server's schema: a malicious
+        schema could take for ever, and nothing here relies on it.
         """
         assert self._client is not None
         request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
         try:
             answer = await self._client.session.send_request(request, _ANSWER, progress_callback=on_progress)
         except (MCPError, ValidationError) as error:
-            raise self._told(error) from None
+            raise self._request_error(error) from None
         if isinstance(answer, CallToolResult):
             return answer
-        raise RefusedError("it wants to ask a person in the middle of the call, and nobody here can be asked")
+        raise RefusedError("it needs input from a person during the call, which is not supported here")
 
     async def why_lost(self) -> str:
         """Why the connection is over, for people and models."""
-        return await self._wire.why() or "it ended"
+        return await self._transport.why() or "it ended"
 
-    def _told(self, error: MCPError | ValidationError) -> Exception:
-        """What became of a request that has no result."""
+    def _request_error(self, error: MCPError | ValidationError) -> Exception:
+        """The error of a request that has no result."""
         if isinstance(error, ValidationError):
-            return RefusedError(f"its answer is not as the protocol says, in {error.error_count()} places")
+            return RefusedError(f"its answer violates the protocol in {error.error_count()} places")
         if error.code == NOT_RUN:
             self._over.set()
             return NotRunError(error.message)
         return LostError(error.message) if error.code == CONNECTION_CLOSED else RefusedError(error.message)
 
-    # --- news --------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------
 
     async def _take(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._on_change()
 
     async def _listening(self, client: Client) -> asyncio.Task[None] | None:
-        """From 2026 on a server tells of changes only to those who ask; before, it does so by itself."""
+        """From the 2026 protocol on, a server reports changes only to subscribers; before, it does so unasked."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return None
@@ -185,11 +187,11 @@ class Connection:
                         wait_s = 1.0
                         self._on_change()
             except (MCPError, SubscriptionLost) as error:
-                log.debug("MCP server '%s' tells of no changes: %s", self._server, _words(error))
+                log.debug("MCP server '%s' does not report changes: %s", self._server, _error_text(error))
             agreed.set()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, RELISTEN_S)
-            self._on_change()  # nobody has told what changed meanwhile
+            self._on_change()  # changes may have been missed meanwhile
 
 
 async def _stopped(task: asyncio.Task[None] | None) -> None:
@@ -198,7 +200,7 @@ async def _stopped(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait([task])
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error.message if isinstance(error, MCPError) else f"{type(error).__name__}: {error}"

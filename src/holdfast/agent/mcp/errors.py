@@ -1,4 +1,4 @@
-"""What can go wrong with MCP servers, one class a kind. What a call comes to is a `ToolError`, as with any tool."""
+"""Errors of MCP servers, one class for each kind. A failed call is a `ToolError`, as with any tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class McpMissingError(HoldfastError):
 
 @dataclass(eq=False)
 class McpDefinitionError(HoldfastError):
-    """A server that cannot be used as it was described."""
+    """The definition of a server is invalid."""
 
     server: str
     why: str
@@ -33,32 +33,32 @@ class McpDefinitionError(HoldfastError):
 
 @dataclass(eq=False)
 class McpUnavailableError(HoldfastError):
-    """A server that could not be reached, or that does not say what it has."""
+    """A server cannot be reached, or does not list its tools."""
 
     server: str
     why: str
     stderr: list[str] = field(default_factory=list)
-    """The last lines that its process wrote to standard error. For people: a model is not told them."""
+    """The last lines that its process wrote to standard error. For people only; models do not see them."""
     kind = "mcp_unavailable"
 
     def __str__(self) -> str:
-        said = "".join(f"\n  {line}" for line in self.stderr)
-        return f"MCP server '{self.server}' cannot be used now: {self.why}" + (f"; it said:{said}" if said else "")
+        stderr = "".join(f"\n  {line}" for line in self.stderr)
+        return f"MCP server '{self.server}' cannot be used now: {self.why}" + (f"; it wrote:{stderr}" if stderr else "")
 
 
 class NotRunError(Exception):
-    """A request that did not reach the server, or that it did not take: it may be made again on a new connection."""
+    """A request did not reach the server, or was not accepted: it may be repeated on a new connection."""
 
 
 class LostError(Exception):
-    """The connection ended before the answer came: nobody knows what came of the request."""
+    """The connection ended before the answer came: the outcome of the request is unknown."""
 
 
 class RefusedError(Exception):
-    """The server answered, and what it answered is no result."""
+    """The server answered with something that is not a result."""
 
 
 def check_installed(server: str) -> None:
-    """Raise `McpMissingError` unless the package `mcp` is there. It is not loaded by that."""
+    """Raise `McpMissingError` unless the package `mcp` is installed. Does not import it."""
     if find_spec("mcp") is None:
         raise McpMissingError(server)

@@ -1,7 +1,7 @@
-"""A server that is reached over HTTP. What HTTP says of a request becomes an error that says so, for that request only.
+"""A server reached over HTTP. An HTTP error becomes an MCP error of the request that it belongs to.
 
-The client of `mcp` gives up a whole connection when one of its requests fails below MCP, and keeps a body of any size.
-Here each request that fails is answered with an error of its own, and bodies are limited.
+The client of `mcp` drops the whole connection when one request fails below MCP, and accepts bodies of any size. Here
+each failed request is answered with an error of its own, and bodies are limited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 Headers: TypeAlias = Mapping[str, str] | Callable[[], Awaitable[Mapping[str, str]]]
-"""Headers, or what gives them: asked for each request, and once more where the server does not know them (401)."""
+"""Headers, or a function that returns them: called for each request, and once more after a 401."""
 
 _DROPPED = frozenset(["content-encoding", "content-length", "transfer-encoding"])
 
 
 class HeadersError(Exception):
-    """The function that gives the headers has failed."""
+    """The function that returns the headers has failed."""
 
 
 class _Auth(httpx2.Auth):
@@ -38,26 +38,26 @@ class _Auth(httpx2.Auth):
         self._headers = headers
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        request.headers.update(await self._given())
+        request.headers.update(await self._current_headers())
         response = yield request
         if response.status_code == httpx2.codes.UNAUTHORIZED and callable(self._headers):
-            request.headers.update(await self._given())
+            request.headers.update(await self._current_headers())
             yield request
 
-    async def _given(self) -> Mapping[str, str]:
+    async def _current_headers(self) -> Mapping[str, str]:
         if not callable(self._headers):
             return self._headers
         try:
             return await self._headers()
         except Exception as error:
-            raise HeadersError(f"its headers cannot be had: {type(error).__name__}: {error}") from error
+            raise HeadersError(f"its headers could not be computed: {type(error).__name__}: {error}") from error
 
 
 class _Client(httpx2.AsyncClient):
-    """Answers with an error of JSON-RPC instead of raising what ends the connection."""
+    """Answers with a JSON-RPC error instead of raising, which would end the connection."""
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        if request.method == "DELETE":  # the end of a session, which nobody waits for long
+        if request.method == "DELETE":  # ends a session; nobody waits long for that
             async with asyncio.timeout(TERM_S):
                 return await super().send(request, **options)
         if request.method != "POST":
@@ -68,9 +68,11 @@ class _Client(httpx2.AsyncClient):
         except HeadersError as error:
             return _error(request, INTERNAL_ERROR, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error(request, NOT_RUN, f"{_place(request.url)} cannot be reached: {_words(error)}")
+            return _error(request, NOT_RUN, f"{_public_url(request.url)} cannot be reached: {_error_text(error)}")
         except httpx2.TransportError as error:
-            return _error(request, CONNECTION_CLOSED, f"{_place(request.url)} has broken off: {_words(error)}")
+            return _error(
+                request, CONNECTION_CLOSED, f"{_public_url(request.url)} broke the connection: {_error_text(error)}"
+            )
 
 
 async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
@@ -79,20 +81,22 @@ async def _checked(request: httpx2.Request, response: httpx2.Response) -> httpx2
         return response  # streams are limited where they are read
     body = await _body(response)
     if body is None:
-        told = f"its answer has more than {MESSAGE_BYTES:,} bytes, which are not taken: ask for less at once"
-        return _error(request, INTERNAL_ERROR, told)
+        message = f"its answer has more than {MESSAGE_BYTES:,} bytes, the limit: ask for less at a time"
+        return _error(request, INTERNAL_ERROR, message)
     if response.status_code == httpx2.codes.NOT_FOUND and MCP_SESSION_ID in request.headers:
         return _error(request, NOT_RUN, "it has forgotten this connection")
     if response.is_error and b'"jsonrpc"' not in body:
-        said = f": {preview(body[:200].decode(errors='replace'))}" if body else ""
-        told = f"{_place(request.url)} answered with HTTP {response.status_code} {response.reason_phrase}{said}"
-        return _error(request, INTERNAL_ERROR, told)
+        quote = f": {preview(body[:200].decode(errors='replace'))}" if body else ""
+        message = (
+            f"{_public_url(request.url)} answered with HTTP {response.status_code} {response.reason_phrase}{quote}"
+        )
+        return _error(request, INTERNAL_ERROR, message)
     headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _DROPPED]
     return httpx2.Response(response.status_code, headers=headers, content=body, request=request)
 
 
 async def _body(response: httpx2.Response) -> bytes | None:
-    """The whole body; None if it is too large."""
+    """The whole body, or None if it is too large."""
     parts, size = [], 0
     try:
         async for part in response.aiter_bytes():
@@ -106,18 +110,18 @@ async def _body(response: httpx2.Response) -> bytes | None:
 
 
 def _error(request: httpx2.Request, code: int, message: str) -> httpx2.Response:
-    """The client of `mcp` takes such an error for its answer, whatever the id."""
+    """A response that the client of `mcp` takes for the error of its request, whatever the id."""
     body = {"jsonrpc": "2.0", "id": 0, "error": {"code": code, "message": message}}
     content, kind = msgspec.json.encode(body), {"content-type": "application/json"}
     return httpx2.Response(httpx2.codes.BAD_GATEWAY, headers=kind, content=content, request=request)
 
 
-def _place(url: httpx2.URL) -> str:
-    """A URL without what may be secret in it."""
+def _public_url(url: httpx2.URL) -> str:
+    """A URL without its parts that may be secret."""
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
@@ -131,7 +135,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
-        # How long an answer may take is the business of whoever asks.
+        # The caller limits how long an answer may take.
         timeout = httpx2.Timeout(self._connect_s, read=None)
         async with (
             _Client(auth=_Auth(self._headers), timeout=timeout) as client,
@@ -147,4 +151,4 @@ class HttpTransport:
         return []
 
     def kill(self) -> None:
-        """There is nothing that would not end."""
+        """Nothing to kill: no process belongs to it."""

@@ -1,6 +1,6 @@
-"""How much is taken from an MCP server, and how long it is waited for: each number with its unit and its reason.
+"""Limits on what is accepted from an MCP server, and how long to wait for it, each with its unit and reason.
 
-A server is not trusted to be sensible. What is too much is left out or cut, and it is said what.
+A server is not trusted to be sensible. What exceeds a limit is left out or cut, and a warning says so.
 """
 
 from __future__ import annotations
@@ -15,76 +15,76 @@ MAX_TOOLS = 256
 """Tools of one server that are offered, the first by name: models choose badly among more, and pay for each of them."""
 
 MAX_PAGES = 100
-"""Pages of one listing that are read: a server whose cursors never end is no reason to wait for ever."""
+"""Pages of one listing that are read: the cursors of a broken server may never end."""
 
 LISTING_BYTES = 16 * 1024 * 1024
-"""Bytes of schemas of one listing after which no further page is read: they are all in memory at once."""
+"""Bytes of schemas in one listing after which no further page is read: they are all in memory at once."""
 
 SCHEMA_BYTES = 64 * 1024
-"""UTF-8 bytes of the schema of one tool: it is sent with every call of the model, and real ones have a few hundred."""
+"""UTF-8 bytes of the schema of one tool: it is sent with every model call, and real ones have a few hundred."""
 
 SCHEMA_DEPTH = 32
-"""Levels of lists and objects in a schema: services of models refuse deeper ones, and real ones have ten."""
+"""Levels of lists and objects in a schema: model services refuse deeper ones, and real ones have ten."""
 
 DESCRIPTION_CHARS = 4_000
-"""Characters of the description of one tool, of which the rest is cut: about a thousand tokens."""
+"""Characters of the description of one tool; the rest is cut. About a thousand tokens."""
 
 RESULT_BYTES = KEPT_BYTES
-"""UTF-8 bytes of a result that are taken. The model is shown less; this is what is kept beside it for people."""
+"""UTF-8 bytes of a result that are kept for people. The model sees less."""
 
 MESSAGE_BYTES = 8 * 1024 * 1024
 """Bytes of one message of a server: room for a listing of 10,000 tools, or for an image. All of it is in memory."""
 
 REMARK_CHARS = 500
-"""Characters of what a server says of its progress."""
+"""Characters of a progress message."""
 
 STDERR_BYTES = 8 * 1024
-"""Bytes kept of what a child says on standard error, the last ones."""
+"""Bytes kept of a child's standard error, the last ones."""
 
 STDERR_LINES = 10
-"""Lines of it that an error shows: the end of a traceback."""
+"""Lines of standard error that an error shows: the end of a traceback."""
 
 # --- times ---------------------------------------------------------------------------------------------
 
 LEAVE_S = 0.5
-"""Seconds that a child has to leave by itself after its input was closed."""
+"""Seconds that a child has to exit by itself after its input was closed."""
 
 TERM_S = 2.0
-"""Seconds that a child has to leave after SIGTERM; then it is killed."""
+"""Seconds that a child has to exit after SIGTERM; then it is killed."""
 
 CLOSE_S = LEAVE_S + 2 * TERM_S + 1.0
-"""Seconds after which the end of a connection is not waited for any longer: more than all its steps may take."""
+"""Seconds to wait for a connection to end: more than all steps of that take together."""
 
 SETTLE_S = 0.1
-"""Seconds between the news that tools have changed and the look at them: a server says it once for each tool."""
+"""Seconds between the notice that tools have changed and the new listing: a server may send one for each tool."""
 
 REFRESH_EVERY_S = 1.0
-"""Seconds between two looks, however often a server says that its tools have changed."""
+"""Seconds between two listings, however often a server says that its tools have changed."""
 
 LISTEN_S = 2.0
-"""Seconds that a connection waits for a server to agree to tell of changes, before it is used without."""
+"""Seconds to wait for a server to accept a subscription to changes, before the connection is used without."""
 
 RELISTEN_S = 60.0
-"""Seconds between two attempts to hear of changes, at most: it begins with one, and doubles."""
+"""The longest wait between two attempts to subscribe, in seconds; it starts at one, and doubles."""
 
 BACKOFF_S = 0.5
-"""Seconds before a second attempt to connect; it doubles with each failure."""
+"""Seconds before the second attempt to connect; doubles with each failure."""
 
 MAX_BACKOFF_S = 10.0
-"""Seconds between two attempts to connect, at most: a call waits for it."""
+"""The longest wait between two attempts to connect, in seconds: a call waits for it."""
 
 
 class McpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a server is waited for, in seconds."""
+    """How long to wait for a server, in seconds."""
 
     connect_s: float = 30.0
-    """For the first answer. Those that are downloaded when they are started take their time."""
+    """For the first answer. Servers that are downloaded when they start take long."""
     list_s: float = 30.0
     """For all pages of its tools."""
     call_s: float = 60.0
-    """For the result of a call, counted anew whenever the server says how far it is."""
+    """For the result of a call; starts again with each progress message."""
     call_max_s: float = 600.0
-    """For the result of a call, whatever the server says meanwhile."""
+    """For the result of a call, whatever its progress."""
 
     def __post_init__(self) -> None:
         if min(self.connect_s, self.list_s, self.call_s, self.call_max_s) <= 0:

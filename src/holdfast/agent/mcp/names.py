@@ -1,8 +1,8 @@
-"""Which names the tools of a server have here: such as models take, each for one tool, the same in every process.
+"""The names of a server's tools here: valid for models, unique, and the same in every process.
 
-A tool is called `<prefix><its own name>`, with `_` for what models do not take. Where that is too long, or is the name
-of another one as well, a short hash of its own name ends it. What each tool is called depends on which tools there are,
-and not on their order; a tool whose name needs no change always keeps it.
+A tool is called `<prefix><its own name>`, with `_` for characters that models do not accept. If that is too long or not
+unique, a short hash of its own name is appended. The names depend on which tools there are, and not on their order; a
+tool whose name needs no change always keeps it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from hashlib import sha256
 
 MAX_CHARS = 64
-"""Characters of a name: what all services of models take."""
+"""Characters of a name: what all model services accept."""
 
 HASH_CHARS = 8
 """Hexadecimal digits that tell two names apart: enough for the tools of one server, and still readable."""
@@ -44,7 +44,7 @@ def _is_usable(name: str, reserved: Collection[str]) -> bool:
 
 
 def _hashed(own: str, made: str, used: Collection[str]) -> str:
-    """A server may well have named another tool just so: then the next hash is taken."""
+    """The name with a hash; if another tool already has that name, with the next hash."""
     number = 0
     while True:
         digest = sha256(f"{own}\0{number or ''}".encode(errors="surrogatepass")).hexdigest()[:HASH_CHARS]

@@ -1,6 +1,6 @@
-"""What a call of a server's tool comes to: JSON that a model can be told, or a `ToolError`. No I/O.
+"""The result of a call to a server's tool: JSON for the model, or a `ToolError`. No I/O.
 
-Structured content is taken where there is any: the text beside it says the same. What is no text is described in text.
+Structured content is used if there is any: the text beside it says the same. Anything that is not text is described.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LIMIT = OutputLimits(max_bytes=RESULT_BYTES, max_lines=sys.maxsize)
 
 
 def value_of(result: CallToolResult, tool: str) -> Json:
-    """The value of a result. Raises `ToolError` with the server's own words if it is an error."""
-    told = shortened("\n".join(_told(block) for block in result.content), _LIMIT)
+    """The value of a result. Raises `ToolError` with the server's message if it is an error."""
+    text = shortened("\n".join(_block_text(block) for block in result.content), _LIMIT)
     if result.is_error:
-        raise ToolError(told or f"'{tool}' failed, and the server does not say why")
+        raise ToolError(text or f"'{tool}' failed, and the server gave no reason")
     if result.structured_content is None:
-        return told
+        return text
     structured = _cut(result.structured_content)
-    beside = [_told(block) for block in result.content if not isinstance(block, TextContent)]
+    beside = [_block_text(block) for block in result.content if not isinstance(block, TextContent)]
     return {"structured": structured, "beside": shortened("\n".join(beside), _LIMIT)} if beside else structured
 
 
@@ -46,12 +46,12 @@ def _cut(value: Json) -> Json:
     try:
         text = msgspec.json.encode(value).decode()
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
-        raise ToolError(f"its result cannot be told as JSON: {error}", code="invalid_result") from None
+        raise ToolError(f"its result has no JSON form: {error}", code="invalid_result") from None
     shown = shortened(text, _LIMIT)
     return value if shown is text else shown
 
 
-def _told(block: ContentBlock) -> str:
+def _block_text(block: ContentBlock) -> str:
     match block:
         case TextContent(text=text):
             return repaired(text)

@@ -1,6 +1,6 @@
-"""A server that is a child process: started with little of our environment, spoken to over its pipes, ended with us.
+"""A server as a child process: started with little of our environment, connected by pipes, ended with us.
 
-The child leads a process group of its own, so that whatever it has started is ended with it.
+The child leads a process group of its own, so that everything it has started is ended with it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 HARMLESS = frozenset(["HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"])
-"""Variables that a child gets of ours, and those that begin with LC_. Whatever else it needs is named with env=."""
+"""Variables that a child inherits, beside those that begin with LC_. Anything else it needs is passed with env=."""
 
 SECRET_CHARS = 8
-"""Characters from which on the value of a variable that was given is hidden where a child says it."""
+"""Characters from which on the value of an env= variable is hidden in the child's stderr."""
 
 _EDGE = 200  # where in a message its id is, at either end; what is between them may be large
 _ID_FIRST = re.compile(rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,18})\s*,')
@@ -47,14 +47,14 @@ class ChildSpec(msgspec.Struct, frozen=True):
     cwd: str | Path | None
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child: what harms nobody, and what was given for it."""
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a child: harmless variables of ours, and those passed for it."""
     harmless = {
         name: value
         for name, value in os.environ.items()
-        if (name in HARMLESS or name.startswith("LC_")) and not value.startswith("()")  # those are functions of a shell
+        if (name in HARMLESS or name.startswith("LC_")) and not value.startswith("()")  # those are shell functions
     }
-    return {**harmless, **given}
+    return {**harmless, **variables}
 
 
 class _Pipes(SubprocessStreamProtocol):
@@ -79,7 +79,7 @@ class StdioTransport:
         self._garbage = 0
         self._first_garbage = ""
 
-    # --- what a connection asks --------------------------------------------------------------------
+    # --- transport ------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[TransportStreams]:
@@ -99,7 +99,7 @@ class StdioTransport:
         tasks = [
             loop.create_task(self._read(pipes.stdout, to_client)),
             loop.create_task(self._write(pipes.stdin, from_client, to_client)),
-            loop.create_task(self._keep(pipes.stderr)),
+            loop.create_task(self._read_stderr(pipes.stderr)),
         ]
         try:
             yield incoming, outgoing
@@ -124,8 +124,8 @@ class StdioTransport:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             return f"its process {how}"
         if self._garbage:
-            told = f"{self._garbage} lines of its output were no messages, the first: {self._first_garbage}"
-            return f"{told}; a server must write nothing else to standard output"
+            lines = f"{self._garbage} lines of its output were not messages, the first: {self._first_garbage}"
+            return f"{lines}; a server must write nothing but messages to standard output"
         return ""
 
     @property
@@ -139,7 +139,7 @@ class StdioTransport:
 
     def kill(self) -> None:
         if self._transport is not None:
-            self._signal(signal.SIGKILL)  # those that it has started, too
+            self._signal(signal.SIGKILL)  # also those that it has started
             self._transport.close()
 
     # --- the pipes ---------------------------------------------------------------------------------
@@ -156,18 +156,18 @@ class StdioTransport:
             pass
         finally:
             self._over.set()
-            to_client.close()  # which ends all requests that are under way
+            to_client.close()  # which ends all running requests
 
     async def _line(self, stdout: asyncio.StreamReader) -> bytes | None:
-        """The next line; None after the last one. Instead of one that is too long, an error for whoever asked."""
+        """The next line, or None after the last. A line that is too long is replaced by an error for its request."""
         try:
             return await stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError as rest:
             return rest.partial or None
         except asyncio.LimitOverrunError:
-            return await self._instead_of_long(stdout)
+            return await self._replace_long_line(stdout)
 
-    async def _instead_of_long(self, stdout: asyncio.StreamReader) -> bytes:
+    async def _replace_long_line(self, stdout: asyncio.StreamReader) -> bytes:
         size, head, tail = 0, b"", b""
         while True:
             try:
@@ -184,9 +184,9 @@ class StdioTransport:
         found = _ID_FIRST.match(head) or _ID_LAST.search(tail)
         if found is None:
             return head.replace(b"\n", b" ") + b"\n"
-        told = f"its answer has {size:,} bytes, and more than {MESSAGE_BYTES:,} are not taken: ask for less at once"
-        said = ErrorData(code=INTERNAL_ERROR, message=told)
-        reply = JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=said)
+        message = f"its answer has {size:,} bytes; the limit is {MESSAGE_BYTES:,}: ask for less at a time"
+        error_data = ErrorData(code=INTERNAL_ERROR, message=message)
+        reply = JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error_data)
         return reply.model_dump_json(by_alias=True).encode() + b"\n"
 
     def _parsed(self, line: bytes) -> SessionMessage | None:
@@ -207,11 +207,11 @@ class StdioTransport:
             async for sent in from_client:
                 stdin.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await stdin.drain()
-        except (ConnectionError, RuntimeError):  # its end is closed, or ours
+        except (ConnectionError, RuntimeError):  # either end is closed
             self._over.set()
             to_client.close()
 
-    async def _keep(self, stderr: asyncio.StreamReader | None) -> None:
+    async def _read_stderr(self, stderr: asyncio.StreamReader | None) -> None:
         assert stderr is not None
         while chunk := await stderr.read(STDERR_BYTES):
             self._stderr = (self._stderr + chunk)[-STDERR_BYTES:]

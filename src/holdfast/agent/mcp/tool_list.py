@@ -1,6 +1,6 @@
-"""What is made of a server's listing: the tools that can be offered, and why the others cannot. No I/O.
+"""The tools of a server that can be offered, and why the others cannot. No I/O.
 
-Schemas are looked at and passed on, and nothing in them is followed: neither references nor patterns.
+Schemas are checked and passed on; nothing in them is followed, neither references nor patterns.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Listed
 
 NAMED = 10
-"""Tools that a warning names, of those that it is about."""
+"""Tools that one warning names."""
 
 
 class OfferedTool(msgspec.Struct, frozen=True):
     """A tool of a server that can be offered."""
 
     own: str
-    """What the server calls it."""
+    """The server's own name for it."""
     description: str
     parameters: Schema
     recovery: Recovery
 
 
 class ToolFilter(msgspec.Struct, frozen=True):
-    """Which tools of a server are wanted, by the names that the server has for them, or patterns such as `get_*`."""
+    """Which tools of a server to offer, by the server's own names or patterns such as `get_*`."""
 
     allow: Sequence[str] | None = None
-    """None: all."""
+    """None for all."""
     deny: Sequence[str] = ()
-    """These are left out even if they are allowed."""
+    """Left out even if they are allowed."""
 
     def has(self, name: str) -> bool:
         is_allowed = self.allow is None or any(fnmatchcase(name, each) for each in self.allow)
@@ -50,27 +50,27 @@ class ToolFilter(msgspec.Struct, frozen=True):
 
 
 class McpCatalog(msgspec.Struct, frozen=True):
-    """The tools that are offered by the names they have here, and a sentence on each kind of those that are not."""
+    """The offered tools by their names here, and a warning for each reason why others are not offered."""
 
     tools: dict[str, OfferedTool]
     warnings: list[str]
 
 
 class McpCatalogBuilder:
-    """Takes up the tools of a listing, page by page."""
+    """Collects the tools of a server, page by page."""
 
-    def __init__(self, choice: ToolFilter) -> None:
+    def __init__(self, filter: ToolFilter) -> None:
         self.pages = 0
         self.size = 0
         """Bytes of all schemas so far."""
-        self._choice = choice
+        self._filter = filter
         self._offered: dict[str, OfferedTool] = {}
         self._refused: dict[str, list[str]] = {}
 
     def take(self, page: Iterable[Listed]) -> None:
         self.pages += 1
         for tool in page:
-            if not self._choice.has(tool.name):
+            if not self._filter.has(tool.name):
                 continue
             schema = {"type": "object", **tool.input_schema}
             why = self._problem(schema)
@@ -79,11 +79,11 @@ class McpCatalogBuilder:
                 continue
             offered = OfferedTool(tool.name, _description(tool), schema, _recovery(tool))
             if tool.name in self._offered:
-                self._refuse("are there more than once, and one of each is offered", tool.name)
-                offered = min(offered, self._offered[tool.name], key=msgspec.json.encode)  # whichever comes first
+                self._refuse("are listed more than once, and one of each is offered", tool.name)
+                offered = min(offered, self._offered[tool.name], key=msgspec.json.encode)  # in any order
             self._offered[tool.name] = offered
 
-    def done(self, prefix: str) -> McpCatalog:
+    def build(self, prefix: str) -> McpCatalog:
         names = public_names(self._offered, prefix, RESERVED)
         by_name = dict(sorted((names[own], offered) for own, offered in self._offered.items()))
         for name in list(by_name)[MAX_TOOLS:]:
@@ -101,7 +101,7 @@ class McpCatalogBuilder:
         try:
             check_value(schema, "schema")
         except InvalidValueError as error:
-            return f"their schemas cannot be kept ({error.why})"
+            return f"their schemas cannot be stored ({error.why})"
         size = len(msgspec.json.encode(schema))
         self.size += size
         if size > SCHEMA_BYTES:
@@ -124,11 +124,11 @@ def _description(tool: Listed) -> str:
 
 
 def _recovery(tool: Listed) -> Recovery:
-    """What to do about a call of which nobody knows what came: as the server says, and otherwise never again."""
-    said = tool.annotations
-    if said is not None and said.read_only_hint:
+    """What to do about a call with an unknown outcome: by default never repeat it, unless a hint allows it."""
+    hints = tool.annotations
+    if hints is not None and hints.read_only_hint:
         return "safe"
-    return "idempotent" if said is not None and said.idempotent_hint else "never"
+    return "idempotent" if hints is not None and hints.idempotent_hint else "never"
 
 
 def _is_deeper(value: Json, levels: int) -> bool:
@@ -146,7 +146,7 @@ def _is_deeper(value: Json, levels: int) -> bool:
 
 
 def _is_sound(schema: Schema) -> bool:
-    """Whether arguments can be checked by it: the parts that are looked at then are what they have to be."""
+    """Whether arguments can be checked against it: the keywords used for that have the right types."""
     if schema["type"] != "object":
         return False
     rest: list[Json] = [schema]

@@ -1,4 +1,4 @@
-"""What a connection to a server goes over: messages in and out, and what is known of why it ended."""
+"""`Transport`: carries the messages of one connection to a server, and knows why it ended."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 NOT_RUN = -39_404
-"""Code of the errors that a wire answers requests with which the server did not take, and so has not run."""
+"""Error code of a transport for requests that the server has not accepted, and so has not run."""
 
 
 class Transport(Protocol):
-    """The way to a server, for one connection."""
+    """Carries one connection to a server."""
 
     def streams(self) -> AbstractAsyncContextManager[TransportStreams]:
-        """The two streams that the client of `mcp` reads from and writes to. Entered once."""
+        """The two streams that the client of `mcp` reads and writes. Entered once."""
         ...
 
     async def why(self) -> str:
-        """Why the connection ended, as far as that is known; empty if it is not."""
+        """Why the connection ended, or empty if that is unknown."""
         ...
 
     @property
     def stderr(self) -> list[str]:
-        """The last lines of what a child has said."""
+        """The last lines that a child process wrote to standard error."""
         ...
 
     def kill(self) -> None:
-        """End at once what would not end by itself."""
+        """End at once whatever has not ended by itself."""
         ...

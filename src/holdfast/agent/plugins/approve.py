@@ -1,11 +1,11 @@
-"""`Approve`: the plugin that gives sessions rules about calls of tools, and code of the host that decides about them.
+"""`Approve`: the plugin that gives sessions rules about tool calls, and host code that decides about them.
 
     Runtime(…, plugins=[Approve([Rule.allow("read_*"), Rule.deny("shell", command="*sudo*")], default="confirm")])
     runtime.session("s-1").plugin(Approve(callback=allowed))
 
-Its rules are recorded with the session. Those that every session of a runtime has, those of a session's own, and those
-of the session that it is a child of are layers: all are asked, and the strictest counts. Which calls wait for somebody,
-and what may be answered, is told by `core.approval`.
+Its rules are recorded with the session. The rules of the runtime, of the session and of its parent session are layers:
+all of them are asked, and the strictest verdict counts. `agent.machine.approval` says which calls wait for a person,
+and what may be answered.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 from holdfast.agent.machine.approval import Approval, Rule, Verdict, check_approval
-from holdfast.agent.plugins.plugin import Deny, Plugin, PluginCall, Said
+from holdfast.agent.plugins.plugin import AuthorizeVerdict, Deny, Plugin, PluginCall
 from holdfast.agent.tools.threads import in_thread
 from holdfast.core.errors import InvalidValueError
 
-Callback: TypeAlias = Callable[[PluginCall], "Said | Deny | bool | Awaitable[Said | Deny | bool]"]
-"""Decides about a call: True is `allow`, False is `deny`. Anything else, and whatever it raises, is a denial."""
+Callback: TypeAlias = Callable[
+    [PluginCall], "AuthorizeVerdict | Deny | bool | Awaitable[AuthorizeVerdict | Deny | bool]"
+]
+"""Decides about a call: True is `allow`, False is `deny`. Any other value or an exception is a denial."""
 
 
 class Approve(Plugin):
-    """Rules about calls of tools; where they say so, a callback decides. Without rules, the callback decides all.
+    """Rules about tool calls; a callback decides where they say so. Without rules, the callback decides about all
+    calls.
 
-    The id of one with a callback has the callback's name in it. So two of them never stand in for each other; and a
-    process that does not have the code which is to decide denies the call.
+    With a callback, the plugin's id contains the callback's name. So two of them are never confused, and a process that
+    lacks the code denies the call.
     """
 
     id = "approve"
@@ -41,10 +44,10 @@ class Approve(Plugin):
         callback: Callback | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """`default` is for calls that no rule speaks of: `allow`, unless there is a callback.
+        """`default` is the verdict on calls that no rule matches: `allow`, or the callback if there is one.
 
-        A callback that is no coroutine is called in a thread. `timeout_s` is how long somebody may take to decide, be
-        it code or a person; a person may take for ever, if it is not given.
+        A callback that is not a coroutine function is called in a thread. `timeout_s` limits how long code or a person
+        may take to decide; without it, a person may take for ever.
         """
         if callback is not None:
             self.id = f"{Approve.id}:{_name(callback)}"
@@ -57,20 +60,20 @@ class Approve(Plugin):
         )
         check_approval(self._layer)
         if callback is not None and "callback" not in {self._layer.default, *(rule.verdict for rule in rules)}:
-            raise InvalidValueError("approval", "nothing is left to its callback: add Rule.callback(…), or no default")
+            raise InvalidValueError("approval", "its callback is never used: add Rule.callback(…), or omit the default")
 
     def approval(self) -> Approval:
         return self._layer
 
-    async def authorize(self, call: PluginCall) -> Said | Deny:
+    async def authorize(self, call: PluginCall) -> AuthorizeVerdict | Deny:
         callback = self._callback
         if callback is None:
             return "deny"
-        said: Any = callback(call) if _is_async(callback) else await in_thread(lambda: callback(call))
-        said = await said if inspect.isawaitable(said) else said
-        if isinstance(said, bool):
-            return "allow" if said else "deny"
-        return cast("Said | Deny", said)  # whatever else it is, is looked at by who asks
+        verdict: Any = callback(call) if _is_async(callback) else await in_thread(lambda: callback(call))
+        verdict = await verdict if inspect.isawaitable(verdict) else verdict
+        if isinstance(verdict, bool):
+            return "allow" if verdict else "deny"
+        return cast("AuthorizeVerdict | Deny", verdict)  # the caller checks it
 
 
 def _name(callback: Callable[..., Any]) -> str:

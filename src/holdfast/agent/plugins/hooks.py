@@ -1,4 +1,4 @@
-"""Runs the hooks of a session's plugins: in the order they were given, and so that none can harm the session."""
+"""Runs the hooks of a session's plugins in order, and contains their failures."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ log = logging.getLogger("holdfast.plugins")
 ABORT_CODE = "plugin_abort"
 
 AUTHORIZE_S = 30.0
-"""Seconds that code may take to decide about a call, as a turn waits for it. What takes longer is for a person."""
+"""Seconds that code may take to decide about a call, because the turn waits for it."""
 
 
 class ToolDecision(msgspec.Struct, frozen=True):
-    """What the plugins together want done about a call: it is run with these arguments, or it comes to this instead."""
+    """What all plugins together decide about a call: run it with these arguments, or use this result instead."""
 
     arguments: dict[str, Json]
     result: ToolResult | None = None
@@ -48,45 +48,45 @@ class ToolDecision(msgspec.Struct, frozen=True):
 class Hooks:
     """The plugins of one session, in this process."""
 
-    def __init__(self, session_id: str, plugins: Sequence[Plugin], tell: Callable[[LiveEvent], None]) -> None:
+    def __init__(self, session_id: str, plugins: Sequence[Plugin], publish: Callable[[LiveEvent], None]) -> None:
         self.session_id = session_id
         self.plugins = list(plugins)
         self.turn = ""
-        """The turn that is worked on here: what fails is told to whoever follows it."""
-        self._tell = tell
+        """The turn that is worked on here, for events about failures."""
+        self._publish = publish
         self._with: dict[str, list[Plugin]] = {}
-        """By hook, the plugins that have it."""
+        """By hook, the plugins that override it."""
 
     @property
     def revision(self) -> tuple[tuple[str, int], ...]:
-        """Differs once what plugins say of prompts and catalogs does."""
+        """Changes whenever the plugins' contributions to prompts and catalogs may have changed."""
         return tuple((plugin.id, plugin.revision) for plugin in self.plugins)
 
     def get(self, plugin_id: str) -> Plugin | None:
         return next((plugin for plugin in self.plugins if plugin.id == plugin_id), None)
 
-    # --- at once -----------------------------------------------------------------------------------
+    # --- plain calls--------------------------------------------------------------------------------
 
     def prompt(self) -> list[Contribution]:
-        """What plugins contribute to the prompt."""
-        said: list[Contribution] = []
+        """The plugins' contributions to the prompt."""
+        contributions: list[Contribution] = []
         for plugin in self._having("prompt"):
             try:
-                said += [msgspec.convert(msgspec.to_builtins(each), Contribution) for each in plugin.prompt()]
+                contributions += [msgspec.convert(msgspec.to_builtins(each), Contribution) for each in plugin.prompt()]
             except Exception as error:
                 self._failed(plugin, "prompt", error)
-        return said
+        return contributions
 
     def catalog(self, tools: list[ToolSummary]) -> list[ToolSummary]:
-        """The tools that plugins leave. They can neither add one, nor give one another name."""
+        """The tools that plugins leave. They can neither add nor rename one."""
         for plugin in self._having("catalog"):
             names = {tool.name for tool in tools}
             try:
                 left = [msgspec.convert(msgspec.to_builtins(tool), ToolSummary) for tool in plugin.catalog(list(tools))]
                 if strange := [tool.name for tool in left if tool.name not in names]:
-                    raise ValueError(f"it speaks of tools that are not there: {', '.join(strange)}")
+                    raise ValueError(f"it returned tools that do not exist: {', '.join(strange)}")
                 if len({tool.name for tool in left}) < len(left):
-                    raise ValueError("it names a tool twice")
+                    raise ValueError("it returned a tool twice")
             except Exception as error:
                 self._failed(plugin, "catalog", error)
                 continue
@@ -103,7 +103,7 @@ class Hooks:
     # --- models ------------------------------------------------------------------------------------
 
     async def history(self, messages: list[AgentMessage]) -> list[AgentMessage]:
-        """What the model is shown. Raises `AbortTurn`."""
+        """The messages that the model sees. Raises `AbortTurn`."""
         for plugin in self._having("history"):
             shown = await self._call(plugin, "history", _own_messages(messages), may_abort=True)
             if shown is not None and self._is_sound(plugin, "history", problem_in_messages(shown, messages)):
@@ -121,7 +121,9 @@ class Hooks:
             )
             made = await self._call(plugin, "before_model", own, may_abort=True)
             if made is not None and self._is_sound(plugin, "before_model", problem_in_request(made, request)):
-                request = msgspec.structs.replace(made, key=request.key)  # by it a service knows the call again
+                request = msgspec.structs.replace(
+                    made, key=request.key
+                )  # the provider recognizes a repeated call by it
         return request
 
     async def after_model(self, request: ModelRequest, reply: ModelReply) -> ModelReply:
@@ -134,30 +136,33 @@ class Hooks:
     # --- tools -------------------------------------------------------------------------------------
 
     async def authorize(self, plugin_id: str, call: PluginCall) -> dict[str, Json]:
-        """What the code of a plugin says about a call. Whatever goes wrong, that is no."""
+        """The verdict of a plugin's code about a call. If anything goes wrong, it is a denial."""
         plugin = self.get(plugin_id)
         if plugin is None:
-            return {"verdict": "deny", "reason": f"the plugin '{plugin_id}', which decides about it, is not here"}
+            return {
+                "verdict": "deny",
+                "reason": f"the plugin '{plugin_id}', which decides about it, is not available here",
+            }
         try:
             async with asyncio.timeout(AUTHORIZE_S):
-                said = await _awaited(plugin.authorize(call))
+                verdict = await _awaited(plugin.authorize(call))
         except Exception as error:
             self._failed(plugin, "authorize", error)
             return {"verdict": "deny", "reason": f"the plugin '{plugin_id}', which decides about it, failed"}
-        match said:
+        match verdict:
             case "allow" | "deny" | "confirm":
-                return {"verdict": said}
+                return {"verdict": verdict}
             case Deny(reason=reason):
                 return {"verdict": "deny", "reason": reason}
             case _:
-                self._failed(plugin, "authorize", ValueError(f"it said {said!r}, which is no verdict"))
+                self._failed(plugin, "authorize", ValueError(f"it returned {verdict!r}, which is not a verdict"))
                 return {"verdict": "deny", "reason": f"the plugin '{plugin_id}' gave no verdict on it"}
 
     async def before_tool(self, call: PluginCall) -> ToolDecision:
-        """What is done about a call. Raises `AbortTurn`.
+        """What to do about a call. Raises `AbortTurn`.
 
-        To stop the turn beats to deny the call, which beats another result. Arguments that were replaced are looked at
-        by all plugins once more; if two want to replace them, the call is denied, for neither has seen the outcome.
+        Stopping the turn wins over denying the call, which wins over another result. All plugins see replaced arguments
+        once more; if two replace them, the call is denied, because neither has seen the outcome.
         """
         wants = await self._directives(call)
         replaced = [(plugin, each) for plugin, each in wants if isinstance(each, Replace)]
@@ -173,20 +178,20 @@ class Hooks:
         again = await self._directives(replace(call, arguments=arguments))
         others = [plugin.id for plugin, each in again if isinstance(each, Replace) and plugin is not changer]
         if others:
-            return ToolDecision(arguments, _denied(f"the plugin '{others[0]}' wants to change arguments once more"))
+            return ToolDecision(arguments, _denied(f"the plugin '{others[0]}' wants to change its arguments again"))
         return _verdict(arguments, [*first, *(each for each in again if not isinstance(each[1], Replace))])
 
     async def _directives(self, call: PluginCall) -> list[tuple[Plugin, Any]]:
         wants: list[tuple[Plugin, Any]] = []
         for plugin in self._having("before_tool"):
             try:
-                own = replace(call, arguments=own_copy(call.arguments))  # what they change in it, nobody has looked at
+                own = replace(call, arguments=own_copy(call.arguments))  # a copy: in-place changes would go unchecked
                 wanted = _checked_directive(await _awaited(plugin.before_tool(own)))
             except AbortTurn as abort:
                 wanted = abort
             except Exception as error:
                 self._failed(plugin, "before_tool", error)
-                wanted = Deny(f"the plugin '{plugin.id}', which looks at calls before they run, failed")
+                wanted = Deny(f"the plugin '{plugin.id}', which checks calls before they run, failed")
             if isinstance(wanted, AbortTurn):
                 raise wanted
             if wanted is not None:
@@ -207,7 +212,7 @@ class Hooks:
     # --- the life of turns and sessions ------------------------------------------------------------
 
     async def turn_started(self, turn: TurnState) -> None:
-        """Tell of a turn, once. Raises `AbortTurn`."""
+        """Call `turn_started`, once for each turn. Raises `AbortTurn`."""
         if self.turn == turn.id:
             return
         self.turn = turn.id
@@ -227,18 +232,20 @@ class Hooks:
             await self._call(plugin, "closed")
 
     async def command(self, name: str, arguments: Mapping[str, Json]) -> Any:
-        """Have a command done. Raises `PluginError` with what it raised, or if there is none of this name."""
-        there: dict[str, tuple[Plugin, Command]] = {}
+        """Run a command. Raises `PluginError` if it fails or does not exist."""
+        known: dict[str, tuple[Plugin, Command]] = {}
         for plugin in self._having("commands"):
             try:
                 for each, command in plugin.commands().items():
-                    there.setdefault(each, (plugin, command))
+                    known.setdefault(each, (plugin, command))
             except Exception as error:
                 self._failed(plugin, "commands", error)
-        if name not in there:
-            names = ", ".join(sorted(there)) or "none"
-            raise PluginError("", f"command {name}", self.session_id, f"there is no such command; there is {names}")
-        plugin, command = there[name]
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise PluginError(
+                "", f"command {name}", self.session_id, f"there is no such command; the commands are: {names}"
+            )
+        plugin, command = known[name]
         try:
             return await _awaited(command(**arguments))
         except Exception as error:
@@ -247,7 +254,7 @@ class Hooks:
     # --- containment -------------------------------------------------------------------------------
 
     def has(self, hook: str) -> bool:
-        """Whether a plugin takes part there."""
+        """Whether any plugin overrides a hook."""
         return bool(self._having(hook))
 
     def _having(self, hook: str) -> list[Plugin]:
@@ -257,17 +264,17 @@ class Hooks:
             known = self._with[hook] = [plugin for plugin in self.plugins if getattr(type(plugin), hook) is not ours]
         return known
 
-    async def _call(self, plugin: Plugin, hook: str, *given: Any, may_abort: bool = False) -> Any:
-        """What a hook gives; None if it fails, which is told. Raises `AbortTurn` where that may be wanted."""
+    async def _call(self, plugin: Plugin, hook: str, *arguments: Any, may_abort: bool = False) -> Any:
+        """What a hook returns; None if it fails, which is reported. Raises `AbortTurn` if `may_abort`."""
         try:
-            made = await _awaited(getattr(plugin, hook)(*given))
+            made = await _awaited(getattr(plugin, hook)(*arguments))
             if isinstance(made, AbortTurn):
                 raise made
             return made
         except AbortTurn as abort:
             if may_abort:
                 raise
-            self._failed(plugin, hook, ValueError(f"it wants to stop the turn, which cannot be done here: {abort}"))
+            self._failed(plugin, hook, ValueError(f"it cannot stop the turn from this hook: {abort}"))
         except Exception as error:
             self._failed(plugin, hook, error)
         return None
@@ -278,34 +285,34 @@ class Hooks:
         return problem is None
 
     def _failed(self, plugin: Plugin, hook: str, error: Exception) -> None:
-        told = PluginError(plugin.id, hook, self.session_id, exception_text(error))
-        log.warning("%s", told, exc_info=error)
-        self._tell(live.PluginFailedEvent(turn=self.turn, plugin=plugin.id, hook=hook, error=told.error))
+        failure = PluginError(plugin.id, hook, self.session_id, exception_text(error))
+        log.warning("%s", failure, exc_info=error)
+        self._publish(live.PluginFailedEvent(turn=self.turn, plugin=plugin.id, hook=hook, error=failure.error))
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(self.plugins)
 
 
-async def _awaited(given: Any) -> Any:
-    return await given if inspect.isawaitable(given) else given
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
 
 
 def _own_messages(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
-    """The same messages, so that a plugin which changes a list changes its own."""
+    """A copy of the messages, so that a plugin that changes a list changes its own."""
     return [AgentMessage(each.role, list(each.content)) for each in messages]
 
 
 def _checked_directive(wanted: Any) -> Directive | None:
-    """A directive that can be followed. Raises what is wrong with it."""
+    """A valid directive. Raises if it is invalid."""
     match wanted:
         case None | AbortTurn() | Deny(reason=str()):
             pass
         case Replace(arguments=dict() as arguments):
-            check_value(arguments, "the arguments that it wants")
+            check_value(arguments, "the replacement arguments")
         case Instead(value=value):
-            check_value(value, "the result that it wants")
+            check_value(value, "the replacement result")
         case _:
-            raise ValueError(f"it gave {type(wanted).__name__}, which is no directive")
+            raise ValueError(f"it returned {type(wanted).__name__}, which is not a directive")
     return wanted  # type: ignore[no-any-return]
 
 
@@ -322,5 +329,5 @@ def _denied(reason: str) -> ToolFailure:
 
 
 def abort_failure(abort: AbortTurn) -> Failure:
-    """What a query is answered with whose turn a plugin stops."""
+    """The answer to a query whose turn a plugin stops."""
     return Failure(str(abort) or "a plugin stopped the turn", ABORT_CODE)

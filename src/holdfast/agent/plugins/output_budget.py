@@ -1,10 +1,9 @@
-"""The plugin `OutputBudget`: of a tool's long output the model is shown beginning and end, and it can read the rest.
+"""The plugin `OutputBudget`: the model sees the beginning and end of a tool's long output, and can read the rest.
 
-The whole output is a part of the answer to the tool's call, and so of the session's journal; a store keeps what is
-large there once, compressed, beside the record. What the model is given to read by is the id of the query that the
-answer is to. It means something in this session's journal and nowhere else, so no model can read what is another
-session's; and it means the same after a restart, in another process, in a fork, and when the conversation has been
-summed up.
+The whole output is part of the answer to the tool's call, and so of the session's journal; a store keeps large values
+once, compressed, beside the record. The model reads an output by the id of the query that the call answered. That id
+is only valid in this session's journal, so no model can read the output of another session; and it stays valid after a
+restart, in another process, in a fork, and after a summary.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from holdfast.core.values import Json
 READ_TOOL = "read_output"
 
 KEPT_BYTES = 16 * 1024 * 1024
-"""UTF-8 bytes of one output that are kept: half of what one value of the journal can be. Of more, beginning and end."""
+"""UTF-8 bytes of one output that are kept: half of the largest journal value. Of a longer one, beginning and end."""
 
 MATCHES = 50
-"""Lines that one search finds: a screen or two."""
+"""Lines that one search returns: a screen or two."""
 
 LINE_CHARS = 300
-"""Characters of a line that was found which are shown."""
+"""Characters shown of a line that was found."""
 
 
 _UNCUT = OutputLimits(max_bytes=2 * SHOWN_BYTES, max_lines=2 * SHOWN_LINES)
-"""Of what the model reads: a piece is no longer than it may be, and there is a line before it."""
+"""For pieces that the model reads: they are within the limits already, and a header line comes before them."""
 
 
 class _Config(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How much the model is shown at most; None is what each tool allows."""
+    """How much the model sees at most; None for what each tool allows."""
 
     max_bytes: Annotated[int, msgspec.Meta(ge=100)] | None = None
     max_lines: Annotated[int, msgspec.Meta(ge=3)] | None = None
 
 
 class OutputBudget(Plugin):
-    """Shows a model at most so much of each result of a tool, and lets it read the rest in pieces, or search in it.
+    """Limits how much of each tool result a model sees, and lets it read the rest in pieces, or search it.
 
     A tool's own `OutputLimits` apply as well, where they are lower. A configuration given with
     `.plugin(OutputBudget(), {…})` replaces the arguments here; either way it is recorded with the session.
@@ -59,8 +58,8 @@ class OutputBudget(Plugin):
     config: dict[str, Json]
 
     def __init__(self, *, max_bytes: int | None = None, max_lines: int | None = None) -> None:
-        given = {"max_bytes": max_bytes, "max_lines": max_lines}
-        self.config = {name: value for name, value in given.items() if value is not None}
+        limits = {"max_bytes": max_bytes, "max_lines": max_lines}
+        self.config = {name: value for name, value in limits.items() if value is not None}
         self._limits = _limits(self.config)
 
     def configured(self, config: Json) -> Self:
@@ -72,7 +71,7 @@ class OutputBudget(Plugin):
         return [_reader().calling(self.read_output)]
 
     def after_tool(self, call: PluginCall, result: ToolResult) -> ToolResult | None:
-        """Cut what is too long. What the model reads of such an output is as long as it asked for."""
+        """Shorten a result that is too long. What the model reads of it later is not shortened again."""
         if call.tool == READ_TOOL:
             return None
         limit = self._limit(call.output)
@@ -91,7 +90,7 @@ class OutputBudget(Plugin):
                     return None
                 return msgspec.structs.replace(result, partial=shown, full=_kept(partial))
             case _:
-                return None  # another plugin has made a part of it to be shown
+                return None  # another plugin has made an excerpt already
 
     async def read_output(
         self,
@@ -103,19 +102,19 @@ class OutputBudget(Plugin):
         length: int | None = None,
         search: str | None = None,
     ) -> str:
-        """Read more of a tool's output of which a part was left out.
+        """Read more of a tool output that was shortened.
 
         Args:
-            id: As it stands where something was left out.
+            id: The id given where the output was shortened.
             from_line: The first line to read, counted from 1.
             lines: How many lines to read.
-            offset: Read from this character on instead, counted from 0.
+            offset: Read from this character instead, counted from 0.
             length: How many characters to read.
-            search: Do not read, but list the lines that have this text, in upper or lower case, with their numbers.
+            search: Instead of reading, list the lines that contain this text (ignoring case), with their numbers.
         """
         output = await self.session.services.output(id)
         if output is None:
-            raise ToolError(f"there is no output '{id[:40]}' of which a part was left out", code="not_found")
+            raise ToolError(f"there is no shortened output with the id '{id[:40]}'", code="not_found")
         whole = _Whole(_text(output), self._limit(OutputLimits()))
         if search is not None:
             return whole.search(search, from_line or 1)
@@ -133,7 +132,7 @@ class OutputBudget(Plugin):
 
 
 class _Whole:
-    """An output, and how much of it is shown at once."""
+    """A whole output, and how much of it is shown at once."""
 
     def __init__(self, text: str, limit: OutputLimits) -> None:
         self.text = text
@@ -141,28 +140,28 @@ class _Whole:
         self._count = text.count("\n") + 1
 
     def lines(self, first: int, count: int | None) -> tuple[int, int]:
-        """The characters of some lines: where they begin, and where the next line does."""
+        """The range of characters of some lines."""
         start = _line_start(self.text, max(first, 1))
         count = min(count if count is not None else self._limit.max_lines, self._limit.max_lines)
         return start, start + _line_start(self.text[start:], max(count, 1) + 1)
 
     def piece(self, start: int, end: int | None) -> str:
-        """Some characters, as many as may be shown, and how to go on after them."""
+        """A range of characters, as many as may be shown, with a header that says how to continue."""
         start = min(max(start, 0), len(self.text))
         part = self.text[start : len(self.text) if end is None else max(end, start)]
         part = part.encode()[: self._limit.max_bytes].decode(errors="ignore")
         part = part[: _line_start(part, self._limit.max_lines + 1)]
         if not part:
-            return f"[there is nothing from character {start} on: the output has {len(self.text)}, {self._count} lines]"
+            return f"[nothing at character {start}: the output has {len(self.text)} characters, {self._count} lines]"
         end = start + len(part)
         first = self.text.count("\n", 0, start) + 1
         last = first + part.count("\n", 0, len(part) - 1)
-        told = f"characters {start} to {end} of {len(self.text)}, lines {first} to {last} of {self._count}"
-        following = f"go on with offset={end}" if end < len(self.text) else "this is the end"
-        return f"[{told}; {following}]\n{part}"
+        header = f"characters {start} to {end} of {len(self.text)}, lines {first} to {last} of {self._count}"
+        following = f"continue with offset={end}" if end < len(self.text) else "this is the end"
+        return f"[{header}; {following}]\n{part}"
 
     def search(self, wanted: str, first: int) -> str:
-        """The lines that have a text, from one on."""
+        """The lines that contain a text, from line `first` on."""
         folded = wanted.lower()
         found: list[str] = []
         left = self._limit.max_bytes
@@ -172,14 +171,14 @@ class _Whole:
             shown = f"{number}: {_around(line, at)}"
             left -= len(shown.encode()) + 1
             if found and (len(found) == MATCHES or left < 0):
-                return "\n".join([*found, f"[there is more: search again with from_line={number}]"])
+                return "\n".join([*found, f"[there are more: search again with from_line={number}]"])
             found.append(shown)
-        return "\n".join(found) if found else f"[nothing in its {self._count} lines from line {first} on has this text]"
+        return "\n".join(found) if found else f"[no match from line {first} on; the output has {self._count} lines]"
 
 
 @cache
 def _reader() -> FunctionTool[..., Any]:
-    """The tool of all sessions: what it takes is worked out once."""
+    """The tool for all sessions; its schema is computed once."""
     return Tool.of(OutputBudget().read_output, recovery="safe", output=_UNCUT)
 
 
@@ -195,16 +194,16 @@ def _hint(call: PluginCall) -> str:
 
 
 def _text(value: Any) -> str:
-    """An output as it is read: text as it is, anything else as JSON with a line for each part of it."""
+    """An output as text: text as it is, anything else as indented JSON."""
     return value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
 
 
 def _kept(text: str) -> str:
-    return shortened(text, OutputLimits(max_bytes=KEPT_BYTES, max_lines=len(text) + 3), "they were too many to be kept")
+    return shortened(text, OutputLimits(max_bytes=KEPT_BYTES, max_lines=len(text) + 3), "too long to be kept")
 
 
 def _line_start(text: str, number: int) -> int:
-    """Where a line begins, counted from 1; the end of the text if it has not so many."""
+    """Where a line begins, counted from 1; the end of the text if it has fewer lines."""
     start = 0
     for _ in range(number - 1):
         start = text.find("\n", start) + 1

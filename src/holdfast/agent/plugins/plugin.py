@@ -1,15 +1,15 @@
-"""Plugins: what sessions can be given beside their own instructions and tools, and the places where they take part.
+"""`Plugin`, the base class of plugins: what they add to sessions, and the hooks by which they take part in turns.
 
-A plugin is a small class that has the hooks it needs, and no others. Of the one that a session is given, a copy is made
-for that session: it knows which session it is for, and its configuration. Both the id and the configuration are
-recorded with the session, so another process that has a plugin of this id goes on with it.
+A plugin is a small class that overrides the hooks it needs. Each session gets a copy of its own, which knows its
+session and its configuration. The id and the configuration are recorded with the session, so another process uses its
+plugin with the same id.
 
-Hooks may be plain functions or coroutines, unless they say otherwise. What goes wrong in one, or what it gives that
-makes no sense, is told to whoever watches the session and to the log, with the plugin and the hook named; the turn goes
-on without it. Only where a hook decides whether a tool may run, something wrong means no.
+Hooks may be plain functions or coroutines, unless they say otherwise. If one fails, or returns something invalid, the
+log and the watchers of the session are told which plugin and hook it was, and the turn continues without it. Only if
+the hook decides whether a tool may run does a failure mean no.
 
-A hook is waited for. One that takes long holds up its turn, and one that never comes back holds it up until the turn is
-stopped: whoever asks another service in a hook sets a time limit. What a hook is given it does not change in place.
+Hooks are awaited. A slow one delays its turn, and one that never returns blocks it until the turn is stopped: set a
+time limit when a hook calls something outside. A hook must not modify its arguments in place.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Maybe: TypeAlias = T | Awaitable[T]
-"""What a hook gives: at once, or when it is awaited."""
+"""What a hook returns: the value, or an awaitable of it."""
 
 
 _DEFAULT_OUTPUT = OutputLimits()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SessionView:
-    """The session that a plugin is for."""
+class PluginSession:
+    """The session that a plugin belongs to."""
 
     session_id: str
     parent: str | None
@@ -58,79 +58,79 @@ class SessionView:
 
 @dataclass(frozen=True, kw_only=True)
 class PluginCall:
-    """A call of a tool, as plugins see it."""
+    """A tool call, as plugins see it."""
 
     session_id: str
     turn: str
     id: str
-    """The model's own."""
+    """The model's id of the call."""
     tool: str
     arguments: dict[str, Json]
     key: str
-    """The same whenever this call is run again, and for no other."""
+    """An idempotency key: the same each time this call is run, and for no other call."""
     query: str = ""
-    """The query that stands for it in the journal: the session has no other of this id."""
+    """The id of its query in the journal, unique within the session."""
     output: OutputLimits = _DEFAULT_OUTPUT
-    """How much of a result its tool lets the model be shown."""
+    """How much of a result the tool lets the model see."""
 
 
-# --- what a hook may want before a tool runs -------------------------------------------------------------
+# --- what `before_tool` may return -----------------------------------------------------------------------
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """The call is not run. The model is told why."""
+    """Do not run the call. The model is told why."""
 
     reason: str
 
 
 class Replace(msgspec.Struct, frozen=True):
-    """The call is run with other arguments. All plugins then see those; only one may want this."""
+    """Run the call with other arguments. All plugins then see these; only one plugin may replace them."""
 
     arguments: dict[str, Json]
 
 
 class Instead(msgspec.Struct, frozen=True):
-    """The call is not run, and this is its result."""
+    """Do not run the call, and use this as its result."""
 
     value: Json
 
 
 class AbortTurn(Exception):  # noqa: N818 - it is a wish, not an error
-    """Raised or returned by a hook that comes before a model or a tool: the turn is stopped as `plugin_abort`, for this
-    reason. Those are `turn_started`, `history`, `before_model` and `before_tool`; from others it is a failure."""
+    """Raised or returned by `turn_started`, `history`, `before_model` or `before_tool` to stop the turn as
+    `plugin_abort`, for this reason. From any other hook it is a failure."""
 
 
 Directive: TypeAlias = Deny | Replace | Instead | AbortTurn
 
-Said: TypeAlias = Literal["allow", "deny", "confirm"]
-"""What code says about a call that it is asked to authorize."""
+AuthorizeVerdict: TypeAlias = Literal["allow", "deny", "confirm"]
+"""The verdict of code about a call that it is asked to authorize."""
 
 Command: TypeAlias = Callable[..., Any]
-"""Done on the host's behalf, with arguments by name. Its docstring tells people what it does."""
+"""Called on behalf of the host, with arguments by name. Its docstring tells people what it does."""
 
 
 class Plugin:
-    """A base to make plugins of."""
+    """The base class of plugins."""
 
     id: str
-    """By which sessions record it, and turns say what an input is for."""
+    """Identifies the plugin in recorded sessions, and in the plugin inputs of turns."""
     requires_turn_input: bool = False
-    """Whether there can be no turn without an input for it."""
+    """Whether every turn must have an input for it."""
     revision: int = 0
-    """To be counted up when what `prompt` or `catalog` give has changed: both are asked again only then."""
-    session: SessionView
+    """Increase it when the results of `prompt` or `catalog` change: they are called again only then."""
+    session: PluginSession
     config: Any = None
     source: Plugin | None = None
-    """What this is a copy of, for a session."""
+    """The plugin that this one is a session's copy of."""
 
-    def build(self, session: SessionView, config: Json) -> Plugin:
-        """The plugin as a session has it. Called once for each session in a process; cheap."""
+    def build(self, session: PluginSession, config: Json) -> Plugin:
+        """A copy for a session. Called once for each session in a process; it should be cheap."""
         made = self.configured(config)
         made.session = session
         return made
 
     def configured(self, config: Json) -> Self:
-        """The plugin with a configuration, for no session yet: so it is asked what is recorded when one is opened."""
+        """A copy with a configuration and no session yet. It provides what is recorded when a session is opened."""
         made = copy.copy(self)
         made.config, made.source = config, self.source or self
         return made
@@ -138,89 +138,90 @@ class Plugin:
     # --- what it adds ------------------------------------------------------------------------------
 
     def instructions(self) -> str:
-        """A layer of the instructions of the session, recorded with it."""
+        """A layer of the session's instructions, recorded with it."""
         return ""
 
     def prompt(self) -> Sequence[Contribution]:
-        """What it contributes to the prompt, worked out where the model is asked. At once, not awaited."""
+        """Contributions to the prompt, computed when the model is called. Must not be a coroutine."""
         return ()
 
     def tools(self) -> Sequence[Toolish]:
-        """Tools of sessions that have the plugin; others are not told of them, and cannot call them.
+        """Tools for sessions that have the plugin; other sessions neither see them nor can call them.
 
-        A runtime has one tool of each name. Tools for several sessions are the same functions, which find out by their
-        context for which one they run, or have names of their own.
+        A runtime has one tool of each name. So tools for several sessions are the same functions, which learn from
+        their context for which session they run, or have different names.
         """
         return ()
 
     def approval(self) -> Approval | None:
-        """Rules about calls of tools, recorded with the session."""
+        """Rules about tool calls, recorded with the session."""
         return None
 
     def commands(self) -> Mapping[str, Command]:
-        """What hosts can have done by name, between turns: `session.command("name", …)`.
+        """Commands that hosts can run by name between turns: `session.command("name", …)`.
 
-        Of two plugins that have one of the same name, the first does it. `compact` is every session's own.
+        If two plugins have the same command, the first one's is used. Every session has `compact`.
         """
         return {}
 
     def turn_text(self, turn_input: Any) -> str:
-        """What is added to the input of a turn; `turn_input` is None where the turn has none for this plugin.
+        """Text to add to the input of a turn; `turn_input` is None if the turn has none for this plugin.
 
-        The same for the same input: who tries a turn again is told what came of it only if all of it is the same.
+        It must be the same for the same input: a repeated turn is recognized only if its whole input is the same.
         """
         return ""
 
-    # --- where it takes part -----------------------------------------------------------------------
+    # --- hooks -------------------------------------------------------------------------------------
 
     def catalog(self, tools: Sequence[ToolSummary]) -> Sequence[ToolSummary]:
-        """The tools that the model has: it may leave some out, and describe them otherwise. At once, not awaited."""
+        """The tools that the model has: a plugin may leave some out, or describe them differently. Not a coroutine."""
         return tools
 
-    def authorize(self, call: PluginCall) -> Maybe[Said | Deny]:
-        """Whether a call may be run, where the rules of `approval` leave that to code (`callback`)."""
+    def authorize(self, call: PluginCall) -> Maybe[AuthorizeVerdict | Deny]:
+        """Whether a call may run, if the rules of `approval` leave that to code (`callback`)."""
         return "deny"
 
     def history(self, messages: list[AgentMessage]) -> Maybe[list[AgentMessage]]:
-        """What the model is shown of the conversation, this time. What is recorded stays as it is.
+        """The messages that the model sees this time. The recorded conversation stays as it is.
 
-        A call of a tool and its result are left out together or not at all: no provider takes one without the other.
+        Leave out a tool call only together with its result: no provider accepts one without the other.
         """
         return messages
 
     def before_model(self, request: ModelRequest) -> Maybe[ModelRequest | None]:
-        """A model is about to be asked: another request, or None for this one."""
+        """Called before a model call: return another request, or None to keep this one."""
         return None
 
     def after_model(self, request: ModelRequest, reply: ModelReply) -> Maybe[ModelReply | None]:
-        """A model has answered: another reply to be recorded in its place, or None for this one."""
+        """Called after a model call: return another reply to record, or None to keep this one."""
         return None
 
     def before_tool(self, call: PluginCall) -> Maybe[Directive | None]:
-        """A tool is about to run."""
+        """Called before a tool runs: return a directive, or None to let it run."""
         return None
 
     def after_tool(self, call: PluginCall, result: ToolResult) -> Maybe[ToolResult | None]:
-        """A tool has come to something: another result in its place, or None for this one."""
+        """Called after a tool call: return another result, or None to keep this one."""
         return None
 
     def turn_started(self, turn: TurnState) -> Maybe[None]:
-        """A turn is about to be worked on: it is durable, and no model has been asked yet, nor a command done.
+        """Called when a turn is durable, before its first model call or command.
 
-        Told once in each process that works on the turn. That is one, unless another has to take it over.
+        Called once in each process that works on the turn: usually one, unless another has to take over.
         """
 
     def turn_ended(self, result: TurnResult) -> Maybe[None]:
-        """A turn is over, and durable. Told once, by the process that wrote its end; not if that dies right then.
+        """Called when a turn is over and durable, once, by the process that recorded its end, unless that dies just
+        then.
 
-        Whoever waits for the turn here waits for this, too.
+        Callers that wait for the turn in this process wait for this hook, too.
         """
 
     def committed(self, entries: Sequence[Entry]) -> None:
-        """Records have become durable, in this process. At once, not awaited."""
+        """Called when this process has made entries durable. Must not be a coroutine."""
 
     def opened(self) -> Maybe[None]:
-        """The session is opened or worked on in this process, for the first time since it was closed here."""
+        """Called when the session is loaded in this process."""
 
     def closed(self) -> Maybe[None]:
-        """The runtime lets go of the session, or the session is to have other plugins or configurations from now on."""
+        """Called when the runtime releases the session, or the session gets other plugins or configurations."""

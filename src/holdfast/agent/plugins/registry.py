@@ -1,4 +1,4 @@
-"""The plugins that a runtime knows, by id: those that every session has, and those that sessions are recorded with."""
+"""The plugins that a runtime knows by id: those of every session, and those that sessions are recorded with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from holdfast.agent.plugins.plugin import Plugin, SessionView
+from holdfast.agent.plugins.plugin import Plugin, PluginSession
 from holdfast.agent.tools.catalog import Catalog, Toolish, ToolProvider
 from holdfast.agent.tools.function import FunctionTool
 from holdfast.agent.tools.tool import Tool
@@ -18,50 +18,52 @@ from holdfast.core.values import Json, check_value
 log = logging.getLogger("holdfast.plugins")
 
 Wanted: TypeAlias = dict[str, tuple[Plugin | None, Json]]
-"""The plugins that a session is to have, by id: what they are made of, if that is here, and their configurations."""
+"""The plugins that a session should have, by id: the plugin if this process has it, and its configuration."""
 
 
 class Plugins:
-    """The plugins of a runtime, and the tools that they have brought into it."""
+    """The plugins of a runtime, and the tools that they bring."""
 
     def __init__(self, catalog: Catalog, everywhere: Sequence[Plugin] = ()) -> None:
         self._catalog = catalog
         self._known: dict[str, Plugin] = {}
         self._made: dict[Callable[..., Any], Tool] = {}
         self._missed: set[str] = set()
-        self._given: WeakValueDictionary[tuple[str, str], Plugin] = WeakValueDictionary()
-        """Those that sessions were given here, by session and id, for as long as somebody has them."""
+        self._assigned: WeakValueDictionary[tuple[str, str], Plugin] = WeakValueDictionary()
+        """Plugins that sessions were given in this process, by session and id, while someone holds them."""
         for plugin in everywhere:
             self.add(plugin)
         self.everywhere: dict[str, Plugin] = {plugin.id: plugin for plugin in everywhere}
-        """Those that every session has, with no configuration."""
+        """The plugins of every session, without configuration."""
 
     def add(self, plugin: Plugin) -> None:
-        """Make a plugin known, for sessions that are recorded with its id. A later one of the same id replaces it."""
+        """Register a plugin for sessions that are recorded with its id. A later one with the same id replaces it."""
         if not getattr(plugin, "id", ""):
-            raise InvalidValueError("plugin", f"{plugin!r} is no Plugin with an id; derive a class from Plugin")
+            raise InvalidValueError("plugin", f"{plugin!r} is not a Plugin with an id; derive a class from Plugin")
         self._known[plugin.id] = plugin
 
-    def give(self, session_id: str, plugin: Plugin) -> None:
-        """Let a session have this plugin here, and not what others were given under the same id."""
-        self._given[session_id, plugin.id] = plugin
+    def assign(self, session_id: str, plugin: Plugin) -> None:
+        """Let a session use this plugin in this process, whatever others use under the same id."""
+        self._assigned[session_id, plugin.id] = plugin
 
     def wanted(self, session_id: str, parent: str | None, recorded: Mapping[str, Json]) -> Wanted:
-        """The plugins of a session that is recorded with these: the one that it was given, or its parent, under an id;
-        else the one that every session has; else the one that is known."""
+        """The plugins of a session that is recorded with these ids: the one assigned to it or its parent, else the one
+        of every session, else the registered one."""
         configs = {**dict.fromkeys(self.everywhere), **recorded}
         return {each: (self._found(each, session_id, parent), config) for each, config in configs.items()}
 
     def _found(self, plugin_id: str, session_id: str, parent: str | None) -> Plugin | None:
-        given = self._given.get((session_id, plugin_id)) or self._given.get((parent or "", plugin_id))
-        return given or self.everywhere.get(plugin_id) or self._known.get(plugin_id)
+        assigned = self._assigned.get((session_id, plugin_id)) or self._assigned.get((parent or "", plugin_id))
+        return assigned or self.everywhere.get(plugin_id) or self._known.get(plugin_id)
 
-    async def built(self, plugin_id: str, plugin: Plugin | None, session: SessionView, config: Json) -> Plugin | None:
-        """The plugin for a session; None, and a line in the log, if this process does not have it, or it fails."""
+    async def built(self, plugin_id: str, plugin: Plugin | None, session: PluginSession, config: Json) -> Plugin | None:
+        """A session's copy of a plugin; None, and a line in the log, if this process lacks it or building it fails."""
         if plugin is None:
             if plugin_id not in self._missed:
                 self._missed.add(plugin_id)
-                log.warning("session '%s' has the plugin '%s', which is not here", session.session_id, plugin_id)
+                log.warning(
+                    "session '%s' has the plugin '%s', which this process does not have", session.session_id, plugin_id
+                )
             return None
         try:
             made = plugin.build(session, config)
@@ -72,7 +74,7 @@ class Plugins:
         return made
 
     async def install(self, plugin: Plugin, config: Json = None) -> list[str]:
-        """Have the tools of a plugin in the runtime, and give their names. Done whenever a session is to have it."""
+        """Add the tools of a plugin to the runtime, and return their names. Done for each session that gets it."""
         names: list[str] = []
         for each in (plugin if config is None else plugin.configured(config)).tools():
             if isinstance(each, ToolProvider):
@@ -84,25 +86,25 @@ class Plugins:
                 names.append(tool.name)
         return names
 
-    def own_tool(self, given: Toolish) -> Tool | None:
-        """The tool as the session has it whose plugin gave it; None if it is the same for all sessions."""
-        method = given.function if isinstance(given, FunctionTool) else given
+    def own_tool(self, source: Toolish) -> Tool | None:
+        """The session's own version of a plugin's tool; None if the tool is the same for all sessions."""
+        method = source.function if isinstance(source, FunctionTool) else source
         if not inspect.ismethod(method):
             return None
-        shared = self._shared_tool(given if isinstance(given, Tool) else method)
+        shared = self._shared_tool(source if isinstance(source, Tool) else method)
         return shared.calling(method) if isinstance(shared, FunctionTool) else None
 
-    def _shared_tool(self, given: Tool | Callable[..., Any]) -> Tool:
-        """The tool that stands for one of a plugin's in the runtime, for all sessions. Each has its own methods of it.
+    def _shared_tool(self, source: Tool | Callable[..., Any]) -> Tool:
+        """The tool of a plugin as the runtime has it, for all sessions; each session has its own method for it.
 
-        What it takes and how it is run is worked out once.
+        Its schema and settings are computed once.
         """
-        function: Any = given.function if isinstance(given, FunctionTool) else given
-        if isinstance(given, Tool) and not inspect.ismethod(function):
-            return given
+        function: Any = source.function if isinstance(source, FunctionTool) else source
+        if isinstance(source, Tool) and not inspect.ismethod(function):
+            return source
         key = getattr(function, "__func__", function)
         if key not in self._made:
-            self._made[key] = given if isinstance(given, Tool) else Tool.of(given)
+            self._made[key] = source if isinstance(source, Tool) else Tool.of(source)
         return self._made[key]
 
 

@@ -1,1 +1,1 @@
-"""What answers for a model: the protocol, and what speaks it."""
+"""Model providers: the protocol, its implementations, and retries."""

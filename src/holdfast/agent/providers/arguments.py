@@ -1,4 +1,4 @@
-"""The arguments of a call as a model wrote them: text that should be a JSON object, and sometimes is not."""
+"""Reads the arguments of a tool call as a model wrote them: text that should be a JSON object, and sometimes is not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json, check_value, repaired
 
 RAW = "_raw"
-"""The one key of arguments that could not be read; under it, what the model wrote."""
+"""The only key of arguments that could not be parsed; its value is what the model wrote."""
 
 
 def read_arguments(text: str) -> dict[str, Json]:
-    """The arguments in `text`; no text, and `null`, mean none.
+    """The arguments in `text`; empty text and `null` mean none.
 
-    Text that is no JSON object, or holds what cannot be kept, is given back as `{"_raw": text}`. A call is not lost to
-    that: the tool layer tells the model what it wrote and that it cannot be read, and the model writes it anew.
+    Text that is not a JSON object, or cannot be stored, is returned as `{"_raw": text}`. The call is not lost: the tool
+    layer tells the model that its arguments cannot be parsed, and the model tries again.
     """
     if not text.strip():
         return {}

@@ -1,7 +1,7 @@
-"""How many tokens models take at once: what is known of common ones, by how their names begin.
+"""The context windows of common models, in tokens, by the beginning of their names.
 
-The longest beginning that fits counts. It is only used to sum up conversations in time: a number that is too large is
-found out by the service, which refuses, and the conversation is summed up then.
+The longest matching beginning counts. A window is only used to summarize conversations in time: if it is too large, the
+service refuses the conversation, and it is summarized then.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KNOWN_WINDOWS: Mapping[str, int] = {
 
 
 def window_of(model: str, windows: Mapping[str, int] = KNOWN_WINDOWS) -> int | None:
-    """The window of a model; None if nothing is known of it. A path before its name does not matter."""
+    """The window of a model, or None if it is unknown. A path before the model's name is ignored."""
     name = model.rsplit("/", 1)[-1].lower()
     fitting = [begins for begins in windows if name.startswith(begins.lower()) or model == begins]
     return windows[max(fitting, key=len)] if fitting else None

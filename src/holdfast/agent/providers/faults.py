@@ -1,4 +1,4 @@
-"""What an HTTP service's refusal means: the class of the error, its words, and how long to wait."""
+"""What an error reply of a model service means: the class of the error, its message, and how long to wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.agent.providers.provider import Fault
 from holdfast.core.values import Json
 
 MESSAGE_CHARS = 600
-"""Characters of a service's own words in an error: what it has to say fits, and a page of HTML does not."""
+"""Characters of a service's message in an error: enough for a message, not for a page of HTML."""
 
 _TOO_LONG = (
     "context_length",
@@ -38,10 +38,10 @@ _TOO_LONG = (
     "too many tokens",
     "reduce the length",
 )
-"""How services word that a conversation no longer fits. There is no code for it that they agree on."""
+"""How services say that a conversation is too long. There is no common code for it."""
 
 _TOO_OFTEN = ("rate limit", "rate_limit", "throttl", "please wait", "per minute", "per day")
-"""How they word that there were too many tokens in a while. Less at a time does not help, or not as much as a wait."""
+"""How they say that there were too many tokens in a period. A shorter conversation helps less than a wait."""
 
 _BY_WORD: tuple[tuple[str, Fault], ...] = (
     ("rate_limit", "rate_limit"),
@@ -58,21 +58,21 @@ _BY_WORD: tuple[tuple[str, Fault], ...] = (
     ("invalid", "invalid_request"),
     ("not_found", "invalid_request"),
 )
-"""Parts of error codes and types, for errors that come without a status: those in the middle of a stream."""
+"""Parts of error codes and types, for errors without a status, such as those in the middle of a stream."""
 
 
 class ErrorReply(msgspec.Struct, frozen=True):
-    """What a service says about an error."""
+    """An error as the service describes it."""
 
     message: str
     code: str = ""
-    """Its code and its type, as far as it gives them, in lower case."""
+    """Its code and type, if given, in lower case."""
     status: int | None = None
-    """A status, where one is given as the code."""
+    """The HTTP status, if the code is one."""
 
 
 def read_error_reply(body: bytes) -> ErrorReply:
-    """What the body of an error says. Anything that is not the usual JSON is quoted as it is."""
+    """The error in a response body. Anything that is not the usual JSON is quoted."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
@@ -81,7 +81,7 @@ def read_error_reply(body: bytes) -> ErrorReply:
 
 
 def is_error_reply(value: Json) -> bool:
-    """Whether a JSON value that came in place of an answer is an error."""
+    """Whether a JSON value is an error in place of an answer."""
     if isinstance(value, list) and value:
         value = value[0]
     return isinstance(value, dict) and bool(value.get("error"))
@@ -91,17 +91,17 @@ def error_reply_of(value: Json) -> ErrorReply:
     """The error in a JSON value: `{"error": {…}}`, `{"error": "…"}`, `{"message": …}`, `{"detail": …}`, or a list."""
     if isinstance(value, list) and value:
         value = value[0]
-    given = value.get("error") or value if isinstance(value, dict) else value
-    if not isinstance(given, dict):
-        return ErrorReply(_cut(_words(given)))
-    code = given.get("code")
+    error = value.get("error") or value if isinstance(value, dict) else value
+    if not isinstance(error, dict):
+        return ErrorReply(_cut(_text(error)))
+    code = error.get("code")
     status = code if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599 else None
-    names = [name for name in (code, given.get("type"), given.get("status")) if isinstance(name, str)]
-    said = next((given[name] for name in ("message", "detail", "msg", "error") if given.get(name)), given)
-    return ErrorReply(_cut(_words(said)), " ".join(names).lower(), status)
+    names = [name for name in (code, error.get("type"), error.get("status")) if isinstance(name, str)]
+    message = next((error[name] for name in ("message", "detail", "msg", "error") if error.get(name)), error)
+    return ErrorReply(_cut(_text(message)), " ".join(names).lower(), status)
 
 
-def _words(value: Json) -> str:
+def _text(value: Json) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -110,29 +110,29 @@ def _cut(text: str) -> str:
     return text if len(text) <= MESSAGE_CHARS else text[:MESSAGE_CHARS] + "…"
 
 
-def says_too_long(told: str) -> bool:
-    """Whether the words of a refusal mean that the conversation is too long, and not that there were too many."""
-    told = told.lower()
-    return any(words in told for words in _TOO_LONG) and not any(words in told for words in _TOO_OFTEN)
+def says_too_long(message: str) -> bool:
+    """Whether an error message means that the conversation is too long, and not that there were too many requests."""
+    message = message.lower()
+    return any(words in message for words in _TOO_LONG) and not any(words in message for words in _TOO_OFTEN)
 
 
-def fault_of(status: int | None, refusal: ErrorReply) -> Fault:
-    """The class of an error by its HTTP status, and by its words where the status does not tell enough."""
-    status = status if status is not None else refusal.status
-    told = f"{refusal.code} {refusal.message.lower()}"
-    if (status is None or status in (400, 413, 422)) and says_too_long(told):
+def fault_of(status: int | None, error: ErrorReply) -> Fault:
+    """The class of an error by its HTTP status, and by its message if the status does not say enough."""
+    status = status if status is not None else error.status
+    message = f"{error.code} {error.message.lower()}"
+    if (status is None or status in (400, 413, 422)) and says_too_long(message):
         return "context_length"
-    if "insufficient_quota" in refusal.code:
-        return "auth"  # it comes as a 429, and no waiting helps: the account is to be paid for
+    if "insufficient_quota" in error.code:
+        return "auth"  # sent as a 429, but waiting does not help: the account needs credit
     match status:
         case None:
-            return next((fault for word, fault in _BY_WORD if word in refusal.code), "bad_stream")
+            return next((fault for word, fault in _BY_WORD if word in error.code), "bad_stream")
         case 401 | 402 | 403:
             return "auth"
         case 408:
             return "timeout"
         case 409 | 425:
-            return "overloaded"  # the same call is still under way, or came too early
+            return "overloaded"  # the same call is still running, or came too early
         case 413:
             return "context_length"
         case 429:
@@ -146,7 +146,7 @@ def fault_of(status: int | None, refusal: ErrorReply) -> Fault:
 def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """How many seconds a response asks to wait, from `retry-after-ms` or `Retry-After` (seconds, or a date).
 
-    `now` is the time in seconds since 1970. A moment that has passed is no wait at all; what cannot be read is None.
+    `now` is in seconds since 1970. The wait for a date in the past is 0; None if there is no valid header.
     """
     for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
         text = headers.get(name, "").strip()

@@ -1,4 +1,4 @@
-"""Models by name: which provider a text such as `openai:gpt-5` or `http://localhost:8000/v1#qwen` means."""
+"""Finds the provider of a model name such as `openai:gpt-5` or `http://localhost:8000/v1#qwen`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from holdfast.agent.providers.openai import OpenAIProvider
 
 URL_ID = "openai-compatible"
-"""The id of a provider that is named by its URL. It is recorded with sessions, so the place is no part of it."""
+"""The id of a provider that is named by its URL. Sessions record it, so it does not contain the URL."""
 
 POSSIBLE = (
     "'openai:MODEL' (OPENAI_API_KEY, OPENAI_BASE_URL), 'http://HOST:PORT/v1#MODEL' for any server that speaks the"
     " chat-completions form of OpenAI, 'openrouter:', 'groq:', 'deepseek:' or 'ollama:MODEL', and"
     " 'anthropic:MODEL', 'google:MODEL' or any other 'SERVICE:MODEL' that pydantic-ai knows"
 )
-"""What can be asked for, in one sentence."""
+"""The possible names, in one sentence."""
 
 
 class _Service(msgspec.Struct, frozen=True):
@@ -45,13 +45,12 @@ _SERVICES = {
 def find_provider(
     text: str, env: Mapping[str, str] | None = None, *, base_url: str | None = None
 ) -> tuple[Provider, str]:
-    """The provider and the model that a text names. Raises `ProviderUnavailableError`, which lists what is possible.
+    """The provider and the model that a text names. Raises `ProviderUnavailableError`, which lists the possible names.
 
-    With `base_url` it is asked there: as the service that the text names, where it names one of those that need no
-    library, else as a server of its own, whose model the whole text is.
+    With `base_url`, that server is used: as the named service, if the text names one that needs no library; else as an
+    unnamed server, and the whole text is the model.
 
-    A key is sent only to the service that it is for: to another URL `OPENAI_API_KEY` goes if that URL is the one in
-    `OPENAI_BASE_URL`.
+    A key is only sent to its own service: `OPENAI_API_KEY` goes to another URL only if `OPENAI_BASE_URL` names it.
     """
     env = os.environ if env is None else env
     if base_url is not None:
@@ -62,13 +61,13 @@ def find_provider(
     if service in _SERVICES and model:
         return _by_service(service, model, env), model
     if (not colon or not model) and text != "test":
-        raise ProviderUnavailableError(text, f"it names no service and model; there is {POSSIBLE}")
+        raise ProviderUnavailableError(text, f"it does not name a service and a model; possible are {POSSIBLE}")
     return _by_library(text)
 
 
 def _at(base_url: str, text: str, env: Mapping[str, str]) -> tuple[Provider, str]:
     if text.startswith(("http://", "https://")):
-        raise ProviderUnavailableError(text, f"it is a URL itself; leave out the other one, '{base_url}'")
+        raise ProviderUnavailableError(text, f"it is a URL itself; omit the other one, '{base_url}'")
     service, _, model = text.partition(":")
     if service in _SERVICES and model:
         return _by_service(service, model, {**env, f"{service.upper()}_BASE_URL": base_url}), model
@@ -78,7 +77,7 @@ def _at(base_url: str, text: str, env: Mapping[str, str]) -> tuple[Provider, str
 def _by_url(text: str, env: Mapping[str, str]) -> tuple[Provider, str]:
     url, model = urldefrag(text)
     if not model:
-        raise ProviderUnavailableError(text, f"the model is to follow a '#', as in '{text.rstrip('/')}#MODEL'")
+        raise ProviderUnavailableError(text, f"add the model after a '#', as in '{text.rstrip('/')}#MODEL'")
     is_own = url.rstrip("/") in (env.get("OPENAI_BASE_URL", "").rstrip("/"), _SERVICES["openai"].base_url)
     return _compatible(text, url, env.get("OPENAI_API_KEY") if is_own else None, URL_ID), model
 
@@ -87,7 +86,7 @@ def _by_service(name: str, model: str, env: Mapping[str, str]) -> Provider:
     service = _SERVICES[name]
     url, key = env.get(f"{name.upper()}_BASE_URL"), env.get(f"{name.upper()}_API_KEY")
     if service.needs_key and not key and not url:
-        why = f"set {name.upper()}_API_KEY, or {name.upper()}_BASE_URL for a server that asks for no key"
+        why = f"set {name.upper()}_API_KEY, or {name.upper()}_BASE_URL for a server that needs no key"
         raise ProviderUnavailableError(f"{name}:{model}", why)
     return _compatible(f"{name}:{model}", url or service.base_url, key, name)
 
@@ -109,5 +108,5 @@ def _by_library(text: str) -> tuple[Provider, str]:
     except ImportError as error:
         raise ProviderUnavailableError(text, str(error)) from error
     except ProviderError as error:
-        raise ProviderUnavailableError(text, f"{error}; there is {POSSIBLE}") from error
+        raise ProviderUnavailableError(text, f"{error}; possible are {POSSIBLE}") from error
     return provider, provider.model

@@ -1,7 +1,7 @@
-"""A reply in the chat-completions form of OpenAI, put together from its chunks. Nothing here reads a socket.
+"""Assembles an OpenAI chat-completions reply from its chunks. Nothing here reads a socket.
 
-Services differ from each other more than their documents say: fields are null, left out or of another type, usage comes
-in other places, calls come without index or id. What can be understood is; what cannot is a `BadReplyError`.
+Services differ more than their documents say: fields are null, missing or of another type, usage comes in other places,
+calls come without index or id. What can be understood is accepted; the rest is a `BadReplyError`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.core.queries import Usage
 from holdfast.core.values import Json, repaired
 
 MAX_REPLY_CHARS = 16 * 1024 * 1024
-"""Characters of one reply: more than any model writes, and few enough to be kept as one value."""
+"""Characters of one reply: more than any model writes, and few enough to store as one value."""
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -33,11 +33,11 @@ _STOPS: dict[str, Stop] = {
 
 
 class BadReplyError(ValueError):
-    """What a service sent is no reply."""
+    """A service has sent something that is not a reply."""
 
 
 class _Call(msgspec.Struct):
-    """A call of a tool, as far as it has come."""
+    """A tool call, as far as it has arrived."""
 
     index: int
     id: str = ""
@@ -45,18 +45,18 @@ class _Call(msgspec.Struct):
     arguments: list[str] = []
 
 
-class _Said(msgspec.Struct):
-    """Text or reasoning, as far as it has come."""
+class _Part(msgspec.Struct):
+    """Text or reasoning, as far as it has arrived."""
 
     is_reasoning: bool
     text: list[str] = []
 
 
 class ReplyReader:
-    """Takes chunks, gives deltas, and at the end the reply."""
+    """Takes chunks, and yields deltas and at the end the reply."""
 
     def __init__(self) -> None:
-        self._said: list[_Said] = []
+        self._parts: list[_Part] = []
         self._calls: list[_Call] = []
         self._size = 0
         self._half = {False: "", True: ""}
@@ -69,7 +69,7 @@ class ReplyReader:
     def take(self, chunk: Json) -> Iterator[TextDelta | ReasoningDelta]:
         """One chunk of a stream, or the whole of a reply that was not streamed. Raises `BadReplyError`."""
         if not isinstance(chunk, dict):
-            raise BadReplyError(f"a chunk that is no object but {type(chunk).__name__}")
+            raise BadReplyError(f"a chunk is not an object, but {type(chunk).__name__}")
         if isinstance(chunk.get("model"), str):
             self._model = chunk["model"]
         self._note_usage(chunk.get("usage"))
@@ -86,13 +86,13 @@ class ReplyReader:
     def reply(self) -> ModelReply:
         """The reply, once all is there. Raises `BadReplyError`."""
         if not self._is_begun:
-            raise BadReplyError("there is no answer in it")
+            raise BadReplyError("it contains no answer")
         if self._finish == "error":
-            raise BadReplyError("the service broke the answer off for an error of its own")
+            raise BadReplyError("the service aborted the answer because of an internal error")
         content: list[ContentBlock] = []
-        for said in self._said:
-            text = "".join(said.text)
-            content.append(ReasoningBlock(text) if said.is_reasoning else TextBlock(text))
+        for part in self._parts:
+            text = "".join(part.text)
+            content.append(ReasoningBlock(text) if part.is_reasoning else TextBlock(text))
         content += self._tool_uses()
         return ModelReply(content=content, stop=self._stop(), usage=_usage(self._usage), model=self._model)
 
@@ -125,19 +125,19 @@ class ReplyReader:
     def _say(self, is_reasoning: bool, text: Json) -> Iterator[TextDelta | ReasoningDelta]:
         if not isinstance(text, str) or not text:
             return
-        # Services that count in UTF-16 cut characters in two, each half in a chunk of its own.
+        # Services that count in UTF-16 may split a character between two chunks.
         text = _joined_halves(self._half[is_reasoning] + text)
         self._half[is_reasoning] = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         text = text.removesuffix(self._half[is_reasoning])
         if text:
             self._keep(is_reasoning, repaired(text))
-            yield (ReasoningDelta if is_reasoning else TextDelta)(self._said[-1].text[-1])
+            yield (ReasoningDelta if is_reasoning else TextDelta)(self._parts[-1].text[-1])
 
     def _keep(self, is_reasoning: bool, text: str) -> None:
         self._grow(len(text))
-        if not self._said or self._said[-1].is_reasoning != is_reasoning:
-            self._said.append(_Said(is_reasoning))
-        self._said[-1].text.append(text)
+        if not self._parts or self._parts[-1].is_reasoning != is_reasoning:
+            self._parts.append(_Part(is_reasoning))
+        self._parts[-1].text.append(text)
 
     def _grow(self, chars: int) -> None:
         self._size += chars
@@ -146,9 +146,9 @@ class ReplyReader:
 
     # --- calls -------------------------------------------------------------------------------------
 
-    def _take_call(self, given: dict[str, Json]) -> None:
-        function = _object(given.get("function"))
-        call = self._call_of(given.get("index"), given.get("id") or "", bool(function.get("name")))
+    def _take_call(self, piece: dict[str, Json]) -> None:
+        function = _object(piece.get("function"))
+        call = self._call_of(piece.get("index"), piece.get("id") or "", bool(function.get("name")))
         name, arguments = function.get("name"), function.get("arguments")
         if isinstance(name, str) and not call.name:
             call.name = name
@@ -158,7 +158,7 @@ class ReplyReader:
             call.arguments.append(text)
 
     def _call_of(self, index: Json, given_id: Json, is_named: bool) -> _Call:
-        """The call that a piece belongs to: by its index, and by its id where a service gives all calls one index."""
+        """The call that a piece belongs to: by its index, and by its id if a service gives all calls the same index."""
         call_id = given_id if isinstance(given_id, str) else str(given_id)
         last = self._calls[-1] if self._calls else None
         if isinstance(index, int):
@@ -167,7 +167,7 @@ class ReplyReader:
             is_next = last is None or (call_id != last.id if call_id else is_named)
             call = None if is_next else last
             index = len(self._calls)
-        # Another id alone proves nothing: there are services that invent one for every piece.
+        # A different id alone proves nothing: some services invent one for every piece.
         if call is not None and not (is_named and call_id and call.id and call_id != call.id):
             call.id = call.id or call_id
             return call
@@ -178,7 +178,7 @@ class ReplyReader:
         uses: list[ToolUseBlock] = []
         for call in sorted(self._calls, key=lambda call: call.index):
             if not call.name:
-                raise BadReplyError("a call of a tool without the tool's name")
+                raise BadReplyError("a tool call without the name of the tool")
             is_fresh = call.id and all(call.id != use.id for use in uses)
             call_id = call.id if is_fresh else f"call_{uuid4().hex[:24]}"
             uses.append(ToolUseBlock(call_id, call.name, read_arguments("".join(call.arguments))))
@@ -200,7 +200,7 @@ class ReplyReader:
 
 
 def read_json(data: bytes) -> Json:
-    """JSON from a service. Halves of characters, which are no valid text, are let through; `_say` joins them."""
+    """JSON from a service. Halves of characters, which are invalid text, are accepted; `_say` joins them."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -208,7 +208,7 @@ def read_json(data: bytes) -> Json:
             return json.loads(data)
         except (ValueError, RecursionError):
             quoted = data[:120].decode("utf-8", "replace")
-            raise BadReplyError(f"something that is no JSON: {quoted}") from None
+            raise BadReplyError(f"invalid JSON: {quoted}") from None
 
 
 def _joined_halves(text: str) -> str:
@@ -223,23 +223,23 @@ def _objects(value: Json) -> list[dict[str, Json]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _usage(given: dict[str, Json]) -> Usage | None:
-    """The usage in our buckets. `cost` is what the service bills, where it says so."""
-    into, out = _object(given.get("prompt_tokens_details")), _object(given.get("completion_tokens_details"))
-    prompt, completion = _count(given.get("prompt_tokens")), _count(given.get("completion_tokens"))
+def _usage(reported: dict[str, Json]) -> Usage | None:
+    """The usage in our terms. `cost` is what the service bills, if it says so."""
+    into, out = _object(reported.get("prompt_tokens_details")), _object(reported.get("completion_tokens_details"))
+    prompt, completion = _count(reported.get("prompt_tokens")), _count(reported.get("completion_tokens"))
     reasoning = _count(out.get("reasoning_tokens"))
     if reasoning and prompt is not None and completion is not None:
-        # Some services count reasoning beside the completion; only the sum of all tells.
-        is_beside = given.get("total_tokens") == prompt + completion + reasoning
+        # Some services count reasoning separately from the completion; only the total tells.
+        is_beside = reported.get("total_tokens") == prompt + completion + reasoning
         completion += reasoning if is_beside else 0
     cached = _count(into.get("cached_tokens"))
     usage = Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        cache_read_tokens=cached if cached is not None else _count(given.get("prompt_cache_hit_tokens")),
+        cache_read_tokens=cached if cached is not None else _count(reported.get("prompt_cache_hit_tokens")),
         cache_write_tokens=_count(into.get("cache_write_tokens")),
         reasoning_tokens=reasoning,
-        cost=_amount(given.get("cost")),
+        cost=_amount(reported.get("cost")),
     )
     return None if usage == Usage() else usage
 

@@ -1,4 +1,4 @@
-"""A request in the chat-completions form of OpenAI, as JSON. Sending it is done elsewhere."""
+"""The JSON body of an OpenAI chat-completions request. `openai` sends it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from holdfast.agent.providers.provider import ModelRequest, ProviderError, ToolS
 from holdfast.core.values import Json, encode
 
 RESERVED = frozenset(["model", "messages", "tools", "stream", "n"])
-"""What a request says in other ways than by its params."""
+"""Fields that a request sets itself, and that its params may not set."""
 
 
 def request_body(request: ModelRequest, *, max_tokens: str, reasoning: str | None) -> dict[str, Json]:
     """The JSON to post.
 
-    `max_tokens` is what the service calls that limit. `reasoning` is the field in which it wants the model's earlier
-    reasoning back, None if it does not. A param that is None takes out what would be sent by default, such as
-    `stream_options` for services that refuse it.
+    `max_tokens` is the service's name for that limit. `reasoning` is the field in which it wants the model's earlier
+    reasoning back, or None if it does not. A param that is None removes a default, such as `stream_options` for
+    services that refuse it.
     """
     taken = RESERVED & request.params.keys()
     if taken:
-        raise ProviderError(f"params cannot hold {', '.join(sorted(taken))}", fault="invalid_request")
+        raise ProviderError(f"params cannot set {', '.join(sorted(taken))}", fault="invalid_request")
     body: dict[str, Json] = {
         "model": request.model,
         "messages": _messages(request, reasoning),
@@ -44,33 +44,33 @@ def request_body(request: ModelRequest, *, max_tokens: str, reasoning: str | Non
 
 
 def _tool(tool: ToolSpec) -> dict[str, Json]:
-    told = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": told}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
 
 
 def _messages(request: ModelRequest, reasoning: str | None) -> list[dict[str, Json]]:
-    told: list[dict[str, Json]] = [{"role": "system", "content": request.system}] if request.system else []
-    pictures: list[ContentBlock] = []
+    messages: list[dict[str, Json]] = [{"role": "system", "content": request.system}] if request.system else []
+    images: list[ContentBlock] = []
     for message in request.messages:
-        if message.role != "tool" and pictures:
-            told.append({"role": "user", "content": _parts(pictures)})
-            pictures = []
+        if message.role != "tool" and images:
+            messages.append({"role": "user", "content": _parts(images)})
+            images = []
         if message.role == "assistant":
-            told += _of_assistant(message, reasoning)
+            messages += _of_assistant(message, reasoning)
         elif message.role == "tool":
-            # All results must follow their calls at once, and hold text only: their pictures come after the last one.
-            told += [_result(block) for block in message.content if isinstance(block, ToolResultBlock)]
-            pictures += [block for block in message.content if isinstance(block, ImageBlock)]
+            # Results must directly follow their calls, and hold only text: their images come after the last one.
+            messages += [_result(block) for block in message.content if isinstance(block, ToolResultBlock)]
+            images += [block for block in message.content if isinstance(block, ImageBlock)]
         else:
             role = "system" if message.role == "system" else "user"
-            told.append({"role": role, "content": _parts(message.content)})
-    if pictures:
-        told.append({"role": "user", "content": _parts(pictures)})
-    return told
+            messages.append({"role": role, "content": _parts(message.content)})
+    if images:
+        messages.append({"role": "user", "content": _parts(images)})
+    return messages
 
 
 def _parts(content: list[ContentBlock]) -> Json:
-    """Plain text where there is nothing else: every service takes that, and not every one takes lists."""
+    """Plain text if there are no images: every service accepts that, and some accept no lists."""
     if not any(isinstance(block, ImageBlock) for block in content):
         return "".join(block.text for block in content if isinstance(block, TextBlock))
     parts: list[Json] = []
@@ -84,16 +84,16 @@ def _parts(content: list[ContentBlock]) -> Json:
 
 
 def _of_assistant(message: AgentMessage, reasoning: str | None) -> list[dict[str, Json]]:
-    """What the model said. A message that said nothing is left out: services refuse empty ones."""
-    told: dict[str, Json] = {"role": "assistant", "content": message.text or None}
+    """A message of the model. An empty one is left out, because services refuse it."""
+    body: dict[str, Json] = {"role": "assistant", "content": message.text or None}
     calls = [_call(block) for block in message.content if isinstance(block, ToolUseBlock)]
     if calls:
-        told["tool_calls"] = calls
+        body["tool_calls"] = calls
     if reasoning is not None:
         thought = "".join(block.text for block in message.content if isinstance(block, ReasoningBlock))
         if thought:
-            told[reasoning] = thought
-    return [told] if len(told) > 2 or message.text else []
+            body[reasoning] = thought
+    return [body] if len(body) > 2 or message.text else []
 
 
 def _call(block: ToolUseBlock) -> dict[str, Json]:
@@ -106,5 +106,5 @@ def _call(block: ToolUseBlock) -> dict[str, Json]:
 
 def _result(block: ToolResultBlock) -> dict[str, Json]:
     text = block.content if isinstance(block.content, str) else encode(block.content).decode()
-    # The form has no field for it, and a model must know that its call failed.
+    # The format has no field for it, and a model must know that its call failed.
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": f"Error: {text}" if block.is_error else text}

@@ -1,7 +1,7 @@
-"""The protocol of model providers: a request in, deltas out, then the reply. Everything else is around it.
+"""`Provider`, the protocol of model providers: a request in, deltas out, then the reply.
 
-A provider is one object for one service. It does one attempt and says what came of it: retrying, falling back and
-recording are done by whoever calls it, in one place for all providers.
+A provider is one object for one model service. It makes one attempt and reports its outcome; `retry` retries and falls
+back for all providers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 
 Stop: TypeAlias = Literal["end", "tool_use", "length", "refusal", "other"]
-"""Why a model stopped: it was done, wants tools, met the token limit, would not, or something else."""
+"""Why a model stopped: it was done, calls tools, reached the token limit, refused, or something else."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
-    """A tool as a model is told of it."""
+    """A tool as a model sees it."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of a model."""
+    """The request of one model call."""
 
     model: str
     messages: list[AgentMessage]
@@ -38,9 +38,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     tools: list[ToolSpec] = []
     params: dict[str, Json] = {}
-    """`temperature`, `max_tokens`, and whatever else the service takes by its own name."""
+    """`temperature`, `max_tokens`, and any other option of the service by its own name."""
     key: str = ""
-    """The same for every attempt at this call: for services that take an idempotency key."""
+    """An idempotency key, the same for every attempt at this call."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
@@ -50,7 +50,7 @@ class TextDelta(msgspec.Struct, frozen=True, tag="text_delta"):
 
 
 class ReasoningDelta(msgspec.Struct, frozen=True, tag="reasoning_delta"):
-    """A piece of what the model thinks aloud."""
+    """A piece of the model's reasoning."""
 
     text: str
 
@@ -74,7 +74,7 @@ class Provider(Protocol):
     """A model service."""
 
     id: str
-    """What sessions record of it: `openai`, `anthropic`, … The same for every process that may go on with them."""
+    """What sessions record: `openai`, `anthropic`, … The same in every process that may continue them."""
 
     def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
         """Call the model once. Yields deltas as they come and the reply at the end; raises `ProviderError`.
@@ -90,11 +90,11 @@ Fault: TypeAlias = Literal[
 """The class of an error, by which it is retried or not."""
 
 RETRIED: frozenset[Fault] = frozenset(["rate_limit", "overloaded", "timeout", "network", "bad_stream"])
-"""What may go well the next time."""
+"""Errors after which the same call may succeed."""
 
 
 class ProviderError(HoldfastError):
-    """A call of a model failed."""
+    """A model call failed."""
 
     kind = "provider_error"
 
@@ -104,11 +104,11 @@ class ProviderError(HoldfastError):
         super().__init__(message)
         self.fault: Fault = fault
         self.status = status
-        """The HTTP status, where there was one."""
+        """The HTTP status, if there was one."""
         self.retry_after_s = retry_after_s
-        """How long the service asks to be left alone."""
+        """How long the service asks to wait."""
 
     @property
     def is_retried(self) -> bool:
-        """Whether the same call may go well later."""
+        """Whether the same call may succeed later."""
         return self.fault in RETRIED

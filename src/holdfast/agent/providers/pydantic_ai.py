@@ -1,6 +1,6 @@
-"""Models of every service that pydantic-ai knows, through its direct layer. Importing this module loads that library.
+"""`PydanticAIProvider`: models of every service that pydantic-ai knows. Importing this module loads that library.
 
-One attempt a call: the retries of the services' own libraries are switched off, since `calling` retries for all.
+A call is one attempt: the retries of the services' own libraries are switched off, because `retry` does that for all.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 _STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "content_filter": "refusal", "tool_call": "tool_use"}
 
 _NEVER_SAY = frozenset(["ollama", "snowflake", "test", "function"])
-"""Services whose streams end without a reason, and the library's models for tests."""
+"""Services whose streams give no reason for their end, and the library's test models."""
 
 _FAULTS: tuple[tuple[type[Exception], Fault], ...] = (
     (errors.ModelRateLimitError, "rate_limit"),
-    (errors.ModelQuotaExceededError, "auth"),  # no waiting helps: the account is to be paid for
+    (errors.ModelQuotaExceededError, "auth"),  # waiting does not help: the account needs credit
     (errors.ModelUnavailableError, "overloaded"),
     (errors.ModelServerError, "overloaded"),
     (errors.ModelTimeoutError, "timeout"),
@@ -60,23 +60,23 @@ _FAULTS: tuple[tuple[type[Exception], Fault], ...] = (
     (TimeoutError, "timeout"),
     (OSError, "network"),
 )
-"""The class of an error by theirs; the first that fits. Subclasses come before what they are derived from."""
+"""The class of an error by their exception; the first match counts, so subclasses come before their bases."""
 
 
 class PydanticAIProvider:
     """A service that pydantic-ai knows: by the name of one of its models, such as `anthropic:claude-…`, or a `Model`.
 
-    By a name the provider is all of that service, and serves whichever of its models a request names. A `Model` object
-    is served as it is, and no other. Params of a request are pydantic-ai's model settings.
+    Made by name, the provider serves all models of that service. Made from a `Model` object, it serves only that
+    model. Params of a request are pydantic-ai's model settings.
     """
 
     def __init__(self, model: str | Model) -> None:
-        """Raises `ProviderError` for a model that cannot be had here: a key or a library is missing, say."""
+        """Raises `ProviderError` if the model is not available here, for instance without a key or a library."""
         found = _infer(model)
         named, name = parse_model_id(model) if isinstance(model, str) else (None, found.model_name)
         self.id = named or found.system
         self.model = name
-        """The model that requests without a name are for."""
+        """The model for requests that name none."""
         self._by_name = {name: found}
         self._is_service = named is not None
 
@@ -114,8 +114,8 @@ class PydanticAIProvider:
     def _model(self, name: str) -> Model:
         if name not in self._by_name:
             if not self._is_service:
-                told = f"{self.id}: this provider is for the model '{self.model}' only, and '{name}' was asked for"
-                raise ProviderError(told, fault="invalid_request")
+                message = f"{self.id}: this provider only serves the model '{self.model}', not '{name}'"
+                raise ProviderError(message, fault="invalid_request")
             self._by_name[name] = _infer(f"{self.id}:{name}")
         return self._by_name[name]
 
@@ -139,10 +139,10 @@ class PydanticAIProvider:
         if fault is None:
             fault = "other" if status is None else fault_of(status, ErrorReply(str(error)))
         if fault == "invalid_request" and says_too_long(str(error)):
-            fault = "context_length"  # not every service has words for it that the library knows
-        told = f"{self.id}: {str(error)[:MESSAGE_CHARS] or type(error).__name__}"
+            fault = "context_length"  # the library does not recognize the message of every service
+        message = f"{self.id}: {str(error)[:MESSAGE_CHARS] or type(error).__name__}"
         retry_after_s = error.retry_after if isinstance(error, errors.ModelAPIError) else None
-        return ProviderError(told, fault=fault, status=status, retry_after_s=retry_after_s)
+        return ProviderError(message, fault=fault, status=status, retry_after_s=retry_after_s)
 
 
 def _infer(model: str | Model) -> Model:
@@ -153,10 +153,10 @@ def _infer(model: str | Model) -> Model:
 
 
 def _is_ended(response: theirs.ModelResponse, model: Model) -> bool:
-    """Whether the service said that it was done, and did not just fall silent.
+    """Whether the service has said that the reply is complete, and the stream did not just stop.
 
-    The library takes either for the end. What the service itself said is in the details, with most; where it is not,
-    the library's own word counts, except for the one kind of model for which it makes that up.
+    The library treats both as the end. Most services' own reason is in the details; otherwise the library's reason
+    counts, except for the one class of models for which the library invents it.
     """
     if response.provider_name is None or response.provider_name in _NEVER_SAY:
         return True
@@ -188,13 +188,13 @@ def _delta(event: theirs.ModelResponseStreamEvent) -> TextDelta | ReasoningDelta
             return None
 
 
-def _usage(given: RequestUsage) -> Usage | None:
-    if given.unmeasured_requests or not given.has_values():
+def _usage(reported: RequestUsage) -> Usage | None:
+    if reported.unmeasured_requests or not reported.has_values():
         return None
     return Usage(
-        prompt_tokens=given.input_tokens,
-        completion_tokens=given.output_tokens,
-        cache_read_tokens=given.cache_read_tokens or None,
-        cache_write_tokens=given.cache_write_tokens or None,
-        reasoning_tokens=given.output_reasoning_tokens or None,
+        prompt_tokens=reported.input_tokens,
+        completion_tokens=reported.output_tokens,
+        cache_read_tokens=reported.cache_read_tokens or None,
+        cache_write_tokens=reported.cache_write_tokens or None,
+        reasoning_tokens=reported.output_reasoning_tokens or None,
     )

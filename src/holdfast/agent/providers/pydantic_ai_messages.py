@@ -43,25 +43,25 @@ class _Marks(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def to_theirs(request: ModelRequest, service: str) -> list[theirs.ModelMessage]:
-    """The conversation of a request, for a service that calls itself `service`."""
-    told: list[theirs.ModelMessage] = []
+    """The conversation of a request, for the service of this name."""
+    messages: list[theirs.ModelMessage] = []
     tools: dict[str, str] = {}
     waiting: list[theirs.ModelRequestPart] = []
     for message in request.messages:
         if message.role != "assistant":
             waiting += _of_others(message, tools)
             continue
-        told += _request(waiting)
+        messages += _request(waiting)
         waiting = []
         tools |= {block.id: block.name for block in message.content if isinstance(block, ToolUseBlock)}
         parts = _of_assistant(message, service)
-        told += [theirs.ModelResponse(parts=parts, provider_name=service)] if parts else []
-    told += _request(waiting, request.system)
-    return told
+        messages += [theirs.ModelResponse(parts=parts, provider_name=service)] if parts else []
+    messages += _request(waiting, request.system)
+    return messages
 
 
 def _request(parts: list[theirs.ModelRequestPart], instructions: str | None = None) -> list[theirs.ModelMessage]:
-    """All that follows a reply, as one: services want all results of its calls in the very next message, and first."""
+    """Everything that follows a reply as one message: services want the results of its calls there, and first."""
     ordered = sorted(parts, key=lambda part: not isinstance(part, theirs.ToolReturnPart))
     return [theirs.ModelRequest(parts=ordered, instructions=instructions or None)] if parts or instructions else []
 
@@ -93,13 +93,13 @@ def _of_assistant(message: AgentMessage, service: str) -> list[theirs.ModelRespo
         if isinstance(block, ReasoningBlock):
             marks = _read(block.signature, service)
             if marks is not None and marks.of == "thinking":
-                own: dict[str, Any] = {"signature": marks.signature, **_given(marks, "thinking")}
+                own: dict[str, Any] = {"signature": marks.signature, **_mark_fields(marks, "thinking")}
                 parts.append(theirs.ThinkingPart(block.text, **own))
         elif isinstance(block, TextBlock) and block.text:
-            parts.append(theirs.TextPart(block.text, **_given(before, "text")))
+            parts.append(theirs.TextPart(block.text, **_mark_fields(before, "text")))
         elif isinstance(block, ToolUseBlock):
             arguments = block.input if isinstance(block.input, dict) else msgspec.json.encode(block.input).decode()
-            parts.append(theirs.ToolCallPart(block.name, arguments, block.id, **_given(before, "call")))
+            parts.append(theirs.ToolCallPart(block.name, arguments, block.id, **_mark_fields(before, "call")))
         elif isinstance(block, ImageBlock):
             image = theirs.BinaryContent(block.image.data, media_type=block.image.media_type)
             parts.append(theirs.FilePart(image))
@@ -115,7 +115,7 @@ def _read(signature: str | None, service: str) -> _Marks | None:
     return marks if marks.provider == service else None
 
 
-def _given(marks: _Marks | None, of: str) -> dict[str, Any]:
+def _mark_fields(marks: _Marks | None, of: str) -> dict[str, Any]:
     if marks is None or marks.of != of:
         return {}
     return {"id": marks.id, "provider_name": marks.provider, "provider_details": marks.details}
@@ -125,7 +125,7 @@ def _given(marks: _Marks | None, of: str) -> dict[str, Any]:
 
 
 def from_theirs(response: theirs.ModelResponse) -> list[ContentBlock]:
-    """What a model said, in its order. Tools that a service ran by itself are left out: it was not asked to."""
+    """The parts of a reply, in order. Tools that a service ran by itself are left out: it was not asked to."""
     content: list[ContentBlock] = []
     for part in response.parts:
         if isinstance(part, theirs.ThinkingPart):
@@ -142,8 +142,8 @@ def from_theirs(response: theirs.ModelResponse) -> list[ContentBlock]:
 
 
 def _arguments(part: theirs.ToolCallPart) -> dict[str, Json]:
-    given = part.args
-    return read_arguments(given if isinstance(given, str) else msgspec.json.encode(given).decode())
+    arguments = part.args
+    return read_arguments(arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
 
 
 def _before(part: theirs.TextPart | theirs.ToolCallPart, of: Literal["text", "call"]) -> list[ContentBlock]:

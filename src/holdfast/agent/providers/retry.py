@@ -1,13 +1,13 @@
-"""Calling a model until it answers: retries by class of error, then the next choice. In one place for all providers.
+"""Calls a model until it answers: retries by class of error, then the next choice, for all providers.
 
 The rules
 ---------
-- What may go well later (`provider.RETRIED`) is tried again, after the wait that the service asks for, or one that
-  grows and is drawn at random. Whatever else is the matter, the same model is not asked again.
-- When a choice is used up, whatever the reason, the next one is tried at once. Another model may take a longer
-  conversation, or another key.
-- What a failed attempt has said is taken back: `ResetDelta` is emitted before anything of the next attempt.
-- Every failed attempt is told: to the caller, in the reply's ledger and in the error if none succeeds.
+- An error that may pass (`provider.RETRIED`) is retried, after the wait that the service asks for, or a random wait
+  that grows. After any other error the same model is not asked again.
+- When a choice has failed, for whatever reason, the next one is tried at once. Another model may accept a longer
+  conversation, or have another key.
+- The deltas of a failed attempt are retracted: `ResetDelta` is emitted before the next attempt.
+- Every failed attempt is reported: to the caller, with the reply, and in the error if none succeeds.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from holdfast.agent.providers.provider import (
 from holdfast.core.values import Json, repaired
 
 ERROR_CHARS = 400
-"""Characters of an error in the ledger, which is kept with the reply for ever."""
+"""Characters of an error that is recorded with the reply."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one choice is held to."""
+    """How often and how long one model is tried."""
 
     attempts: int = 4
     """Calls of one model, the first included."""
@@ -46,18 +46,18 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     delay_cap_s: float = 10.0
     """The longest wait that grows by itself."""
     retry_after_cap_s: float = 60.0
-    """The longest wait that a service can ask for. Longer ones are cut: by then the next choice is the better one."""
+    """The longest wait that a service can ask for. Longer ones are cut: the next choice is better by then."""
     call_timeout_s: float | None = 300.0
-    """How long the model may take for one attempt. Time in which the consumer holds it up is not counted."""
+    """How long the model may take for one attempt. Time spent waiting for the consumer is not counted."""
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ValueError(f"attempts must be at least 1, got {self.attempts}")
 
     def delay_s(self, failed: int, error: ProviderError, random: Callable[[], float]) -> float:
-        """The wait after the attempt number `failed` of a choice; `random` gives numbers from 0 to 1.
+        """The wait after the attempt number `failed` of a choice; `random` returns numbers from 0 to 1.
 
-        Any part of the growing wait is as likely as another, so that those who failed together do not meet again.
+        The wait is drawn uniformly, so that callers that failed together do not retry together.
         """
         if error.retry_after_s is not None:
             return min(error.retry_after_s, self.retry_after_cap_s)
@@ -65,14 +65,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderModel(msgspec.Struct, frozen=True):
-    """A model, and who is asked for it."""
+    """A model, and the provider that serves it."""
 
     provider: Provider
     model: str
 
 
 class ResetDelta(msgspec.Struct, frozen=True, tag="reset"):
-    """An attempt failed after it had said something; all deltas of it are to be taken back."""
+    """An attempt failed after its first delta: discard all its deltas."""
 
     attempt: int
     """Counted from 1, through all choices."""
@@ -103,13 +103,13 @@ class CallResult(msgspec.Struct, frozen=True):
     provider: str
     """The id of the provider that answered."""
     model: str
-    """The model that was asked for; `reply.model` is what the service says it was."""
+    """The model that was requested; `reply.model` is what the service says."""
     attempts: list[dict[str, Json]]
     """The attempts that failed before, each with `provider`, `model`, `fault` and `error`."""
 
 
 class CallFailedError(ProviderError):
-    """No choice answered. Its class is that of the last attempt's error."""
+    """No choice answered. Its class is that of the last error."""
 
     def __init__(self, last: ProviderError, attempts: list[dict[str, Json]]) -> None:
         before = f" ({len(attempts)} attempts, all failed: {_summary(attempts)})" if len(attempts) > 1 else ""
@@ -128,30 +128,30 @@ async def call(
 ) -> CallResult:
     """Call the first choice that answers. Raises `CallFailedError` if none does.
 
-    `request.model` is replaced by the choice's. `emit` is awaited for every item before the model is read on, so a
-    consumer that cannot keep up slows the model down; what it raises ends the call. Cancelling ends the call.
+    `request.model` is replaced by the choice's. `emit` is awaited for every item before the next one is read, so a slow
+    consumer slows the model down; an exception of it ends the call, and so does cancelling.
     """
     if not choices:
-        raise ValueError("there is no model to call: give at least one choice")
+        raise ValueError("there is no model to call; pass at least one choice")
     retry = retry or RetryPolicy()
     failed: list[dict[str, Json]] = []
     last: ProviderError | None = None
     for number, choice in enumerate(choices):
-        # A service that knows the key would give, or refuse, what it said to another model's request.
+        # With the same key, a service would repeat its answer to another model's request, or refuse.
         key = f"{request.key}/{number}" if request.key and number else request.key
         asked = msgspec.structs.replace(request, model=choice.model, key=key)
         for attempt in range(1, retry.attempts + 1):
-            said = _Said(emit)
+            deltas = _DeltaSink(emit)
             try:
-                reply = await _attempt(choice.provider, asked, said, retry.call_timeout_s)
+                reply = await _attempt(choice.provider, asked, deltas, retry.call_timeout_s)
             except ProviderError as error:
                 last = error
             else:
                 return CallResult(reply, choice.provider.id, choice.model, failed)
-            told = repaired(str(last))[:ERROR_CHARS]
-            record = {"provider": choice.provider.id, "model": choice.model, "fault": last.fault, "error": told}
+            message = repaired(str(last))[:ERROR_CHARS]
+            record = {"provider": choice.provider.id, "model": choice.model, "fault": last.fault, "error": message}
             failed.append(record)
-            if said.anything:
+            if deltas.any_sent:
                 await emit(ResetDelta(len(failed)))
             again = last.is_retried and attempt < retry.attempts
             following = choice if again else next(iter(choices[number + 1 :]), None)
@@ -164,7 +164,7 @@ async def call(
                     provider=choice.provider.id,
                     model=choice.model,
                     fault=last.fault,
-                    error=told,
+                    error=message,
                     delay_s=delay_s,
                     next_provider=following.provider.id,
                     next_model=following.model,
@@ -177,20 +177,22 @@ async def call(
     raise CallFailedError(last, failed) from last
 
 
-class _Said:
-    """Passes deltas on, and knows whether there were any."""
+class _DeltaSink:
+    """Passes deltas on, and remembers whether there were any."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self.anything = False
+        self.any_sent = False
 
     async def pass_on(self, delta: TextDelta | ReasoningDelta) -> None:
-        self.anything = True
+        self.any_sent = True
         await self._emit(delta)
 
 
-async def _attempt(provider: Provider, request: ModelRequest, said: _Said, timeout_s: float | None) -> ModelReply:
-    """One call. Whatever the provider raises is a `ProviderError`; what the consumer raises is its own."""
+async def _attempt(
+    provider: Provider, request: ModelRequest, deltas: _DeltaSink, timeout_s: float | None
+) -> ModelReply:
+    """One attempt. All exceptions of the provider become `ProviderError`s; those of the consumer pass through."""
     loop = asyncio.get_running_loop()
     left = timeout_s
     items = _open(provider, request)
@@ -202,7 +204,7 @@ async def _attempt(provider: Provider, request: ModelRequest, said: _Said, timeo
                 left = max(0.0, left - (loop.time() - since))
             if isinstance(item, ModelReply):
                 return item
-            await said.pass_on(item)
+            await deltas.pass_on(item)
     finally:
         await _close(items)
 
@@ -213,7 +215,7 @@ def _open(provider: Provider, request: ModelRequest) -> AsyncIterator[StreamItem
     except ProviderError:
         raise
     except Exception as error:
-        raise _not_its_own(provider, error) from error
+        raise _unexpected_error(provider, error) from error
 
 
 async def _next(
@@ -231,18 +233,18 @@ async def _next(
         why = f"no reply within {timeout_s:g} s" if limit.expired() else f"timed out: {error}"
         raise ProviderError(f"{provider.id}: {why}", fault="timeout") from error
     except Exception as error:
-        raise _not_its_own(provider, error) from error
+        raise _unexpected_error(provider, error) from error
 
 
-def _not_its_own(provider: Provider, error: Exception) -> ProviderError:
-    """A provider is anybody's code, and a fault in it must not take the session with it."""
+def _unexpected_error(provider: Provider, error: Exception) -> ProviderError:
+    """The error for an unexpected exception of a provider, which must not end the session."""
     return ProviderError(f"{provider.id}: {type(error).__name__}: {error}", fault="other")
 
 
 async def _close(items: AsyncIterator[StreamItem]) -> None:
     close = getattr(items, "aclose", None)
     if close is not None:
-        with contextlib.suppress(Exception):  # the call has come to something already
+        with contextlib.suppress(Exception):  # the call already has an outcome
             await close()
 
 

@@ -1,4 +1,4 @@
-"""Server-sent events, read from bytes as they come: lines, comments, and events of one or more lines of data."""
+"""Reads server-sent events from bytes as they arrive."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import msgspec
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""Bytes of one event: far above any delta, and above a whole reply with a picture in it."""
+"""Bytes of one event: more than any delta, and more than a whole reply with an image."""
 
 _BOM = b"\xef\xbb\xbf"
 
 
 class TooLargeError(ValueError):
-    """An event is larger than it may be."""
+    """An event exceeds the limit."""
 
 
 class ServerEvent(msgspec.Struct, frozen=True):
@@ -24,10 +24,10 @@ class ServerEvent(msgspec.Struct, frozen=True):
 
 
 class ServerEventReader:
-    """Gives the events of a stream as soon as their last byte is there, wherever the bytes were split.
+    """Yields the events of a stream as soon as they are complete, wherever the bytes were split.
 
-    A line ends with LF, CRLF or CR. A CR ends it at once, and an LF that follows in a later piece belongs to it: to
-    wait for that piece would hold an event back for as long as the server has nothing more to say.
+    A line ends with LF, CRLF or CR. A CR ends it at once, and an LF at the start of the next piece belongs to it:
+    waiting for that piece would delay the event until the server sends more.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -56,7 +56,7 @@ class ServerEventReader:
         self._after_cr = self._after_cr or piece.endswith(b"\r")
 
     def close(self) -> ServerEvent | None:
-        """What the stream ended with, where it ended without the empty line that is due after an event."""
+        """The last event, if the stream ended without the empty line after it."""
         last = self._take_line()
         return last or self._end_event()
 

@@ -1,4 +1,4 @@
-"""Tools of agents: what a model can call. `tool` makes one of a function; `Catalog` has those of a runtime."""
+"""Tools: what a model can call. `tool` makes one from a function; `Catalog` holds those of a runtime."""
 
 from holdfast.agent.tools.catalog import Catalog, DeclaredTool, ToolProvider
 from holdfast.agent.tools.context import Finish, SwitchFrame, ToolContext, ToolError

@@ -1,4 +1,4 @@
-"""The tools of a runtime: functions, what providers offer, and tools that are only declared. By name, one of each."""
+"""The tools of a runtime by name: functions, those of tool providers, and tools that are only declared."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
 RESERVED = {
-    FINISH_TOOL: "by it a model submits the value of a turn",
-    GIVE_UP_TOOL: "by it a model says that there is no such value",
-    FIND_TOOLS: "by it a model finds tools",
-    CALL_TOOL: "by it a model calls tools that it has found",
-    "llm": "drivers of models are registered under it",
-    "human": "drivers of people's answers are registered under it",
+    FINISH_TOOL: "a model submits the result of a turn with it",
+    GIVE_UP_TOOL: "a model says with it that there is no such result",
+    FIND_TOOLS: "a model finds tools with it",
+    CALL_TOOL: "a model calls the tools it has found with it",
+    "llm": "the drivers of models are registered under it",
+    "human": "the drivers of people's answers are registered under it",
 }
-"""Names that no tool can have, and what they are for."""
+"""Names that no tool may have, and what they are for."""
 
 CACHED_SPECS = 64
-"""Selections of tools whose specs are kept: one for each kind of session that a runtime usually has."""
+"""Selections of tools whose specs are cached: one for each kind of session that a runtime usually has."""
 
 LISTED_NAMES = 20
-"""Names of tools that a model is told of when it calls one that there is not."""
+"""Names of tools that a model is shown when it calls one that does not exist."""
 
 
 @runtime_checkable
 class ToolProvider(Protocol):
-    """A source of tools that are found when it is asked: another process, a server, a plugin."""
+    """A source of tools that lists them when asked: another process, a server, a plugin."""
 
     id: str
-    """The same for every process that uses it; owners are told apart by it."""
+    """The same in every process that uses it. It tells owners apart."""
 
     async def list_tools(self) -> Sequence[ToolSpec]:
-        """The tools that there are now."""
+        """The tools that it has now."""
         ...
 
     async def call(self, name: str, arguments: dict[str, Json], ctx: ToolContext) -> Any:
-        """Run a tool. What it returns or raises is treated as that of a function is."""
+        """Run a tool. What this returns or raises is treated like that of a function."""
         ...
 
 
 @runtime_checkable
 class ConfiguredToolProvider(Protocol):
-    """A provider that knows how each of its tools is to be run. Settings that are given with it come first."""
+    """A provider that knows how each of its tools is run. Settings given to `add_provider` take precedence."""
 
     def settings_of(self, name: str) -> ToolSettings:
         """The settings of a tool that it has just listed."""
@@ -65,29 +65,29 @@ class ConfiguredToolProvider(Protocol):
 
 @runtime_checkable
 class WatchableToolProvider(Protocol):
-    """A provider that says when its tools are others."""
+    """A provider that says when its tools change."""
 
     def watch(self, watcher: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-        """Have `watcher` called when they may have changed, until what this returns is called."""
+        """Call `watcher` whenever they may have changed. Call the function this returns to stop."""
         ...
 
 
 @runtime_checkable
 class ClosableToolProvider(Protocol):
-    """A provider that holds something until it is closed."""
+    """A provider that holds resources until it is closed."""
 
     async def aclose(self) -> None: ...
 
 
 class DeclaredTool(msgspec.Struct, frozen=True):
-    """A tool that models are told of and that nothing here runs: its calls wait for whoever answers."""
+    """A tool that models see and nothing here runs: its calls wait for an answer from outside."""
 
     name: str
     description: str
     parameters: Schema
     owner: str = "a declaration"
     deadline: Deadline | None = None
-    """How long its calls wait; None: for ever."""
+    """How long its calls wait, or None for no limit."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -97,23 +97,23 @@ class DeclaredTool(msgspec.Struct, frozen=True):
 AnyTool: TypeAlias = Tool | DeclaredTool
 
 Toolish: TypeAlias = Tool | Callable[..., Any] | ToolProvider
-"""What can be offered: a tool, a function as a tool, or whatever a provider has."""
+"""What can be offered: a tool, a function as a tool, or all that a provider has."""
 
 
 class _Provided(msgspec.Struct):
     provider: ToolProvider
     settings: ToolSettings
     specs: list[ToolSpec] | None
-    """None before it was asked."""
+    """None until it was first asked."""
     names: list[str]
-    """Of its tools that are offered."""
+    """Those of its tools that are offered."""
     private: bool = False
     by_tool: list[ToolSettings] = []
-    """What it says itself of how each of them is run."""
+    """What it says about how each of them is run."""
     asked: int = 0
     """How often it was asked."""
     heard: int = 0
-    """The last time whose answer was taken: one that comes after it and was asked for before is out of date."""
+    """The latest request whose answer was used: an answer to an earlier one that arrives later is out of date."""
     unwatch: Callable[[], None] | None = None
 
 
@@ -122,7 +122,7 @@ class Catalog:
 
     def __init__(self, tools: Iterable[Toolish] = ()) -> None:
         self.generation = 0
-        """One more after each change: what was made of the tools before is out of date."""
+        """Increases with each change: anything derived from the tools before is then out of date."""
         self._entries: dict[str, AnyTool] = {}
         self._provided: dict[str, _Provided] = {}
         self._private: set[str] = set()
@@ -141,12 +141,12 @@ class Catalog:
         return len(self._entries)
 
     def get(self, name: str) -> AnyTool | None:
-        """A tool by its name."""
+        """A tool by its name, or None if there is none."""
         return self._entries.get(name)
 
     @property
     def deadlines(self) -> dict[str, Deadline]:
-        """How long calls wait of tools that are only declared, by name."""
+        """How long the calls of declared tools wait, by name."""
         declared = [entry for entry in self._entries.values() if isinstance(entry, DeclaredTool)]
         return {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
 
@@ -156,11 +156,11 @@ class Catalog:
         return [entry for entry in self._entries.values() if isinstance(entry, Tool)]
 
     def specs(self, allowed: Sequence[str] | None = None) -> list[ToolSpec]:
-        """What a model is told of all tools, or of those that are allowed, in the order in which they came.
+        """The specs of all tools, or of the allowed ones, in the order in which they were added.
 
-        Private tools are told of where they are named only: `*` among the allowed stands for all others.
-        The same list is given until the generation changes; do not change it. Allowed names that there are no tools of
-        are passed over: a session may have been recorded where there were more.
+        A private tool must be allowed by name: `*` stands for all others. Allowed names without a tool are ignored: a
+        session may have been recorded where there were more. The same list is returned until the generation changes;
+        do not modify it.
         """
         key = None if allowed is None else tuple(allowed)
         if key not in self._specs:
@@ -176,38 +176,37 @@ class Catalog:
         return self._specs[key]
 
     def is_private(self, name: str) -> bool:
-        """Whether a tool is for sessions that name it."""
+        """Whether a tool is only for sessions that name it."""
         return name in self._private
 
     def check_beside(self, other: Catalog) -> None:
-        """Raise `DuplicateToolError` if another catalog has a tool of the same name as one of these."""
+        """Raise `DuplicateToolError` if another catalog has a different tool of the same name."""
         for name, entry in self._entries.items():
             there = other.get(name)
             if there is not None and there is not entry and not other.is_private(name):
                 raise DuplicateToolError(name, there.owner, entry.owner)
 
     def names_of(self, provider_id: str) -> list[str]:
-        """The tools that the provider of this id has brought."""
+        """The names of the tools that the provider with this id has brought."""
         known = self._provided.get(provider_id)
         return known.names if known is not None else []
 
     def unknown(self, name: str, allowed: Sequence[str] | None = None) -> Failure:
-        """What a model is told that has called a tool that there is not."""
+        """The failure for a model that has called a tool that does not exist."""
         return unknown_tool(name, [spec.name for spec in self.specs(allowed)])
 
     # --- changing ----------------------------------------------------------------------------------
 
-    def add(self, *given: Toolish, private: bool = False) -> None:
-        """Offer tools, functions as tools, or what providers have. What is offered already is passed over.
+    def add(self, *tools: Toolish, private: bool = False) -> None:
+        """Offer tools, functions as tools, or the tools of providers. What is offered already is skipped.
 
-        Those that are private are for sessions whose policy names them.
-
-        Providers are asked by `refresh`: until then they have nothing.
+        Private tools are for sessions whose policy names them. Providers are asked by `refresh`; until then they have
+        no tools.
         """
-        providers = [each for each in given if isinstance(each, ToolProvider)]
-        others = [each for each in given if not isinstance(each, ToolProvider)]
-        tools = [each if isinstance(each, Tool) else Tool.of(each) for each in others]
-        self._change(tools, private=[tool.name for tool in tools] if private else ())
+        providers = [each for each in tools if isinstance(each, ToolProvider)]
+        others = [each for each in tools if not isinstance(each, ToolProvider)]
+        added = [each if isinstance(each, Tool) else Tool.of(each) for each in others]
+        self._change(added, private=[tool.name for tool in added] if private else ())
         for provider in providers:
             if self._known(provider, {}) is None:
                 self._provide(_Provided(provider, {}, None, self.names_of(provider.id), private))
@@ -221,9 +220,9 @@ class Catalog:
         timeout_s: float | None = None,
         on_timeout: Literal["result", "stop"] = "result",
     ) -> None:
-        """Tell models of a tool that nothing here runs: its calls wait as queries for whoever answers them.
+        """Offer a tool that nothing here runs: its calls wait as queries until someone answers them.
 
-        If nobody has within `timeout_s` seconds, the model is told so, or the turn is stopped by it.
+        If nobody does within `timeout_s` seconds, the model is told so, or the turn is stopped.
         """
         check_named(name, parameters)
         if timeout_s is not None and timeout_s <= 0:
@@ -234,7 +233,7 @@ class Catalog:
             self._change([declared])
 
     def remove(self, name: str) -> None:
-        """Offer a tool no longer."""
+        """Stop offering a tool."""
         if name not in self._entries:
             raise ToolDefinitionError(name, "there is no such tool to remove")
         self._change([], without=[name])
@@ -242,9 +241,9 @@ class Catalog:
     async def add_provider(
         self, provider: ToolProvider, *, private: bool = False, **settings: Unpack[ToolSettings]
     ) -> None:
-        """Offer what a provider has; `settings` are those of each of its tools.
+        """Offer the tools of a provider; `settings` apply to each of them.
 
-        Another provider of the same id takes the place of the one before, as after a reconnection.
+        A provider with the id of an earlier one replaces it, as after a reconnection.
         """
         if self._known(provider, settings) is None:
             known = _Provided(provider, settings, None, [], private)
@@ -254,9 +253,9 @@ class Catalog:
             self._provide(known)
 
     async def refresh(self, *provider_ids: str) -> None:
-        """Ask providers what they have now: those of these ids, or all.
+        """Ask providers which tools they have now: those with these ids, or all.
 
-        Raises what the first of them raises that fails; then all tools stay as they were.
+        Raises the first error of a provider that fails; all tools then stay as they were.
         """
         asked = [known for known in self._provided.values() if not provider_ids or known.provider.id in provider_ids]
         answers = await asyncio.gather(*(_found(known) for known in asked), return_exceptions=True)
@@ -275,9 +274,9 @@ class Catalog:
                 each.keep()
 
     async def aclose(self, *, beside: Catalog | None = None) -> None:
-        """Close the providers that can be closed, but for those of a catalog beside this one, which still has them.
+        """Close the providers that can be closed, except those that the catalog `beside` still uses.
 
-        One that fails keeps none of the others open.
+        If one fails to close, the others are closed all the same.
         """
         kept = [known.provider for known in beside._provided.values()] if beside is not None else []
         for known in self._provided.values():
@@ -306,11 +305,11 @@ class Catalog:
     def _change(self, added: Sequence[AnyTool], without: Sequence[str] = (), *, private: Sequence[str] = ()) -> None:
         entries = {name: entry for name, entry in self._entries.items() if name not in without}
         opened = {entry.name for entry in added if entry.name not in private}
-        closed = {name for name in private if name not in entries}  # what everybody has stays everybody's
+        closed = {name for name in private if name not in entries}  # a tool that every session has stays that way
         hidden = self._private - {*without} - opened | closed
         for entry in added:
             if entry.name in RESERVED:
-                why = f"the name is reserved: {RESERVED[entry.name]}; give it another one"
+                why = f"the name is reserved: {RESERVED[entry.name]}; choose another one"
                 raise ToolDefinitionError(entry.name, f"{why} ({entry.owner})")
             there = entries.setdefault(entry.name, entry)
             if there is not entry:
@@ -321,7 +320,7 @@ class Catalog:
 
 
 class _Found(msgspec.Struct):
-    """What a provider has answered."""
+    """The answer of a provider."""
 
     of: _Provided
     asked: int
@@ -365,13 +364,13 @@ async def _found(known: _Provided) -> _Found:
 
 
 def unknown_tool(name: str, names: Sequence[str]) -> Failure:
-    """What a model is told that has called a tool that it does not have."""
+    """The failure for a model that has called a tool that it does not have."""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         hint = "did you mean " + " or ".join(f"'{each}'" for each in close) + "?"
     elif names:
         more = ", …" if len(names) > LISTED_NAMES else ""
-        hint = f"there is {', '.join(names[:LISTED_NAMES])}{more}"
+        hint = f"the tools are {', '.join(names[:LISTED_NAMES])}{more}"
     else:
         hint = "there are no tools"
     return Failure(f"there is no tool '{name[:64]}'; {hint}", "unknown_tool")

@@ -1,4 +1,4 @@
-"""What a tool is given beside its arguments, and what it may return or raise beside plain values."""
+"""`ToolContext`, which a tool gets beside its arguments, and what it may return or raise beside plain values."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from holdfast.core.values import Json
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """One run of a tool. A parameter annotated with this class gets it; the model does not see that parameter.
+    """One run of a tool. A parameter annotated with this class receives it; the model does not see that parameter.
 
-    A tool can be called without a runtime, in a test for instance, with `ToolContext()`.
+    Without a runtime, as in a test, a tool can be called with `ToolContext()`.
     """
 
     session_id: str = ""
     turn: str = ""
-    """The turn in which the model made the call. Empty where no turn did, but a strategy."""
+    """The turn in which the model made the call. Empty if a strategy made it."""
     call_id: str = ""
-    """The model's own id of the call; the id of the query where a strategy asks."""
+    """The model's id of the call, or the query's id if a strategy made it."""
     tool: str = ""
     key: str = ""
-    """An idempotency key: the same whenever this call is run again, after a crash or a failure, and for no other."""
+    """An idempotency key: the same each time this call is run, after a crash or a failure, and for no other call."""
     attempt: int = 1
-    """1, and one more after each process that died while the call was under way."""
+    """1, plus one for each process that died during the call."""
     retry: int = 0
-    """How often the call was run again in this attempt, because the tool said that it may."""
+    """How often the call was retried in this attempt."""
     deadline: float | None = None
-    """When its time is over, as `time.monotonic()` counts; None: never."""
+    """When its time is up, on the clock of `time.monotonic()`, or None for no limit."""
     _output: OutputStream = field(default_factory=OutputStream, repr=False, compare=False)
 
     def output(self, text: str) -> None:
-        """Say something before the result is there.
+        """Write output before there is a result.
 
-        Whoever watches the turn sees it at once. If the tool fails, or its time runs out, the model is shown it as
-        `partial`; a tool that returns says in its result what it has to say.
+        Watchers of the turn see it at once. If the tool fails or runs out of time, the model sees it as `partial`;
+        if the tool returns, the model sees only the result.
         """
         self._output.write(text)
 
     def progress(self, step: float, total: float | None = None, message: str = "") -> None:
-        """Tell whoever watches the turn how far the tool is. It is not kept."""
+        """Show watchers of the turn how far the tool is. This is not kept."""
         far = f"{step}" if total is None else f"{step} of {total}"
         self._output.remark(f"{message} ({far})\n".lstrip())
 
@@ -58,23 +58,22 @@ class ToolContext:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> SubprocessResult:
-        """Run a process in a group of its own. What it says is told as `output` while it runs, and given at the end.
+        """Run an OS process in a process group of its own. Its output is written to `output` as it comes, and returned.
 
-        If the turn is stopped meanwhile, or the time of the tool is over, the group is asked to end, and killed after
-        two seconds.
+        If the turn is stopped, or the tool runs out of time, the group is asked to end, and killed after two seconds.
         """
         return await run_process(argv, self.output, stdin=stdin, cwd=cwd, env=env)
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until its time is over; None: for ever."""
+        """Seconds until its time is up, or None for no limit."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for the tool any more: it was cancelled, or its time is over.
+        """Whether nobody waits for the tool any more, because it was cancelled or its time is up.
 
-        A function in a thread cannot be stopped from outside. It can look here, and stop by itself.
+        A function in a thread cannot be stopped from outside. It can check this, and return.
         """
         return self._output.is_closed
 
@@ -86,21 +85,21 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class SwitchFrame(msgspec.Struct, frozen=True):
-    """Returned by a tool to go on in a fresh window: the model then sees `task`, and nothing from before."""
+    """Returned by a tool to continue in a new frame: the model then sees `task`, and nothing from before."""
 
     frame: str
     task: str
 
 
 TURNS_OWN = frozenset(["cancelled"])
-"""Codes that say something about the turn, and that a tool cannot say."""
+"""Codes that describe a turn, and that a tool may not use."""
 
 
 class ToolError(HoldfastError):
-    """Raised by a tool that failed: the model is told the message and the code, as the result of its call.
+    """Raised by a tool that failed: the model gets the message and the code as the result of its call.
 
-    Any other exception is told as well. This one says more: what kind of failure it is, and whether the same call may
-    go well later (`retryable`), which is heeded if the tool has a `Retry`.
+    It gets any other exception, too. This one also says what kind of failure it is, and whether the same call may
+    succeed later (`retryable`), which matters if the tool has a retry policy.
     """
 
     kind = "tool_error"
@@ -109,11 +108,9 @@ class ToolError(HoldfastError):
         self, message: str, *, code: str = "failed", retryable: bool = False, retry_after_s: float | None = None
     ) -> None:
         if code in TURNS_OWN:
-            raise ValueError(
-                f"the code '{code}' is that of a turn that was stopped; choose another for the tool's failure"
-            )
+            raise ValueError(f"the code '{code}' is reserved for turns that were stopped; choose another one")
         super().__init__(message)
         self.code = code
         self.retryable = retryable
         self.retry_after_s = retry_after_s
-        """How long the other side asks to be left alone."""
+        """How long the other side asks to wait."""

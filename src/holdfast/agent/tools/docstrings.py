@@ -1,4 +1,4 @@
-"""Docstrings: what they say of a function, and of each of its parameters, in the three usual styles.
+"""Reads docstrings: the description of a function and of each parameter, in the three usual styles.
 
 Google                     NumPy                      reST
 Args:                      Parameters                 :param name: what it is
@@ -27,7 +27,7 @@ _REST_FIELD = re.compile(r":(?:\w+)(?:\s+[^:]+)?:(?:\s|\Z)")
 
 
 class Docstring:
-    """A docstring, taken apart."""
+    """A parsed docstring."""
 
     def __init__(self, text: str | None) -> None:
         self._lines = inspect.cleandoc(text or "").splitlines()
@@ -35,9 +35,9 @@ class Docstring:
         self._of: dict[str, list[str]] = {}
         self._read()
         self.description = re.sub(r"\n{3,}", "\n\n", "\n".join(self._said)).strip()
-        """Everything outside of the sections about parameters, results, errors and the like."""
+        """Everything outside the sections about parameters, results, errors and the like."""
         self.parameters = {name: " ".join(part for part in parts if part) for name, parts in self._of.items()}
-        """What is said of each parameter, on one line."""
+        """The description of each parameter, on one line."""
 
     def _read(self) -> None:
         lines = iter(enumerate(self._lines))

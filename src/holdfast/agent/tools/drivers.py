@@ -1,4 +1,4 @@
-"""The tools of a runtime as drivers of an engine: found when they are called, so that tools may come and go."""
+"""The tools of a runtime as drivers of an engine, looked up at each call, so that tools may come and go."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class ToolDrivers:
-    """Finds the driver of each call of a tool."""
+    """Finds the driver of each tool call."""
 
     def __init__(self, catalog: Catalog, mount: MountedStore, concurrency: int) -> None:
         self._catalog = catalog
@@ -51,14 +51,14 @@ class ToolDrivers:
         }
 
     def install(self) -> None:
-        """Let these tools answer the calls of the place's sessions."""
+        """Let these tools answer the calls of the store's sessions."""
         self._mount.holdfast.find_tools_with(self._find)
 
     def _find(self, session_id: str, query: ToolQuery) -> Driver | None:
         if not isinstance(query, CallQuery):
             own = self._own[query.name] if query.name == COMMAND_TOOL else None
             entry = self._catalog.get(query.name)
-            return own if entry is None else self._driver(entry)  # else it is a strategy's own business
+            return own if entry is None else self._driver(entry)  # otherwise the strategy's host answers it
         if (own := self._own.get(query.name)) is not None:
             return own
         loaded = self._mount.loaded_sessions.peek(session_id)
@@ -66,7 +66,7 @@ class ToolDrivers:
         return self._unknown if entry is None else self._driver(entry)
 
     def _driver(self, entry: AnyTool) -> Driver | None:
-        """The driver of a tool; None if it waits for whoever answers."""
+        """The driver of a tool, or None if its calls wait for an answer from outside."""
         if isinstance(entry, DeclaredTool):
             return None
         known = self._drivers.get(entry)
@@ -91,7 +91,7 @@ class ToolDrivers:
 
 
 class _ToolDriver(Driver):
-    """Runs one tool, within what all tools together may."""
+    """Runs one tool, within the limit that all tools share."""
 
     def __init__(self, tool: Tool, runner: ToolRunner, slots: Slots) -> None:
         super().__init__(
@@ -111,18 +111,18 @@ class _ToolDriver(Driver):
 
 
 UNBOUND = 1_000
-"""Calls at once of tools that only look something up in memory."""
+"""Calls at once of tools that only look something up in memory: as good as no limit."""
 
 
 class _OwnDriver(Driver):
-    """Answers a call by itself, and does no harm by doing so again."""
+    """Answers a call from what the runtime knows; to do so twice does no harm."""
 
     def __init__(self, name: str, mount: MountedStore) -> None:
         super().__init__(name, self.execute, recovery="safe", probe=None, concurrency=UNBOUND)
         self._mount = mount
 
     async def _loaded(self, attempt: Attempt) -> tuple[LoadedSession, Policy, str]:
-        """The session of a call, how it is run, and its turn."""
+        """The session of a call, its policy, and its turn."""
         conversation = await self._mount.conversations.with_query(attempt.session_id, attempt.query_id)
         policy = conversation.policy or Policy()
         turn = conversation.running.id if conversation.running is not None else ""
@@ -130,9 +130,10 @@ class _OwnDriver(Driver):
 
 
 class _UnknownDriver(_OwnDriver):
-    """Tells a model that there is no such tool: a result like any other.
+    """Tells a model that there is no such tool, as the result of its call.
 
-    It looks again before: plugins bring their tools when a session is taken up, which may be because of this call.
+    It looks for the tool once more before: plugins bring their tools when a session is loaded, and this call may be
+    what loads it.
     """
 
     def __init__(self, mount: MountedStore, driver_of: Callable[[AnyTool], Driver | None]) -> None:
@@ -158,7 +159,7 @@ class _UnknownDriver(_OwnDriver):
 
 
 class _FindDriver(_OwnDriver):
-    """Finds tools for a model that has too many to be told of."""
+    """Finds tools for a model that has too many to list them all."""
 
     def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{FIND_TOOLS}", mount)
@@ -171,24 +172,24 @@ class _FindDriver(_OwnDriver):
             return unknown_tool(query.name, sorted(catalog.names))
         words = query.arguments.get("words")
         if not isinstance(words, str) or not words.strip():
-            return Failure("give the words to look for, as 'words'", InvalidArgumentsError.kind)
+            return Failure("give the words to search for, as 'words'", InvalidArgumentsError.kind)
         found = catalog.find(words)
-        return msgspec.to_builtins(found) if found else f"no tool fits '{words[:100]}'; try other words"
+        return msgspec.to_builtins(found) if found else f"no tool matches '{words[:100]}'; try other words"
 
 
 class _MiscallDriver(Driver):
-    """Tells a model how a tool that it has found is called, after a call that names none."""
+    """Tells a model how to call a tool that it has found, after a call that names none."""
 
     def __init__(self) -> None:
         super().__init__(f"tool:{CALL_TOOL}", self.execute, recovery="safe", probe=None, concurrency=UNBOUND)
 
     async def execute(self, query: Query, attempt: Attempt) -> Failure:
-        told = f"'{CALL_TOOL}' takes the name of a tool as 'name', and its arguments as an object in 'arguments'"
-        return Failure(told, InvalidArgumentsError.kind)
+        usage = f"'{CALL_TOOL}' takes the name of a tool as 'name', and its arguments as an object in 'arguments'"
+        return Failure(usage, InvalidArgumentsError.kind)
 
 
 class _AuthorizeDriver(_OwnDriver):
-    """Asks the code of plugins whether a call may run. The strictest of them counts."""
+    """Asks the code of plugins whether a call may run. The strictest verdict counts."""
 
     def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{AUTHORIZE}", mount)
@@ -196,22 +197,22 @@ class _AuthorizeDriver(_OwnDriver):
     async def execute(self, query: Query, attempt: Attempt) -> Json:
         assert isinstance(query, CallQuery)
         loaded, _, turn = await self._loaded(attempt)
-        given = query.arguments
+        arguments = query.arguments
         call = PluginCall(
             session_id=attempt.session_id,
             turn=turn,
             id=query.call_id,
-            tool=given["tool"],
-            arguments=own_copy(given["arguments"]),
+            tool=arguments["tool"],
+            arguments=own_copy(arguments["arguments"]),
             key=attempt.key,
             query=attempt.query_id,
         )
-        said = [await loaded.hooks.authorize(plugin, call) for plugin in given["callbacks"]]
-        return max(said, key=lambda each: ("allow", "confirm", "deny").index(each["verdict"]))
+        verdicts = [await loaded.hooks.authorize(plugin, call) for plugin in arguments["callbacks"]]
+        return max(verdicts, key=lambda each: ("allow", "confirm", "deny").index(each["verdict"]))
 
 
 class _CommandDriver(_OwnDriver):
-    """Does commands of hosts. One that was under way when its process died may or may not have been done."""
+    """Carries out commands of hosts. One that was running when its process died may or may not have been done."""
 
     def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{COMMAND_TOOL}", mount)

@@ -1,4 +1,4 @@
-"""What can go wrong with tools before and around a call, one class a kind. What a tool itself raises is `ToolError`."""
+"""Errors about tools and their calls, one class for each kind. What a tool itself raises is a `ToolError`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.errors import HoldfastError
 
 @dataclass(eq=False)
 class ToolDefinitionError(HoldfastError):
-    """A tool that cannot be offered as it is."""
+    """A tool cannot be offered as it is defined."""
 
     tool: str
     why: str
@@ -21,7 +21,7 @@ class ToolDefinitionError(HoldfastError):
 
 @dataclass(eq=False)
 class DuplicateToolError(HoldfastError):
-    """Two tools of one name."""
+    """Two tools have the same name."""
 
     tool: str
     owner: str
@@ -34,23 +34,23 @@ class DuplicateToolError(HoldfastError):
 
 @dataclass(eq=False)
 class InvalidArgumentsError(HoldfastError):
-    """Arguments that a tool does not take. Written for the model, which can do better the next time."""
+    """A tool does not accept its arguments. Written for the model, which can correct them."""
 
     tool: str
     problems: list[str]
     kind = "invalid_arguments"
 
     def __str__(self) -> str:
-        return f"'{self.tool}' was not run, its arguments are wrong: {'; '.join(self.problems)}"
+        return f"'{self.tool}' was not run because its arguments are invalid: {'; '.join(self.problems)}"
 
 
 @dataclass(eq=False)
 class InvalidResultError(HoldfastError):
-    """A tool has returned what cannot be told as JSON."""
+    """A tool has returned a value that has no JSON form."""
 
     tool: str
     why: str
     kind = "invalid_result"
 
     def __str__(self) -> str:
-        return f"'{self.tool}' has run, but what it returned cannot be told: {self.why}"
+        return f"'{self.tool}' has run, but its result cannot be shown: {self.why}"

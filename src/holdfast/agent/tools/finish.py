@@ -1,4 +1,4 @@
-"""The tools by which a model ends a turn that is to come to a value: it submits one, or says that there is none."""
+"""The two tools that end a turn with a typed result: the model submits the value, or says why there is none."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from holdfast.engine.drivers import Attempt, Driver
 if TYPE_CHECKING:
     from holdfast.agent.mounted_store import MountedStore
 
-TOLD_PROBLEMS = 5
-"""Problems of a value that a model is told at once: it mends the others on the way, or is told of them next."""
+SHOWN_PROBLEMS = 5
+"""Problems of a value that a model is shown at once: it fixes the others along the way, or sees them next."""
 
 _WRAPPED = "result"
-"""The argument that a value is in which is no object: arguments always are."""
+"""The argument that holds a value that is not an object, as arguments always are one."""
 
 _DEFINITIONS = ("$defs", "definitions")
-"""What references of a schema lead to, from its root."""
+"""Where the references of a schema point, from its root."""
 
 _UNBOUND = 1_000
 
 
 def finish_tools(turn: TurnState | None) -> list[ToolSpec]:
-    """What a model is told of these tools; nothing where the turn ends with a message."""
+    """The specs of these tools; none if the turn ends with a message."""
     if turn is None or turn.output is None:
         return []
     reason = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
     return [
-        ToolSpec(FINISH_TOOL, "Submit the result. Call it once, when you are done.", finish_schema(turn.output)),
-        ToolSpec(GIVE_UP_TOOL, "Say that there can be no such result, and why. This ends the work.", reason),
+        ToolSpec(FINISH_TOOL, "Submit the result. Call this once, when you are done.", finish_schema(turn.output)),
+        ToolSpec(GIVE_UP_TOOL, "Give up: say why there can be no such result. This ends the turn.", reason),
     ]
 
 
 def finish_schema(schema: dict[str, Json]) -> dict[str, Json]:
-    """The arguments of the tool by which a value of this schema is submitted."""
+    """The schema of the arguments with which a value of this schema is submitted."""
     if _is_object(schema):
         return schema
     outer = {name: schema[name] for name in _DEFINITIONS if name in schema}
@@ -55,7 +55,7 @@ def _is_object(schema: dict[str, Json]) -> bool:
 
 
 class FinishDriver(Driver):
-    """Takes the value that a model submits, if it is what the turn is to come to."""
+    """Accepts the value that a model submits if it is of the type that the turn must return."""
 
     def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{FINISH_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=_UNBOUND)
@@ -65,27 +65,27 @@ class FinishDriver(Driver):
         assert isinstance(query, ToolQuery)
         turn = await _turn(self._mount, attempt)
         if turn is None or turn.output is None:
-            return Failure(f"there is no tool '{FINISH_TOOL}': this turn is to end with a message", "unknown_tool")
+            return Failure(f"there is no tool '{FINISH_TOOL}': this turn ends with a message", "unknown_tool")
         wanted = self._mount.result_types.get((attempt.session_id, turn.id))
         if problems := _problems(query.arguments, turn.output, wanted):
-            return _not_taken(problems)
+            return _rejected(problems)
         for before in itertools.takewhile(lambda each: each.query != attempt.query_id, turn.calls):
-            # One of an earlier reply would have ended the turn: it is of the same reply, and was submitted first.
+            # In an earlier reply it would have ended the turn, so it is in the same reply, and came first.
             if before.call.name == FINISH_TOOL and not _problems(before.call.input, turn.output, wanted):
-                return _not_taken(["one was submitted before, and the first counts"])
-        return tool_answer(ToolCallOutcome(content="taken", finish=_value(query.arguments, turn.output)))
+                return _rejected(["a result was submitted before it, and the first one counts"])
+        return tool_answer(ToolCallOutcome(content="accepted", finish=_value(query.arguments, turn.output)))
 
 
 def _problems(arguments: Json, schema: dict[str, Json], wanted: ResultType | None) -> list[str]:
-    """What is wrong with a value that was submitted so; nothing if it can be taken."""
+    """What is wrong with the submitted arguments; empty if they can be accepted."""
     if not isinstance(arguments, dict) or (not _is_object(schema) and set(arguments) != {_WRAPPED}):
-        return [f"it is to be the argument '{_WRAPPED}', and the only one"]
+        return [f"submit it as the argument '{_WRAPPED}', and give no other argument"]
     value = _value(arguments, schema)
-    problems = list(itertools.islice(problems_by_schema(value, schema), TOLD_PROBLEMS))
+    problems = list(itertools.islice(problems_by_schema(value, schema), SHOWN_PROBLEMS))
     if problems or wanted is None:
         return problems
     try:
-        wanted.parse(value)  # what a type checks beyond its schema is known where somebody waits for one
+        wanted.parse(value)  # the type itself, which may check more than its schema, is known where somebody waits
     except ResultInvalidError as error:
         return error.problems
     return []
@@ -96,7 +96,7 @@ def _value(arguments: dict[str, Json], schema: dict[str, Json]) -> Json:
 
 
 class GiveUpDriver(Driver):
-    """Ends a turn whose model says that it cannot come to the value."""
+    """Ends a turn whose model says that there can be no result."""
 
     def __init__(self, mount: MountedStore) -> None:
         super().__init__(f"tool:{GIVE_UP_TOOL}", finish_schema, recovery="safe", probe=None, concurrency=_UNBOUND)
@@ -106,10 +106,10 @@ class GiveUpDriver(Driver):
         assert isinstance(query, ToolQuery)
         turn = await _turn(self._mount, attempt)
         if turn is None or turn.output is None:
-            return Failure(f"there is no tool '{GIVE_UP_TOOL}': this turn is to end with a message", "unknown_tool")
+            return Failure(f"there is no tool '{GIVE_UP_TOOL}': this turn ends with a message", "unknown_tool")
         reason = query.arguments.get("reason")
         if not isinstance(reason, str) or not reason.strip():
-            return Failure("say why there can be no result, as 'reason'", "invalid_arguments")
+            return Failure("give the reason why there can be no result, as 'reason'", "invalid_arguments")
         return tool_answer(ToolCallOutcome(content="noted", gives_up=reason))
 
 
@@ -117,5 +117,5 @@ async def _turn(mount: MountedStore, attempt: Attempt) -> TurnState | None:
     return (await mount.conversations.with_query(attempt.session_id, attempt.query_id)).running
 
 
-def _not_taken(problems: list[str]) -> Failure:
-    return Failure(f"the result was not taken: {'; '.join(problems[:TOLD_PROBLEMS])}", "invalid_arguments")
+def _rejected(problems: list[str]) -> Failure:
+    return Failure(f"the result was not accepted: {'; '.join(problems[:SHOWN_PROBLEMS])}", "invalid_arguments")

@@ -1,4 +1,4 @@
-"""Tools made of plain typed Python functions: `@tool`. Name, words and schema come from signature and docstring."""
+"""`@tool`: tools made of typed Python functions. Name, description and schema come from signature and docstring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.agent.tools.tool import P, R, Tool, ToolSettings
 from holdfast.core.values import Json
 
 SHOWN_SCHEMA_CHARS = 300
-"""Characters of an argument's schema that are quoted to a model that got the argument wrong."""
+"""Characters of an argument's schema that are quoted to a model that gave a wrong argument."""
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -39,7 +39,7 @@ class FunctionTool(Tool, Generic[P, R]):
         name = name or str(getattr(function, "__name__", type(function).__name__))
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise ToolDefinitionError(
-                name, "it is a generator; return a value, and say what comes before by ctx.output"
+                name, "it is a generator; return a value, and write intermediate output with ctx.output"
             )
         said = Docstring(inspect.getdoc(function))
         self._signature = _Signature(name, function, called, said.parameters)
@@ -56,7 +56,7 @@ class FunctionTool(Tool, Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def calling(self, function: Callable[P, R]) -> FunctionTool[P, R]:
-        """The same tool, made of another function of the same signature: the method of another object."""
+        """The same tool with another function of the same signature, such as the method of another object."""
         made = copy.copy(self)
         made.function = function
         return made
@@ -66,8 +66,8 @@ class FunctionTool(Tool, Generic[P, R]):
         return self._signature.accept(arguments)
 
     def invoke(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
-        given: dict[str, Any] = {**arguments, **dict.fromkeys(self._signature.contexts, ctx)}
-        return self.function(**given)  # type: ignore[call-arg]
+        keywords: dict[str, Any] = {**arguments, **dict.fromkeys(self._signature.contexts, ctx)}
+        return self.function(**keywords)  # type: ignore[call-arg]
 
 
 @overload
@@ -88,7 +88,7 @@ def tool(
     description: str | None = None,
     **settings: Unpack[ToolSettings],
 ) -> Any:
-    """Make a tool of a function: `@tool`, or `@tool(recovery="safe", timeout_s=5)`."""
+    """Make a function a tool: `@tool`, or `@tool(recovery="safe", timeout_s=5)`."""
 
     def make(made_of: Callable[..., Any]) -> FunctionTool[..., Any]:
         return FunctionTool(made_of, name=name, description=description, **settings)
@@ -97,7 +97,7 @@ def tool(
 
 
 class _Signature:
-    """The parameters of a function: those that a model gives, and those that get the context."""
+    """The parameters of a function: those for the model, and those that receive the context."""
 
     def __init__(
         self, tool: str, function: Callable[..., Any], called: Callable[..., Any], said: dict[str, str]
@@ -106,7 +106,7 @@ class _Signature:
         self._types: dict[str, Any] = {}
         self._required: list[str] = []
         self.contexts: list[str] = []
-        """The parameters that get the context."""
+        """The parameters that receive the context."""
         hints = _hints(tool, called)
         words: dict[str, str] = {}
         defaults: dict[str, Json] = {}
@@ -123,15 +123,15 @@ class _Signature:
         self.schema = self._schema({name: text or said.get(name, "") for name, text in words.items()}, defaults)
 
     def accept(self, arguments: dict[str, Json]) -> dict[str, Any]:
-        """Arguments as values of their types, or all that is wrong with them."""
+        """The arguments as values of their types. Raises `InvalidArgumentsError` with all problems."""
         problems = [
             f"argument '{name}' is missing: {self._shown(name)}" for name in self._required if name not in arguments
         ]
         accepted: dict[str, Any] = {}
         for name, value in arguments.items():
             if name not in self._types:
-                there_are = ", ".join(f"'{each}'" for each in self._types) or "none"
-                problems.append(f"there is no argument '{name}' (there are: {there_are})")
+                names = ", ".join(f"'{each}'" for each in self._types) or "none"
+                problems.append(f"there is no argument '{name}' (the arguments are: {names})")
                 continue
             try:
                 accepted[name] = converted(name, value, self._types[name])
@@ -149,14 +149,12 @@ class _Signature:
         name = parameter.name
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-            why = f"a model gives arguments by name, and {stars}{name} has none; write them out, or take a list or dict"
+            why = f"models pass arguments by name, and {stars}{name} has none; name each one, or take a list or dict"
             raise ToolDefinitionError(self._tool, why)
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ToolDefinitionError(self._tool, f"'{name}' cannot be given by name; leave out the '/' after it")
+            raise ToolDefinitionError(self._tool, f"'{name}' cannot be passed by name; remove the '/' after it")
         if name not in hints:
-            raise ToolDefinitionError(
-                self._tool, f"parameter '{name}' has no type; annotate it, with Any if it must be"
-            )
+            raise ToolDefinitionError(self._tool, f"parameter '{name}' has no type; annotate it, with Any if need be")
 
     def _schema(self, words: dict[str, str], defaults: dict[str, Any]) -> Schema:
         try:
@@ -172,7 +170,7 @@ class _Signature:
         return {**schema, "$defs": definitions} if definitions else schema
 
     def _show_default(self, schema: Schema, default: Any) -> None:
-        with contextlib.suppress(InvalidResultError):  # a sentinel of the function's own: it is optional, that is all
+        with contextlib.suppress(InvalidResultError):  # a sentinel: the schema shows no default
             schema["default"] = json_of(default, self._tool)
 
 
@@ -187,9 +185,7 @@ def _hints(tool: str, called: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, localns=names or None, include_extras=True)
     except Exception as error:
-        why = (
-            f"its annotations cannot be read: {error}; types must be found where the function's module finds its names"
-        )
+        why = f"its annotations cannot be resolved: {error}; their types must be importable in the function's module"
         raise ToolDefinitionError(tool, why) from None
 
 

@@ -1,7 +1,7 @@
-"""The built-in HTTP tool: a call is one request, which carries the idempotency key.
+"""`http_tool`: a tool whose call is one HTTP request, which carries the idempotency key.
 
-A server that honours `Idempotency-Key` does what a call asks for once, however often the request is sent. So the tool
-is run again after a crash (recovery `idempotent`), and after failures that may be over soon.
+A server that honours `Idempotency-Key` acts once on a call, however often the request is sent. So the tool is run again
+after a crash (recovery `idempotent`), and after failures that may be temporary.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ERROR_BODY_CHARS = 500
 """Characters of an error's body that a model is shown."""
 
 RETRIED = frozenset([408, 425, 429, 502, 503, 504])
-"""What may go well later: too busy, too early, or something in between did not answer."""
+"""Statuses of requests that may succeed later: too busy, too early, or a gateway got no answer."""
 
 _IN_QUERY = frozenset(["GET", "DELETE"])
 
@@ -53,18 +53,17 @@ def http_tool(
     headers: Mapping[str, str] | None = None,
     **settings: Unpack[ToolSettings],
 ) -> RemoteTool:
-    """A tool that sends its arguments to a URL, and returns what it is sent: JSON, or text.
+    """A tool that sends its arguments to a URL, and returns the response: JSON or text.
 
-    The arguments are the JSON body; those of `GET` and `DELETE` are the query. Redirects are not followed. Failures
-    tell the model the status and the beginning of the body. Headers are seen by neither models nor journals.
+    The arguments are the JSON body; for `GET` and `DELETE`, the query string. Redirects are not followed. On a failure
+    the model sees the status and the beginning of the body. Headers appear neither in models' input nor in journals.
 
-    The recovery is `idempotent` unless another one is given: for a server that ignores the key say `never`, or `safe`
-    if it only reads.
+    The recovery is `idempotent` by default: for a server that ignores the key, use `never`, or `safe` if it only reads.
     """
     if importlib.util.find_spec("httpx2") is None:
-        raise ToolDefinitionError(name, "it sends requests with httpx2; install it: pip install 'holdfast[providers]'")
+        raise ToolDefinitionError(name, "it needs httpx2: pip install 'holdfast[providers]'")
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise ToolDefinitionError(name, f"its URL must be a whole one with http or https, got {url!r}")
+        raise ToolDefinitionError(name, f"its URL must be an absolute http or https URL, got {url!r}")
     settings.setdefault("recovery", "idempotent")
     settings.setdefault("timeout_s", HTTP_TIMEOUT_S)
     if settings["recovery"] in ("safe", "idempotent"):
@@ -95,7 +94,7 @@ class _Request:
         else:
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(arguments)
-        # Time is the runner's matter, for the whole of the call.
+        # The runner limits the time of the whole call.
         async with httpx2.AsyncClient(verify=_certificates(), timeout=None) as client:
             try:
                 sent = client.build_request(self._method, self._url, params=query, content=body, headers=headers)
@@ -105,8 +104,8 @@ class _Request:
                 finally:
                     await response.aclose()
             except httpx2.TransportError as error:
-                told = f"{self._what} failed: {type(error).__name__}: {error}"
-                raise ToolError(told, code="network", retryable=True) from error
+                message = f"{self._what} failed: {type(error).__name__}: {error}"
+                raise ToolError(message, code="network", retryable=True) from error
 
     @property
     def _what(self) -> str:
@@ -130,11 +129,11 @@ class _Request:
                 return msgspec.json.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 if media:
-                    raise ToolError(f"{self._what} answered with JSON that cannot be read: {error}") from None
+                    raise ToolError(f"{self._what} answered with invalid JSON: {error}") from None
         try:
             text = body.decode(response.charset_encoding or "utf-8", "strict" if is_whole else "ignore")
         except (UnicodeDecodeError, LookupError):
-            raise ToolError(f"{self._what} answered with {media or 'something'}, which is no text") from None
+            raise ToolError(f"{self._what} answered with {media or 'something'}, which is not text") from None
         return text if is_whole else f"{text}\n[… only the first {RESPONSE_BYTES} bytes of the response were read]"
 
     def _failed(self, response: httpx2.Response, body: bytes) -> ToolError:

@@ -1,4 +1,4 @@
-"""What a tool says: how much of it a model is shown, and what is kept of what was said while it ran."""
+"""The output of tools: how much of a result a model sees, and what is kept of the output of a running tool."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ import msgspec
 from holdfast.core.values import repaired
 
 SHOWN_BYTES = 16 * 1024
-"""UTF-8 bytes of one result that a model is shown: some 4,000 tokens, so that ten calls still fit any window."""
+"""UTF-8 bytes of one result that a model sees: some 4,000 tokens, so that ten calls still fit any window."""
 
 SHOWN_LINES = 400
-"""Lines of one result that a model is shown: more than anybody reads of a log."""
+"""Lines of one result that a model sees: more than anybody reads of a log."""
 
 KEPT_BYTES = 1024 * 1024
-"""UTF-8 bytes of a shortened result that are kept beside what the model is shown, for people to read."""
+"""UTF-8 bytes of a shortened result that are kept for people to read."""
 
 KEPT_CHARS = 64 * 1024
 """Characters of partial output that are kept while a tool runs, from the beginning and as many from the end: more than
-a model is shown of it."""
+a model sees of it."""
 
 WAITING_CHARS = 256 * 1024
-"""Characters of live output that wait for a slow listener; of more, the oldest are lost. They are not truth."""
+"""Characters of live output that wait for a slow listener. Beyond that the oldest are lost: they are not truth."""
 
 
 class OutputLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a tool's result a model is shown."""
+    """How much of a tool's result a model sees."""
 
     max_bytes: int = SHOWN_BYTES
     max_lines: int = SHOWN_LINES
 
     def __post_init__(self) -> None:
         if self.max_bytes < 3 or self.max_lines < 3:
-            raise ValueError(
-                f"at least 3 bytes and 3 lines have to be shown, got {self.max_bytes} and {self.max_lines}"
-            )
+            raise ValueError(f"at least 3 bytes and 3 lines must be shown, got {self.max_bytes} and {self.max_lines}")
 
 
-def shortened(text: str, limit: OutputLimits, hint: str = "ask for less at once") -> str:
-    """The text itself, or its first two thirds and last third of what may be shown, with a note between them."""
+def shortened(text: str, limit: OutputLimits, hint: str = "ask for less at a time") -> str:
+    """The text itself if it is within the limits; else its beginning (two thirds) and end, with a note between."""
     body = text.encode()
     lines = text.count("\n") + 1
     if len(body) <= limit.max_bytes and lines <= limit.max_lines:
@@ -49,7 +47,7 @@ def shortened(text: str, limit: OutputLimits, hint: str = "ask for less at once"
     head = _first_lines(body[: limit.max_bytes - tail_bytes].decode(errors="ignore"), limit.max_lines - tail_lines)
     tail = _last_lines(body[-tail_bytes:].decode(errors="ignore"), tail_lines)
     left_out = len(body) - len(head.encode()) - len(tail.encode())
-    note = f"[… {left_out} of {len(body)} bytes ({lines} lines in all) are left out here: {hint} …]"
+    note = f"[… {left_out} of {len(body)} bytes ({lines} lines in total) omitted here: {hint} …]"
     return f"{head}\n{note}\n{tail}"
 
 
@@ -62,12 +60,12 @@ def _last_lines(text: str, count: int) -> str:
 
 
 class OutputStream:
-    """What one run of a tool says before it returns. May be written from any thread."""
+    """The output of one run of a tool before it returns. May be written from any thread."""
 
     def __init__(self, wake: Callable[[], None] | None = None) -> None:
         self._lock = Lock()
         self._wake = wake
-        """Called when there is something to take, after there was nothing. None: nobody listens."""
+        """Called when output is available after there was none. None if nobody listens."""
         self._head = ""
         self._tail = ""
         self._lost = 0
@@ -75,27 +73,27 @@ class OutputStream:
         self.is_closed = False
 
     def write(self, text: str) -> None:
-        """Say something that belongs to the result, should the tool not come to one."""
+        """Write output that the model sees if the tool fails."""
         self._say(repaired(text), is_kept=True)
 
     def remark(self, text: str) -> None:
-        """Say something to whoever listens now, and to nobody else."""
+        """Write something for present listeners only."""
         self._say(repaired(text), is_kept=False)
 
     def close(self) -> None:
-        """What is said from now on is said to nobody."""
+        """Ignore all further output."""
         with self._lock:
             self.is_closed = True
 
     def take(self) -> str:
-        """What was said since this was asked last."""
+        """The output since the last call."""
         with self._lock:
             taken, self._waiting = self._waiting, ""
             return taken
 
     @property
     def kept(self) -> str:
-        """Everything that was written; of very much, the beginning and the end."""
+        """Everything that was written; if it is very long, its beginning and end."""
         with self._lock:
             lost = f"\n[… {self._lost} characters were not kept …]\n" if self._lost else ""
             return self._head + lost + self._tail

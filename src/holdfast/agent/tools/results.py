@@ -1,14 +1,14 @@
-"""What came of a call, and the answer that says so: to a model, or to a strategy that asked by itself. No I/O.
+"""The result of a tool call, and the answer made of it for a model, or for a strategy that made the call. No I/O.
 
-A model is shown a result up to the tool's `OutputLimits`. Of a longer one it is shown beginning and end, and the result
-itself (up to `KEPT_BYTES`) stays in the journal beside that: `full_result` finds it.
+A model sees a result up to the tool's `OutputLimits`. Of a longer one it sees the beginning and the end, and the result
+itself (up to `KEPT_BYTES`) is kept in the journal beside that: `full_result` finds it.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import PurePath
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -22,39 +22,39 @@ from holdfast.core.queries import Failure
 from holdfast.core.values import Json, check_value, own_copy, repaired
 
 ERROR_CHARS = 2_000
-"""Characters of an error that a model is told: enough for the message, not for a page that a server sent with it."""
+"""Characters of an error that a model sees: enough for the message, not for a page that a server sent with it."""
 
 _BINARY = (bytes, bytearray, memoryview)
 
 
 class ToolValue(msgspec.Struct, frozen=True):
-    """The tool returned: any JSON, or what a turn is to do."""
+    """The tool returned any JSON value, or what the turn should do next."""
 
     value: Json | Finish | SwitchFrame
     full: Json = msgspec.UNSET
-    """All of it, where the value is a part that was made to be shown; it is then shown as it is."""
+    """The whole result, if `value` is an excerpt made for the model, which then sees it as it is."""
 
 
 class ToolFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """It did not."""
+    """The tool failed, or was not run."""
 
     message: str
     code: str = "failed"
     partial: str = ""
-    """What it had said until then."""
+    """Its output until then."""
     full: str | msgspec.UnsetType = msgspec.UNSET
-    """All of that, where `partial` was made to be shown."""
+    """The whole output, if `partial` is an excerpt made for the model."""
     retryable: bool = False
     retry_after_s: float | None = None
     ran: bool = True
-    """False if it was not even called. That is the model's fault, and never stops a turn."""
+    """False if the tool was not called at all. That is the model's mistake, and never stops a turn."""
 
 
 ToolResult: TypeAlias = ToolValue | ToolFailure
 
 
 def result_of_return(value: Any, tool: str) -> ToolResult:
-    """What a tool's return value says."""
+    """The result that a tool's return value means."""
     try:
         match value:
             case Failure(message=message, code=code):
@@ -68,46 +68,48 @@ def result_of_return(value: Any, tool: str) -> ToolResult:
     except InvalidResultError as error:
         return ToolFailure(message=str(error), code=error.kind)
     except msgspec.ValidationError as error:
-        return ToolFailure(message=f"'{tool}' has run, but the frame it opens is none: {error}", code="invalid_result")
+        return ToolFailure(
+            message=f"'{tool}' has run, but the frame that it opens is invalid: {error}", code="invalid_result"
+        )
 
 
 def checked_result(made: object, tool: str) -> ToolResult:
-    """A result that somebody made in place of another. Raises what is wrong with it."""
+    """A result that a plugin has made to replace another. Raises if it is invalid."""
     match made:
         case ToolValue(value=value, full=full):
             if isinstance(value, Finish | SwitchFrame):
                 json_of(value, tool)
             else:
-                check_value(value, "the result that it wants")
+                check_value(value, "the replacement result")
             if full is not msgspec.UNSET:
-                check_value(full, "the full result that it wants")
+                check_value(full, "the full replacement result")
         case ToolFailure():
             msgspec.convert(msgspec.to_builtins(made), ToolFailure)
         case _:
-            raise ValueError(f"it gave {type(made).__name__}, which is no result")
+            raise ValueError(f"it returned {type(made).__name__}, which is not a result")
     return made
 
 
 def failure_of_exception(error: BaseException, partial: str = "") -> ToolFailure:
-    """What an exception says: its type and its words, and never where it was raised."""
-    told = exception_text(error)[:ERROR_CHARS]
+    """The failure that an exception means: its type and message, never its traceback."""
+    message = exception_text(error)[:ERROR_CHARS]
     if not isinstance(error, Exception):
-        return ToolFailure(message=told, code="tool_panicked", partial=partial)
+        return ToolFailure(message=message, code="tool_panicked", partial=partial)
     code = str(getattr(error, "code", error.kind)) if isinstance(error, HoldfastError) else "failed"
-    failed = ToolFailure(message=told, code=repaired(code), partial=partial)
+    failed = ToolFailure(message=message, code=repaired(code), partial=partial)
     if not isinstance(error, ToolError):
         return failed
     return msgspec.structs.replace(failed, retryable=error.retryable, retry_after_s=error.retry_after_s)
 
 
 def exception_text(error: BaseException) -> str:
-    """An exception in a line."""
+    """An exception as one line of text."""
     if isinstance(error, BaseExceptionGroup):
         return f"{len(error.exceptions)} errors: " + "; ".join(exception_text(each) for each in error.exceptions)
     try:
         text = repaired(str(error))
     except Exception:
-        text = "it cannot even say what is wrong"
+        text = "its message cannot be read"
     if isinstance(error, HoldfastError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -117,15 +119,15 @@ def exception_text(error: BaseException) -> str:
 
 
 def json_of(value: Any, tool: str) -> Json:
-    """A value as JSON. Raises `InvalidResultError` if it has no such form."""
+    """A value as JSON. Raises `InvalidResultError` if it has no JSON form."""
     try:
         plain = msgspec.to_builtins(value, builtin_types=_BINARY, str_keys=True, enc_hook=_to_json)
         check_value(plain, "result")
     except InvalidValueError as error:
         place = f" (at {error.path})" if error.path else ""
-        hint = "; a tool returns text or JSON: save binary data, and return where" if "byte" in error.why else ""
+        hint = "; a tool returns text or JSON: save binary data, and return its location" if "byte" in error.why else ""
         raise InvalidResultError(tool, error.why + place + hint) from None
-    except Exception as error:  # objects may do anything when they are looked at
+    except Exception as error:  # properties of objects may raise anything
         raise InvalidResultError(
             tool, exception_text(error) if not isinstance(error, TypeError) else str(error)
         ) from None
@@ -145,7 +147,7 @@ def _to_json(value: Any) -> Any:
 
 
 def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) -> tuple[ToolCallOutcome, Json]:
-    """What a turn learns of a call, and what was left out of that, if anything was (else UNSET)."""
+    """The result as the model sees it, and the full result if that was shortened (else UNSET)."""
     match result:
         case ToolFailure():
             content: Json = {"error": result.message, "code": result.code}
@@ -162,10 +164,12 @@ def result_for_model(result: ToolResult, limit: OutputLimits, *, stops: bool) ->
         case ToolValue(value=value, full=full):
             content, full = _limited(value, limit) if full is msgspec.UNSET else (value, full)
             return ToolCallOutcome(content=content), full
+        case _:
+            assert_never(result)
 
 
 def answer_to_model(result: ToolResult, done: ToolCallOutcome, full: Json) -> Json | Failure:
-    """The answer to a query that is a model's call: as plain as it can be."""
+    """The answer to the query of a model's call, in its plainest form."""
     if isinstance(result, ToolFailure) and not done.stops and not result.partial:
         return Failure(result.message, result.code)
     if full is not msgspec.UNSET:
@@ -175,26 +179,28 @@ def answer_to_model(result: ToolResult, done: ToolCallOutcome, full: Json) -> Js
 
 
 def answer_to_strategy(result: ToolResult, tool: str) -> Json | Failure:
-    """The answer to a query of a strategy, which takes values and failures, all of them."""
+    """The answer to the query of a strategy, which gets values and failures unshortened."""
     match result:
         case ToolFailure(message=message, code=code):
             return Failure(message, code)
         case ToolValue(value=Finish(value=value)):
             return value
         case ToolValue(value=SwitchFrame()):
-            return Failure(f"'{tool}' switches frames, and only an agent has any", "invalid_result")
+            return Failure(f"'{tool}' switches frames, which only agents have", "invalid_result")
         case ToolValue(value=value):
             return value
+        case _:
+            assert_never(result)
 
 
 def full_result(answer: Json) -> Json:
-    """All that a tool returned, from the value of the answer to its query; None if the model was shown all of it."""
+    """The whole result of a tool, from the value of its answer; None if the model saw all of it."""
     marked = answer.get(TOOL_MARK) if isinstance(answer, dict) else None
     return marked.get(FULL) if isinstance(marked, dict) else None
 
 
 def _limited(value: Json, limit: OutputLimits) -> tuple[Json, Json]:
-    """A value as it is shown, and the whole of it if that is not all."""
+    """A value as it is shown, and the full value if that was shortened (else UNSET)."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     shown = shortened(text, limit)
     if shown is text:

@@ -1,14 +1,14 @@
-"""Runs tools: turns a `Tool` into an effect that answers its queries. Time limits, repeats and live events are here.
+"""Runs tools: makes a `Tool` an effect that answers its queries, with time limits, retries and live events.
 
-Whatever a tool does, its call comes to an answer:
+Whatever a tool does, its call gets an answer:
 
-- It returns: its value, as JSON. It raises: a failure with the type and the words of the exception, no traceback.
-- Its time runs out: a failure with what it had said until then. An async tool is cancelled and has `CLEANUP_S` to clean
-  up; a function in a thread cannot be stopped, so it is left to itself and its outcome is ignored.
-- It raises what is no `Exception` (a panic of a native library, say): a failure with the code `tool_panicked`. Only
-  `KeyboardInterrupt` and `SystemExit` in the event loop go through: they may well be a signal to the process. In a
-  thread they cannot be, and are contained like the rest.
-- The call is cancelled, as when its turn is stopped: there is no answer, because nobody waits for one.
+- It returns: its value, as JSON. It raises: a failure with the type and message of the exception, no traceback.
+- Its time runs out: a failure with its output until then. An async tool is cancelled and has `CLEANUP_S` to clean up; a
+  function in a thread cannot be stopped, so it runs on and its outcome is ignored.
+- It raises something that is not an `Exception` (such as a panic of a native library): a failure with the code
+  `tool_panicked`. Only `KeyboardInterrupt` and `SystemExit` in the event loop pass through: they may be a signal to the
+  process. In a thread they cannot be, and are contained like the rest.
+- The call is cancelled, as when its turn is stopped: no answer, because nobody waits for one.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
 from holdfast.engine.holdfast import Holdfast
 
 CLEANUP_S = 3.0
-"""Seconds a tool that was cancelled has to clean up before it is left to itself: more than `ctx.run` takes to end a
-process that will not."""
+"""Seconds that a cancelled tool has to clean up before it is abandoned: more than `ctx.run` takes to kill a process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,18 +57,18 @@ class ModelCall:
     call_id: str
     arguments: dict[str, Json] = field(default_factory=dict)
     allowed: Collection[str] | None = None
-    """The tools that the model has; None: all. It is not let have others, whatever it calls."""
+    """The tools that the model may call, or None for all."""
     hooks: Hooks | None = None
-    """The plugins that are asked before and after."""
+    """The plugins that are asked before and after the call."""
     own: Mapping[str, Tool] = field(default_factory=dict)
-    """Tools that are run in place of others of the same name: methods of the session's own plugins."""
+    """Tools that replace others of the same name: methods of the session's own plugins."""
 
 
 About: TypeAlias = Callable[[Attempt], Awaitable[ModelCall | None]]
-"""Which call of a model an attempt is for; None if a strategy asks."""
+"""Finds the model's call that an attempt is for; None if a strategy made it."""
 
 Emit: TypeAlias = Callable[[str, LiveEvent], Awaitable[None]]
-"""Takes the live events of a session. It is awaited: whoever listens slowly slows the tool's turn down."""
+"""Takes the live events of a session. It is awaited: a slow listener slows the turn down."""
 
 
 class ToolRunner:
@@ -80,9 +79,9 @@ class ToolRunner:
         self._emit = emit
 
     def drive(self, hf: Holdfast, tool: Tool) -> None:
-        """Let a tool answer the queries of strategies to it."""
+        """Let a tool answer the queries of strategies."""
         if "attempt" in tool.parameters.get("properties", {}):
-            raise ToolDefinitionError(tool.name, "drivers get their attempt as 'attempt'; call that argument otherwise")
+            raise ToolDefinitionError(tool.name, "drivers receive their attempt as 'attempt'; rename that argument")
         hf.drive(
             tool.name,
             self.effect(tool),
@@ -92,7 +91,7 @@ class ToolRunner:
         )
 
     def effect(self, tool: Tool) -> Effect:
-        """What answers the queries to a tool."""
+        """The effect that answers the queries of a tool."""
 
         async def run(*, attempt: Attempt, **arguments: Json) -> Json | Failure:
             return await self.run(tool, attempt, arguments)
@@ -100,7 +99,7 @@ class ToolRunner:
         return run
 
     def probe(self, tool: Tool) -> Probe | None:
-        """What finds out whether a call went through whose process died; None if the tool cannot tell."""
+        """The probe that finds out what a call did whose process died; None if the tool has none."""
         find_out = tool.probe
         if find_out is None:
             return None
@@ -114,52 +113,52 @@ class ToolRunner:
                     found = await found if inspect.isawaitable(found) else found
             if isinstance(found, NotDone):
                 return found
-            ref = await self._ref(attempt)
+            model_call = await self._model_call(attempt)
             result = result_of_return(found, tool.name)
-            if ref is not None:
-                result = await _Call(tool, attempt, ref, None).left_by_plugins(ref.arguments, result)
-            return _answer(tool, result, ref)
+            if model_call is not None:
+                result = await _Call(tool, attempt, model_call, None).changed_by_plugins(model_call.arguments, result)
+            return _answer(tool, result, model_call)
 
         return probe
 
     async def run(self, tool: Tool, attempt: Attempt, arguments: dict[str, Json]) -> Json | Failure:
-        """Run a tool, and give the answer to its query."""
+        """Run a tool, and return the answer to its query."""
         try:
-            ref = await self._ref(attempt)
-            tool = tool if ref is None else ref.own.get(tool.name, tool)
-            call = _Call(tool, attempt, ref, self._emit if ref is not None else None)
-            await call.tell_start(arguments)
+            model_call = await self._model_call(attempt)
+            tool = tool if model_call is None else model_call.own.get(tool.name, tool)
+            call = _Call(tool, attempt, model_call, self._emit if model_call is not None else None)
+            await call.emit_start(arguments)
             result = await call.result(arguments)
         except AbortTurn as abort:
             return abort_failure(abort)
-        await call.tell_end(result)
-        return _answer(tool, result, ref)
+        await call.emit_end(result)
+        return _answer(tool, result, model_call)
 
-    async def _ref(self, attempt: Attempt) -> ModelCall | None:
+    async def _model_call(self, attempt: Attempt) -> ModelCall | None:
         return await self._about(attempt) if self._about is not None else None
 
 
-def _answer(tool: Tool, result: ToolResult, ref: ModelCall | None) -> Json | Failure:
-    if ref is None:
+def _answer(tool: Tool, result: ToolResult, model_call: ModelCall | None) -> Json | Failure:
+    if model_call is None:
         return answer_to_strategy(result, tool.name)
     return answer_to_model(result, *result_for_model(result, tool.output, stops=tool.on_error == "stop"))
 
 
 class _Call:
-    """One call under way."""
+    """One running call."""
 
-    def __init__(self, tool: Tool, attempt: Attempt, ref: ModelCall | None, emit: Emit | None) -> None:
+    def __init__(self, tool: Tool, attempt: Attempt, model_call: ModelCall | None, emit: Emit | None) -> None:
         self._tool = tool
         self._attempt = attempt
-        self._ref = ref
+        self._model_call = model_call
         self._emit = emit
-        self._turn = ref.turn if ref is not None else ""
-        self._id = ref.call_id if ref is not None else attempt.query_id
+        self._turn = model_call.turn if model_call is not None else ""
+        self._id = model_call.call_id if model_call is not None else attempt.query_id
 
     async def result(self, arguments: dict[str, Json]) -> ToolResult:
-        """What comes of it: what plugins want instead, or what the tool comes to, as they leave it."""
-        allowed = self._ref.allowed if self._ref is not None else None
-        hooks = self._ref.hooks if self._ref is not None else None
+        """The result: what plugins return instead, or the tool's own result, as plugins change it."""
+        allowed = self._model_call.allowed if self._model_call is not None else None
+        hooks = self._model_call.hooks if self._model_call is not None else None
         if allowed is not None and self._tool.name not in allowed:
             unknown = unknown_tool(self._tool.name, sorted(allowed))
             return ToolFailure(message=unknown.message, code=unknown.code, ran=False)
@@ -167,11 +166,11 @@ class _Call:
             return await self._run(arguments)
         verdict = await hooks.before_tool(self._seen(arguments))
         result = verdict.result if verdict.result is not None else await self._run(verdict.arguments)
-        return await self.left_by_plugins(verdict.arguments, result)
+        return await self.changed_by_plugins(verdict.arguments, result)
 
-    async def left_by_plugins(self, arguments: dict[str, Json], result: ToolResult) -> ToolResult:
-        """What plugins make of a result."""
-        hooks = self._ref.hooks if self._ref is not None else None
+    async def changed_by_plugins(self, arguments: dict[str, Json], result: ToolResult) -> ToolResult:
+        """The result after all plugins have seen it."""
+        hooks = self._model_call.hooks if self._model_call is not None else None
         return result if hooks is None else await hooks.after_tool(self._seen(arguments), result)
 
     def _seen(self, arguments: dict[str, Json]) -> PluginCall:
@@ -188,10 +187,10 @@ class _Call:
         )
 
     async def _run(self, arguments: dict[str, Json]) -> ToolResult:
-        """What comes of the tool itself, after as many tries as it allows."""
+        """The result of the tool itself, after retries."""
         try:
-            accepted = self._tool.accept(own_copy(arguments))  # the query's own must stay as they are
-        except Exception as error:  # types may have checks of their own, that do anything
+            accepted = self._tool.accept(own_copy(arguments))  # the arguments of the query must not change
+        except Exception as error:  # types may have checks of their own, which may raise anything
             return ToolFailure(message=exception_text(error), code=InvalidArgumentsError.kind, ran=False)
         retry, failures = self._tool.retry, 0
         while True:
@@ -202,12 +201,12 @@ class _Call:
             delay = retry.delay_s(failures, result.retry_after_s)
             if delay is None:
                 return result
-            await self._say(f"{result.message}; it is tried again in {delay:g} s\n")
+            await self._emit_output(f"{result.message}; retrying in {delay:g} s\n")
             await asyncio.sleep(delay)
 
     async def _try(self, accepted: dict[str, object], retry: int) -> ToolResult:
         limit = self._tool.timeout_s
-        async with _Live(self._say if self._emit is not None else None) as output:
+        async with _Live(self._emit_output if self._emit is not None else None) as output:
             ctx = ToolContext(
                 session_id=self._attempt.session_id,
                 turn=self._turn,
@@ -228,8 +227,8 @@ class _Call:
             await asyncio.wait([running], timeout=limit)
             if not running.done():
                 await _give_up(running)
-                told = f"'{self._tool.name}' was given up after {limit:g} s, its time limit"
-                return ToolFailure(message=told, code="timeout", partial=output.kept)
+                message = f"'{self._tool.name}' was stopped after {limit:g} s, its time limit"
+                return ToolFailure(message=message, code="timeout", partial=output.kept)
         except asyncio.CancelledError:
             output.close()
             await _give_up(running)
@@ -247,25 +246,27 @@ class _Call:
             else failure_of_exception(error, output.kept)
         )
 
-    # --- telling -----------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------
 
-    async def tell_start(self, arguments: dict[str, Json]) -> None:
-        await self._tell(ToolStartedEvent(turn=self._turn, call=self._id, name=self._tool.name, arguments=arguments))
+    async def emit_start(self, arguments: dict[str, Json]) -> None:
+        await self._emit_event(
+            ToolStartedEvent(turn=self._turn, call=self._id, name=self._tool.name, arguments=arguments)
+        )
 
-    async def tell_end(self, result: ToolResult) -> None:
+    async def emit_end(self, result: ToolResult) -> None:
         done, _ = result_for_model(result, self._tool.output, stops=False)
-        await self._tell(
+        await self._emit_event(
             ToolFinishedEvent(
                 turn=self._turn, call=self._id, name=self._tool.name, result=done.content, is_error=done.is_error
             )
         )
 
-    async def _say(self, text: str) -> None:
-        await self._tell(ToolOutputEvent(turn=self._turn, call=self._id, text=text))
+    async def _emit_output(self, text: str) -> None:
+        await self._emit_event(ToolOutputEvent(turn=self._turn, call=self._id, text=text))
 
-    async def _tell(self, event: LiveEvent) -> None:
+    async def _emit_event(self, event: LiveEvent) -> None:
         if self._emit is not None:
-            # Whoever looks on cannot change what comes of a call that may have done something already.
+            # A listener must not change the result of a call that may have had effects already.
             with contextlib.suppress(Exception):
                 await self._emit(self._attempt.session_id, event)
 
@@ -279,27 +280,27 @@ async def _invoked(tool: Tool, accepted: dict[str, object], ctx: ToolContext) ->
 
 
 async def _give_up(running: asyncio.Task[object]) -> None:
-    """Stop a tool: it may clean up, but not for long, and what comes of it then is nobody's concern."""
+    """Cancel a tool: it has some time to clean up, and its outcome is ignored."""
     running.cancel()
-    running.add_done_callback(lambda task: task.cancelled() or task.exception())  # or asyncio complains of it
+    running.add_done_callback(lambda task: task.cancelled() or task.exception())  # or asyncio would log it
     await asyncio.wait([running], timeout=CLEANUP_S)
 
 
 class _Live:
-    """Brings what a tool says to whoever listens: in order, while it runs, and in as few pieces as they can take."""
+    """Passes the output of a running tool to listeners: in order, and in as few pieces as they can take."""
 
-    def __init__(self, say: Callable[[str], Awaitable[None]] | None) -> None:
-        self._say = say
+    def __init__(self, send: Callable[[str], Awaitable[None]] | None) -> None:
+        self._send = send
         self._loop = asyncio.get_running_loop()
         self._pump: asyncio.Task[None] | None = None
         self._is_over = False
-        self.output = OutputStream(self._wake if say is not None else None)
+        self.output = OutputStream(self._wake if send is not None else None)
 
     async def __aenter__(self) -> OutputStream:
         return self.output
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """All of it is said before the call is over, unless nobody waits for that."""
+        """Pass on the rest before the call ends, unless it was cancelled."""
         self._is_over = True
         if kind is not None:
             if self._pump is not None:
@@ -307,16 +308,16 @@ class _Live:
             return
         if self._pump is not None:
             await self._pump
-        await self._bring()
+        await self._send_all()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a thread that was left to itself may outlive the loop
+        with contextlib.suppress(RuntimeError):  # an abandoned thread may outlive the loop
             self._loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
         if not self._is_over and (self._pump is None or self._pump.done()):
-            self._pump = self._loop.create_task(self._bring())
+            self._pump = self._loop.create_task(self._send_all())
 
-    async def _bring(self) -> None:
-        while self._say is not None and (text := self.output.take()):
-            await self._say(text)
+    async def _send_all(self) -> None:
+        while self._send is not None and (text := self.output.take()):
+            await self._send(text)

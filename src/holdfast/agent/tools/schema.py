@@ -1,4 +1,4 @@
-"""Types to JSON schemas, and JSON arguments to values of these types, or to words on what is wrong with them."""
+"""The JSON schema of a tool's parameters, and the conversion of JSON arguments to values of their types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.core.values import Json, preview
 Schema = dict[str, Json]
 
 RAW_ARGUMENTS = "_raw"
-"""The only key of arguments that were no JSON object: what the model wrote instead."""
+"""The only key of arguments that were not a JSON object; its value is what the model wrote."""
 
 _REF = "#/$defs/"
 _PATH = re.compile(r"(.*) - at `\$(.*)`\Z", re.DOTALL)
@@ -28,9 +28,9 @@ _LISTS = frozenset(["anyOf", "oneOf", "allOf", "prefixItems"])
 
 
 def schemas_of(types: Mapping[str, Any]) -> tuple[dict[str, Schema], dict[str, Schema]]:
-    """The schema of each type by name, and the definitions that they refer to: only those that contain themselves.
+    """The schema of each type by name, and the definitions that they refer to: only recursive ones.
 
-    Raises `TypeError` for what has no schema.
+    Raises `TypeError` for a type that has no schema.
     """
     own: dict[str, Schema] = {}
 
@@ -61,7 +61,7 @@ def schemas_of(types: Mapping[str, Any]) -> tuple[dict[str, Schema], dict[str, S
 
 
 class _Plain:
-    """Schemas without what a model has no use for: references that can be resolved, and titles."""
+    """Removes what a model does not need from schemas: references that can be resolved, and titles."""
 
     def __init__(self, definitions: dict[str, Schema], endless: set[str]) -> None:
         self._definitions = definitions
@@ -103,7 +103,7 @@ def _refs(schema: Json) -> Iterator[str]:
 
 
 def _reach(name: str, definitions: dict[str, Schema]) -> set[str]:
-    """The definitions that one leads to."""
+    """The definitions that one refers to, directly or not."""
     reached: set[str] = set()
     open_names = [name]
     while open_names:
@@ -115,7 +115,7 @@ def _reach(name: str, definitions: dict[str, Schema]) -> set[str]:
 
 
 def split(annotation: Any) -> tuple[Any, str]:
-    """A type as msgspec takes it, and what its annotation says of it in words."""
+    """A type for msgspec, and the description in its annotation."""
     if get_origin(annotation) is not Annotated:
         return (Any if annotation is object else annotation), ""
     kind, *notes = get_args(annotation)
@@ -139,7 +139,7 @@ def _words(note: Any) -> str:
 
 
 def converted(name: str, value: Json, kind: Any) -> Any:
-    """An argument as a value of its type. Raises `ValueError` that says what is wrong, and where."""
+    """An argument as a value of its type. Raises `ValueError`, which says what is wrong and where."""
     try:
         return msgspec.convert(value, kind, dec_hook=_from_json)
     except msgspec.ValidationError as error:
@@ -158,11 +158,11 @@ def _from_json(kind: type, value: Json) -> Any:
     try:
         return kind.model_validate(value)  # type: ignore[attr-defined]
     except ValueError as error:
-        raise ValueError(_told(error)) from None
+        raise ValueError(_pydantic_problems(error)) from None
 
 
-def _told(error: ValueError) -> str:
-    """An error of pydantic without its pointers to a manual."""
+def _pydantic_problems(error: ValueError) -> str:
+    """An error of pydantic without its links to a manual."""
     if not hasattr(error, "errors"):
         return str(error)
     problems = [f"{'.'.join(map(str, each['loc'])) or 'it'}: {_lowered(each['msg'])}" for each in error.errors()]
@@ -178,7 +178,7 @@ def _is_path(kind: Any) -> bool:
 
 
 def _is_model(kind: Any) -> bool:
-    """Whether it is a model of pydantic: then pydantic is loaded already, by whoever made the model."""
+    """Whether it is a pydantic model. If so, pydantic has been imported already."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
@@ -197,16 +197,16 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def problems_in(value: Json, schema: Json, where: str = "") -> Iterator[str]:
-    """What is wrong with a value, by the parts of JSON schema that most schemas consist of; the rest is let pass."""
+    """What is wrong with a value, by the most common JSON schema keywords; others are not checked."""
     if not isinstance(schema, dict):
         return
     types = schema.get("type")
     allowed = [types] if isinstance(types, str) else types or []
     if allowed and not any(_is_of(value, each) for each in allowed):
-        yield f"{_place(where)}: expected {' or '.join(allowed)}, got {preview(value)}"
+        yield f"{_subject(where)}: expected {' or '.join(allowed)}, got {preview(value)}"
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{_place(where)}: {preview(value)} is none of {', '.join(preview(each) for each in schema['enum'])}"
+        yield f"{_subject(where)}: {preview(value)} is none of {', '.join(preview(each) for each in schema['enum'])}"
     if isinstance(value, dict):
         yield from _problems_in_object(value, schema, where)
     if isinstance(value, list):
@@ -218,12 +218,12 @@ def _problems_in_object(value: dict[str, Json], schema: Schema, where: str) -> I
     properties = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            yield f"{_place(_below(where, name))} is missing"
+            yield f"{_subject(_below(where, name))} is missing"
     for name, item in value.items():
         if name in properties:
             yield from problems_in(item, properties[name], _below(where, name))
         elif schema.get("additionalProperties") is False:
-            yield f"there is no {_place(_below(where, name))}"
+            yield f"there is no {_subject(_below(where, name))}"
 
 
 def _is_of(value: Json, name: str) -> bool:
@@ -238,5 +238,5 @@ def _below(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def _place(where: str) -> str:
+def _subject(where: str) -> str:
     return f"argument '{where}'" if where else "the arguments"

@@ -1,7 +1,7 @@
-"""Processes that tools start: each in a group of its own, its output told as it comes, and ended with its children.
+"""OS processes that tools start: each in a process group of its own, its output passed on, ended with its children.
 
-When whoever waits for one gives up, because the turn was stopped or its time is over, the group is asked to end
-(SIGTERM), and made to after `KILL_AFTER_S`.
+If the caller gives up, because the turn was stopped or its time is up, the group is asked to end (SIGTERM), and killed
+after `KILL_AFTER_S`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ KILL_AFTER_S = 2.0
 """Seconds that a process has to clean up after it was asked to end."""
 
 OUTPUT_BYTES = 4 * 1024 * 1024
-"""Bytes of the output of one process that are read and told. The rest is read, so that it is not held up, and lost."""
+"""Bytes of output that are passed on. The rest is read, so that the process is not blocked, and dropped."""
 
 _PIECE_BYTES = 64 * 1024
 
 
 class SubprocessResult(msgspec.Struct, frozen=True):
-    """What came of a process."""
+    """The result of an OS process."""
 
     code: int
-    """Its exit code; the negative number of the signal that ended it."""
+    """Its exit code, or the negative number of the signal that ended it."""
     output: str
-    """All that it said, on both its channels, in the order in which it came; up to a limit."""
+    """Standard output and standard error, in the order in which they came, up to a limit."""
     lost: int = 0
-    """Bytes past that limit."""
+    """Bytes beyond that limit."""
 
     @property
     def is_success(self) -> bool:
@@ -41,13 +41,13 @@ class SubprocessResult(msgspec.Struct, frozen=True):
 
 async def run_process(
     argv: Sequence[str],
-    tell: Callable[[str], None],
+    write: Callable[[str], None],
     *,
     stdin: str = "",
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> SubprocessResult:
-    """Run a process to its end; `tell` is called with what it says."""
+    """Run a process to its end; `write` is called with its output."""
     process = await asyncio.create_subprocess_exec(
         *argv,
         stdin=asyncio.subprocess.PIPE,
@@ -60,7 +60,7 @@ async def run_process(
     try:
         feeding = asyncio.create_task(_feed(process, stdin))
         try:
-            output, lost = await _read(process, tell)
+            output, lost = await _read(process, write)
             code = await process.wait()
         finally:
             feeding.cancel()
@@ -78,21 +78,21 @@ async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
     process.stdin.close()
 
 
-async def _read(process: asyncio.subprocess.Process, tell: Callable[[str], None]) -> tuple[str, int]:
+async def _read(process: asyncio.subprocess.Process, write: Callable[[str], None]) -> tuple[str, int]:
     assert process.stdout is not None
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    said: list[str] = []
+    output: list[str] = []
     room, lost = OUTPUT_BYTES, 0
     while piece := await process.stdout.read(_PIECE_BYTES):
         text = decoder.decode(piece[:room])
         room, lost = max(0, room - len(piece)), lost + max(0, len(piece) - room)
-        said.append(text)
-        tell(text)
-    return "".join(said), lost
+        output.append(text)
+        write(text)
+    return "".join(output), lost
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a group, whatever is left of it. Whoever is interrupted here a second time does not wait."""
+    """End what is left of a process group. If this is cancelled in turn, the group is killed at once."""
     if not _signal(process.pid, signal.SIGTERM):
         return
     try:
@@ -110,7 +110,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a group; False if there is nobody in it any more."""
+    """Send a signal to a process group; False if it is empty."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

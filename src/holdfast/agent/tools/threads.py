@@ -1,7 +1,7 @@
-"""Functions that block, run in threads that nobody has to wait for.
+"""Runs blocking functions in threads that nobody has to wait for.
 
-The event loop's own pool would not do: a function that hangs would keep one of its few threads, and hold up the exit.
-Here there is always one more thread; those that are idle are used again, because to start one takes longer than most
+The event loop's own pool does not fit: a function that hangs would occupy one of its few threads, and delay the exit.
+Here a new thread is started whenever none is idle; idle ones are reused, because starting one takes longer than most
 calls.
 """
 
@@ -17,15 +17,15 @@ from collections.abc import Callable
 from typing import Any
 
 IDLE_S = 10.0
-"""Seconds after which a thread that has nothing to do ends."""
+"""Seconds after which an idle thread ends."""
 
 
-class StoppedInThread(BaseException):
-    """A function in a thread has called for the end of the process, which only the main thread can."""
+class ThreadExitError(BaseException):
+    """A function in a thread has tried to exit the process, which only the main thread may do."""
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
-    """What a function returns or raises. If this is cancelled, the thread is left to itself and its outcome ignored."""
+    """Return or raise what a function does. If this is cancelled, the thread runs on and its outcome is ignored."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     context = contextvars.copy_context()
@@ -40,7 +40,7 @@ async def in_thread(function: Callable[[], Any]) -> Any:
         try:
             value = context.run(function)
         except (SystemExit, KeyboardInterrupt) as stop:
-            error = StoppedInThread(f"it called for the end of the process ({type(stop).__name__}: {stop})")
+            error = ThreadExitError(f"it tried to exit the process ({type(stop).__name__}: {stop})")
         except BaseException as failed:
             error = failed
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -54,21 +54,21 @@ async def in_thread(function: Callable[[], Any]) -> Any:
 
 
 class _Worker:
-    """A thread that does one thing after another."""
+    """A thread that runs one function after another."""
 
     def __init__(self) -> None:
-        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._functions: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="holdfast-tool", daemon=True).start()
 
     def give(self, work: Callable[[], None]) -> None:
-        self._given.put(work)
+        self._functions.put(work)
 
     def _work(self) -> None:
         while True:
             try:
-                self._given.get(timeout=IDLE_S)()
+                self._functions.get(timeout=IDLE_S)()
             except queue.Empty:
-                with contextlib.suppress(ValueError):  # it has just been taken, to be given something
+                with contextlib.suppress(ValueError):  # it was just taken out, to get another function
                     _idle.remove(self)
                     return
             else:

@@ -1,4 +1,4 @@
-"""`Tool`: something that a model can call, and everything that a runtime has to know to call it safely."""
+"""`Tool`: something that a model can call, with everything a runtime must know to run it safely."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_TIMEOUT_S = 120.0
-"""Seconds one run of a tool may take: longer than people wait for a reply, and than most services take for one."""
+"""Seconds that one run of a tool may take: longer than people wait for a reply, and than most services need."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what all model services take
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")  # what all model services accept
 
 
 class ToolRetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and after what waits, a call is run again whose failure the tool itself marked as `retryable`.
+    """How often, and after which waits, a call is retried whose failure the tool has marked as `retryable`.
 
-    The wait doubles with each failure. Where the other side says how long to wait, that is done instead; neither is
-    ever longer than `max_delay_s`, because a turn waits for it.
+    The wait doubles with each failure, unless the other side says how long to wait. It never exceeds `max_delay_s`,
+    because a turn waits for it.
     """
 
     max_attempts: int = 3
@@ -41,10 +41,10 @@ class ToolRetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1 or self.base_delay_s < 0 or self.max_delay_s < 0:
-            raise ValueError(f"a retry needs at least one attempt, and waits that are not negative; got {self}")
+            raise ValueError(f"a retry policy needs at least one attempt and no negative waits, got {self}")
 
     def delay_s(self, failures: int, asked_s: float | None) -> float | None:
-        """How long to wait after so many failures; None if it is not tried again."""
+        """How long to wait after so many failures, or None to stop retrying."""
         if failures >= self.max_attempts:
             return None
         wanted = self.base_delay_s * 2 ** (failures - 1) if asked_s is None else asked_s
@@ -55,26 +55,26 @@ class ToolSettings(TypedDict, total=False):
     """How a tool is run."""
 
     recovery: Recovery
-    """What to do about a call that was under way when its process died: `never` (the default) tells the model that
-    nobody knows what came of it, `safe` and `idempotent` run it again with the same key, `confirm` asks the `probe`."""
+    """What to do about a call whose process died: `never` (the default) tells the model that its outcome is unknown,
+    `safe` and `idempotent` run it again with the same key, `confirm` asks the `probe`."""
     probe: Probe | None
-    """With `confirm`: given the attempt, it returns what the tool returned then, or `NotDone()`."""
+    """For `confirm`: takes the attempt, and returns what the tool returned then, or `NotDone()`."""
     timeout_s: float | None
-    """Seconds for one run, a repeated one anew; None: no limit."""
+    """Seconds for one run, or None for no limit. Each retry has as long."""
     on_error: Literal["result", "stop"]
-    """Whether the model is told of a failure, or the turn is stopped by it. Wrong arguments are always told."""
+    """Whether a failure is a result for the model, or stops the turn. Invalid arguments are always a result."""
     concurrency: int
-    """How many calls run at once in one process."""
+    """How many calls may run at once in one process."""
     retry: ToolRetryPolicy | None
     output: OutputLimits
-    """How much of a result the model is shown. Of more, up to 1 MiB is kept beside it for people."""
+    """How much of a result the model sees. Up to 1 MiB of a longer one is kept for people."""
 
 
 class Tool:
-    """A tool. `Tool.of(function)` and `@tool` make one of a function; `RemoteTool` is one with a schema of its own."""
+    """A tool. `Tool.of(function)` and `@tool` make one from a function; a `RemoteTool` has a schema of its own."""
 
     is_async = True
-    """Whether `invoke` gives an awaitable. If not, it is called in a thread."""
+    """Whether `invoke` returns an awaitable. If not, it is called in a thread."""
 
     def __init__(
         self, name: str, description: str, parameters: Schema, *, owner: str, **settings: Unpack[ToolSettings]
@@ -84,7 +84,7 @@ class Tool:
         self.parameters = parameters
         """JSON schema of the arguments."""
         self.owner = owner
-        """Where it comes from, for people."""
+        """Where it comes from, for messages."""
         self.recovery: Recovery = settings.get("recovery", "never")
         self.probe = settings.get("probe")
         self.timeout_s = settings.get("timeout_s", DEFAULT_TIMEOUT_S)
@@ -102,25 +102,25 @@ class Tool:
         description: str | None = None,
         **settings: Unpack[ToolSettings],
     ) -> FunctionTool[P, R]:
-        """A tool made of a typed function, sync or async; name and description are its own unless others are given."""
+        """A tool made from a typed function, sync or async; by default with its own name and description."""
         from holdfast.agent.tools.function import FunctionTool
 
         return FunctionTool(function, name=name, description=description, **settings)
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as a model is told of it."""
+        """The tool as a model sees it."""
         return ToolSpec(self.name, self.description, self.parameters)
 
     def accept(self, arguments: dict[str, Json]) -> dict[str, Any]:
-        """The arguments as `invoke` takes them. Raises `InvalidArgumentsError`, for the model to read."""
+        """The arguments as `invoke` takes them. Raises `InvalidArgumentsError`, written for the model."""
         self._refuse_raw(arguments)
         if problems := list(problems_in(arguments, self.parameters)):
             raise InvalidArgumentsError(self.name, problems)
         return arguments
 
     def invoke(self, arguments: dict[str, Any], ctx: ToolContext) -> Any:
-        """Run it with arguments that were accepted."""
+        """Run the tool with accepted arguments."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Tool:
         if (self.recovery == "confirm") != (self.probe is not None):
             raise ToolDefinitionError(self.name, "a probe and the recovery 'confirm' go together")
         if self.retry is not None and self.recovery not in ("safe", "idempotent"):
-            why = f"with the recovery '{self.recovery}' it is never run again; for a retry say 'safe' or 'idempotent'"
+            why = f"the recovery '{self.recovery}' never runs it again; a retry needs 'safe' or 'idempotent'"
             raise ToolDefinitionError(self.name, why)
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise ToolDefinitionError(self.name, f"its timeout must be more than 0 seconds, got {self.timeout_s:g}")
@@ -145,9 +145,9 @@ class Tool:
 
 
 def check_named(name: str, parameters: Schema) -> None:
-    """Raise `ToolDefinitionError` unless model services take a tool of this name with this schema."""
+    """Raise `ToolDefinitionError` unless model services accept this name and schema."""
     if not _NAME.match(name):
-        raise ToolDefinitionError(name, "a name has 1 to 64 letters, digits, '_' and '-'; give it one with name=")
+        raise ToolDefinitionError(name, "a name consists of 1 to 64 letters, digits, '_' and '-'; set one with name=")
     if parameters.get("type") != "object":
         raise ToolDefinitionError(name, 'the schema of its arguments must have "type": "object"')
     check_value(parameters, f"schema of tool '{name}'")
@@ -157,7 +157,7 @@ Call: TypeAlias = Callable[[dict[str, Json], ToolContext], Awaitable[Any]]
 
 
 class RemoteTool(Tool):
-    """A tool with a schema of its own, called with JSON arguments as they are: it runs somewhere else."""
+    """A tool that runs elsewhere: it has a schema of its own, and gets its JSON arguments as they are."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     open = open_holdfast
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 SESSION_KINDS = {"agent": "holdfast.agent.machine.kind"}
 """Program kinds that bring records of their own to a session, and the module that registers each with `core.kinds`."""

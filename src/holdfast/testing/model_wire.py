@@ -23,7 +23,7 @@ from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.testing.provider import (
     ScriptedFailure,
-    ScriptedReasoning,
+    ScriptedReasoningBlock,
     ScriptedReply,
     ScriptedStream,
     ScriptedToolCall,
@@ -132,7 +132,7 @@ def chunks_of(
             case ScriptedStream(deltas=deltas, every_s=every_s):
                 for delta in deltas:
                     yield chunk({"content": delta}, model), every_s
-            case ScriptedReasoning(text=text):
+            case ScriptedReasoningBlock(text=text):
                 yield chunk({"reasoning_content": text}, model), 0.0
             case ScriptedToolCall():
                 for piece in _call_pieces(part, ids[index], index):

@@ -43,7 +43,7 @@ class ScriptedStream(msgspec.Struct, frozen=True):
     """How long each piece takes."""
 
 
-class ScriptedReasoning(msgspec.Struct, frozen=True):
+class ScriptedReasoningBlock(msgspec.Struct, frozen=True):
     """Reasoning."""
 
     text: str
@@ -60,7 +60,7 @@ class ScriptedToolCall(msgspec.Struct, frozen=True):
     """If empty, the next free number in the conversation: `call_1`, `call_2`, …"""
 
 
-ReplyPart: TypeAlias = str | ScriptedStream | ScriptedReasoning | ScriptedToolCall
+ReplyPart: TypeAlias = str | ScriptedStream | ScriptedReasoningBlock | ScriptedToolCall
 
 
 class ScriptedReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +100,18 @@ class RawReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ScriptedAnswer: TypeAlias = ScriptedReply | ScriptedFailure | RawReply
+_READY = (
+    str,
+    list,
+    ScriptedStream,
+    ScriptedReasoningBlock,
+    ScriptedToolCall,
+    ScriptedReply,
+    ScriptedFailure,
+    RawReply,
+)
+"""What a step comes to in the end: anything else is code that makes the next step."""
+
 ScriptStep: TypeAlias = (
     ReplyPart
     | list[ReplyPart]
@@ -113,9 +125,9 @@ def tool_call(name: str, /, **arguments: Json) -> ScriptedToolCall:
     return ScriptedToolCall(name, arguments)
 
 
-def reasoning(text: str, signature: str | None = None) -> ScriptedReasoning:
+def reasoning(text: str, signature: str | None = None) -> ScriptedReasoningBlock:
     """What the model thinks aloud."""
-    return ScriptedReasoning(text, signature)
+    return ScriptedReasoningBlock(text, signature)
 
 
 def stream(*deltas: str, every_s: float = 0.0) -> ScriptedStream:
@@ -168,10 +180,7 @@ class ModelScript:
             what = f"the script has {len(self._steps)} steps, and this is call {number + 1}, which asks {asked}"
             raise ProviderError(f"{what}: add a step, or make it a loop", fault="other")
         step: ScriptStep | Awaitable[ScriptStep] = self._steps[number % len(self._steps)]
-        while not isinstance(
-            step,
-            (str, list, ScriptedStream, ScriptedReasoning, ScriptedToolCall, ScriptedReply, ScriptedFailure, RawReply),
-        ):
+        while not isinstance(step, _READY):
             step = await step if inspect.isawaitable(step) else step(request)
         if isinstance(step, (ScriptedReply, ScriptedFailure, RawReply)):
             return step
@@ -188,7 +197,7 @@ def content_of(reply: ScriptedReply, request: ModelRequest) -> list[ContentBlock
                 content.append(TextBlock(part))
             case ScriptedStream(deltas=deltas):
                 content.append(TextBlock("".join(deltas)))
-            case ScriptedReasoning(text=text, signature=signature):
+            case ScriptedReasoningBlock(text=text, signature=signature):
                 content.append(ReasoningBlock(text, signature))
             case ScriptedToolCall(name=name, id=call_id):
                 before += 1
@@ -233,7 +242,7 @@ class ScriptedProvider:
             match part:
                 case str():
                     yield TextDelta(part)
-                case ScriptedReasoning(text=text):
+                case ScriptedReasoningBlock(text=text):
                     yield ReasoningDelta(text)
                 case ScriptedStream(deltas=deltas, every_s=every_s):
                     for delta in deltas:

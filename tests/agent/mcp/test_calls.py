@@ -13,7 +13,7 @@ import pytest
 from holdfast.agent.live_events import ToolOutputEvent
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpDefinitionError, McpUnavailableError
-from holdfast.agent.mcp.limits import McpTimeouts
+from holdfast.agent.mcp.limits import McpLimits
 from holdfast.agent.tools import Catalog
 from holdfast.testing.patience import until
 from tests.agent.mcp.helpers import Friendly, children, hosting, is_alive, script
@@ -34,7 +34,7 @@ async def test_tools_of_a_server_are_offered_and_called_over_both_transports(fri
 
 
 async def test_progress_is_shown_and_extends_the_time_of_a_call(tmp_path: Path) -> None:
-    timeouts = McpTimeouts(call_s=1.0)
+    timeouts = McpLimits(call_s=1.0)
     async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         assert await host.call("srv_steps", count=4, every_s=0.4) == "done"
         told = [event.text for event in host.events if isinstance(event, ToolOutputEvent)]
@@ -42,7 +42,7 @@ async def test_progress_is_shown_and_extends_the_time_of_a_call(tmp_path: Path) 
 
 
 async def test_progress_extends_the_time_of_a_call_up_to_the_hard_limit_only(tmp_path: Path) -> None:
-    timeouts = McpTimeouts(call_s=0.8, call_max_s=0.9)
+    timeouts = McpLimits(call_s=0.8, call_max_s=0.9)
     async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         told = await host.error("srv_steps", count=50, every_s=0.1)
     assert told["code"] == "timeout"
@@ -50,7 +50,7 @@ async def test_progress_extends_the_time_of_a_call_up_to_the_hard_limit_only(tmp
 
 
 async def test_a_call_that_hangs_is_given_up_and_the_server_is_told(tmp_path: Path) -> None:
-    timeouts = McpTimeouts(call_s=0.3)
+    timeouts = McpLimits(call_s=0.3)
     async with hosting(McpClient.stdio("srv", script("friendly", "stdio", tmp_path), timeouts=timeouts)) as host:
         told = await host.error("srv_hang")
         await until((tmp_path / "cancelled").exists)
@@ -206,7 +206,7 @@ async def test_a_server_that_fails_to_start_is_told_with_its_last_words_but_not_
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
-    server = McpClient.stdio("mute", script("crude", "silent"), timeouts=McpTimeouts(connect_s=0.3))
+    server = McpClient.stdio("mute", script("crude", "silent"), timeouts=McpLimits(connect_s=0.3))
     before = children()
     with pytest.raises(McpUnavailableError, match=r"'mute'.*did not answer within 0\.3 s"):
         await server.list_tools()

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpUnavailableError
-from holdfast.agent.mcp.limits import DESCRIPTION_CHARS, MAX_TOOLS, McpTimeouts
+from holdfast.agent.mcp.limits import DESCRIPTION_CHARS, MAX_TOOLS, McpLimits
 from holdfast.agent.tools import Catalog, DuplicateToolError, tool
 from holdfast.testing.patience import soon
 from tests.agent.mcp.helpers import children, hosting, script
@@ -104,7 +104,7 @@ async def test_lines_that_are_no_messages_are_passed_over() -> None:
 
 
 async def test_a_server_that_says_nothing_but_garbage_is_given_up_and_quoted() -> None:
-    server = McpClient.stdio("noise", script("crude", "garbage"), timeouts=McpTimeouts(connect_s=0.5))
+    server = McpClient.stdio("noise", script("crude", "garbage"), timeouts=McpLimits(connect_s=0.5))
     before = children()
     with pytest.raises(McpUnavailableError) as raised:
         await server.list_tools()

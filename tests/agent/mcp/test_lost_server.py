@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent.mcp.client import McpClient
 from holdfast.agent.mcp.errors import McpUnavailableError
-from holdfast.agent.mcp.limits import McpTimeouts
+from holdfast.agent.mcp.limits import McpLimits
 from holdfast.testing.patience import until
 from tests.agent.mcp.helpers import hosting, over_http, script
 
@@ -143,6 +143,6 @@ async def test_an_answer_over_http_that_is_too_large_is_refused_and_the_connecti
 
 
 async def test_a_port_where_nobody_answers_is_told_at_once() -> None:
-    server = McpClient.http("gone", "http://127.0.0.1:9/mcp", timeouts=McpTimeouts(connect_s=5.0))
+    server = McpClient.http("gone", "http://127.0.0.1:9/mcp", timeouts=McpLimits(connect_s=5.0))
     with pytest.raises(McpUnavailableError, match=r"'gone'.*http://127\.0\.0\.1:9/mcp cannot be reached"):
         await server.list_tools()

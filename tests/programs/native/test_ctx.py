@@ -19,7 +19,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs import model_text as reading
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
-from holdfast.programs.native.ctx.card import ContextCards
+from holdfast.programs.native.ctx.card import CardContext
 from holdfast.programs.prompts import MAX_CACHED
 from holdfast.programs.registry import strategy
 from holdfast.testing.patience import soon
@@ -373,7 +373,7 @@ async def test_a_card_that_cannot_be_kept_is_a_failure_inside_the_program(hf: Ho
 
 
 def test_lineage_goes_as_far_by_default_as_the_box_does() -> None:
-    assert inspect.signature(ContextCards.lineage).parameters["depth"].default == LINEAGE_DEPTH
+    assert inspect.signature(CardContext.lineage).parameters["depth"].default == LINEAGE_DEPTH
 
 
 # --- after a restart -----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from holdfast.agent.mcp.limits import (
     REFRESH_EVERY_S,
     REMARK_CHARS,
     SETTLE_S,
-    McpTimeouts,
+    McpLimits,
 )
 from holdfast.agent.mcp.tool_list import McpCatalog, McpCatalogBuilder, OfferedTool, ToolFilter
 from holdfast.agent.providers.provider import ToolSpec
@@ -63,7 +63,7 @@ class McpOptions(TypedDict, total=False):
     """Tools not to offer, even if they are allowed."""
     optional: bool
     """Whether to continue without its tools if it cannot be reached. It is tried again when tools are refreshed."""
-    timeouts: McpTimeouts
+    timeouts: McpLimits
 
 
 class McpClient:
@@ -75,7 +75,7 @@ class McpClient:
         check_installed(name)
         self.id = f"mcp:{name}"
         self.name = name
-        self.timeouts = options.get("timeouts", McpTimeouts())
+        self.timeouts = options.get("timeouts", McpLimits())
         self._dial = dial
         self._prefix = options.get("prefix", f"{name}_")
         self._filter = ToolFilter(options.get("allow"), options.get("deny", ()))
@@ -120,7 +120,7 @@ class McpClient:
         """Connect to a server at a URL. If `headers` is an async function, it is called again after a 401."""
         if not url.startswith(("http://", "https://")):
             raise McpDefinitionError(name, "its URL must begin with https:// or http://")
-        connect_s = options.get("timeouts", McpTimeouts()).connect_s
+        connect_s = options.get("timeouts", McpLimits()).connect_s
 
         def dial(_: asyncio.Event) -> Transport:
             from holdfast.agent.mcp.http import HttpTransport

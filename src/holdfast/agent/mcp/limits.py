@@ -74,7 +74,7 @@ MAX_BACKOFF_S = 10.0
 """The longest wait between two attempts to connect, in seconds: a call waits for it."""
 
 
-class McpTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+class McpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for a server, in seconds."""
 
     connect_s: float = 30.0

@@ -132,7 +132,7 @@ def has_value(result: TurnResult) -> bool:
 # --- pipes -------------------------------------------------------------------------------------------
 
 
-class PlainScreen:
+class _PlainScreen:
     """Prints what the model says to standard output as it arrives, and everything else to standard error."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class PlainScreen:
 # --- JSON --------------------------------------------------------------------------------------------
 
 
-class JsonScreen:
+class _JsonScreen:
     """Prints a JSON object per line: the events of turns as they are, and a few of the chat's own."""
 
     def opened(self, chat: ChatSummary) -> None:
@@ -267,9 +267,9 @@ def screen_for(*, as_json: bool, echoes: bool) -> Screen:
     from holdfast.cli.display.live_block import can_redraw
 
     if as_json:
-        return JsonScreen()
+        return _JsonScreen()
     if not can_redraw():
-        return PlainScreen()
+        return _PlainScreen()
     from holdfast.cli.chat.terminal import TerminalScreen
 
     return TerminalScreen(echoes=echoes)

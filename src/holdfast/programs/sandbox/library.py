@@ -21,7 +21,7 @@ BUNDLED = Path(__file__).parents[2] / "strategies" / "library"
 PATH_VARIABLE = "HOLDFAST_STRATEGIES_PATH"
 
 
-class StrategyDirectory(NamedTuple):
+class _StrategyDirectory(NamedTuple):
     """A directory that strategies are in."""
 
     directory: Path
@@ -36,16 +36,16 @@ class StrategyFile(NamedTuple):
     origin: Origin
 
 
-def places(project: Path | None = None, environ: Mapping[str, str] | None = None) -> list[StrategyDirectory]:
+def places(project: Path | None = None, environ: Mapping[str, str] | None = None) -> list[_StrategyDirectory]:
     """Where strategies are looked for, now."""
     environ = os.environ if environ is None else environ
     root = find_project(project, environ) or Path(project or ".")
     named = [Path(each) for each in environ.get(PATH_VARIABLE, "").split(os.pathsep) if each]
     return [
-        StrategyDirectory(root / "strategies", "project"),
-        *(StrategyDirectory(directory, "path") for directory in named),
-        StrategyDirectory(home(environ) / "strategies", "user"),
-        StrategyDirectory(BUNDLED, "bundled"),
+        _StrategyDirectory(root / "strategies", "project"),
+        *(_StrategyDirectory(directory, "path") for directory in named),
+        _StrategyDirectory(home(environ) / "strategies", "user"),
+        _StrategyDirectory(BUNDLED, "bundled"),
     ]
 
 
@@ -70,7 +70,7 @@ def list_strategies(project: Path | None = None) -> list[StrategyFile]:
     return sorted(found.values())
 
 
-def _in(place: StrategyDirectory) -> Iterator[StrategyFile]:
+def _in(place: _StrategyDirectory) -> Iterator[StrategyFile]:
     try:
         names = sorted(os.listdir(place.directory))
     except OSError:

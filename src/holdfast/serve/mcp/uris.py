@@ -52,7 +52,7 @@ class UriParameter:
 
 
 @dataclass(frozen=True)
-class ResourceUri:
+class _ResourceUri:
     """A URI taken apart."""
 
     uri: str
@@ -76,7 +76,7 @@ class ResourceUri:
         return found
 
 
-def parse(uri: str) -> ResourceUri:
+def parse(uri: str) -> _ResourceUri:
     """Take a URI apart, or say what is wrong with it."""
     if len(uri) > MAX_URI_CHARS:
         raise InvalidUriError(uri, f"it has {len(uri)} characters, and at most {MAX_URI_CHARS} are read")
@@ -94,7 +94,7 @@ def parse(uri: str) -> ResourceUri:
         raise InvalidUriError(uri, "a segment of its path is empty, '.' or '..'")
     if questions and not query:
         raise InvalidUriError(uri, "there is nothing after the '?'")
-    return ResourceUri(uri, scheme, segments, _query(uri, query))
+    return _ResourceUri(uri, scheme, segments, _query(uri, query))
 
 
 def _query(uri: str, query: str) -> dict[str, str]:
@@ -118,7 +118,7 @@ class UriTemplate:
         self._segments = path.split("/")
         self.variables = tuple(_VARIABLE.findall(path))
 
-    def match(self, address: ResourceUri) -> dict[str, str] | None:
+    def match(self, address: _ResourceUri) -> dict[str, str] | None:
         """The variables in an address; None if it is another one's."""
         if address.scheme != self.scheme or len(address.segments) != len(self._segments):
             return None

@@ -17,10 +17,10 @@ from holdfast.core.budget import RemainingBudget
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.values import Json, checked, own_copy, repaired
 from holdfast.programs import model_text
-from holdfast.programs.native.ctx.card import ContextCards
+from holdfast.programs.native.ctx.card import CardContext
 from holdfast.programs.native.ctx.queries import ContextQueries
 from holdfast.programs.native.ctx.state import ContextState
-from holdfast.programs.native.ctx.stats import ContextStats
+from holdfast.programs.native.ctx.stats import StatsContext
 
 if TYPE_CHECKING:
     from holdfast.programs.native.kind import NativeInstance
@@ -36,9 +36,9 @@ class Context(ContextQueries):
         """What the session was started with."""
         self.random = random.Random(started.seed if started else 0)
         """A generator that gives the same numbers in every replay."""
-        self.stats = ContextStats(run)
+        self.stats = StatsContext(run)
         self.state = ContextState(run, started.program.name if started else "default")
-        self.card = ContextCards(run)
+        self.card = CardContext(run)
 
     @property
     def session_id(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.programs.native.kind import NativeInstance, QueryFuture
 
 
-class ContextCards:
+class CardContext:
     """Immutable records of runs, kept as files; every operation is one question to the engine, carried out once.
 
     What depends on the time goes along as `now`: an operation that is carried out again after a crash means the same.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.programs.native.kind import NativeInstance
 
 
-class ContextStats:
+class StatsContext:
     """Figures a strategy records about itself; the last value of a key counts."""
 
     def __init__(self, run: NativeInstance) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.machine.queries import InputQuery
-from holdfast.core.queries import LlmQuery, ToolQuery
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.testing.crash.processes import run_process
 from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.child import TURN, Job, race_job
@@ -186,9 +185,9 @@ def waits_for(found: Found) -> list[type]:
 def test_a_call_that_nothing_here_runs_waits_across_crashes_until_it_is_answered(make_job: MakeJob, seam: str) -> None:
     job = make_job("waiting", {"chat": f"use {DECLARED}"})
     killed(replace(job, deadly=[Seam("chat", "after feed", 2)]))
-    assert waits_for(find(job)["chat"]) == [ToolQuery]
+    assert waits_for(find(job)["chat"]) == [CallQuery]
     killed(successor(job, deadly=[Seam("chat", seam, 1)], answers={DECLARED: "granted"}))
-    assert waits_for(find(job)["chat"]) == ([ToolQuery] if seam == "before feed" else [LlmQuery])
+    assert waits_for(find(job)["chat"]) == ([CallQuery] if seam == "before feed" else [ReplyQuery])
     finished(successor(job, "third", answers={DECLARED: "granted"}, retries=True))
     found = find(job)["chat"]
     assert list(broken_laws(found, [])) == ["the conversation is ['user', 'assistant', 'tool', 'assistant']"]

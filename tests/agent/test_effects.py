@@ -392,6 +392,23 @@ async def takes_first_success(ctx: Context) -> Any:
     return "none"
 
 
+@strategy(name="effects-options")
+async def asks_with_odd_options(ctx: Context) -> Any:
+    return await ctx.llm_batch([{"prompt": "x", "iteration": 3}, {"prompt": "y", "keep": 1, "remark": "no"}])
+
+
+async def test_a_strategys_option_that_is_called_as_an_agents_field_is_only_an_option(home: Home) -> None:
+    async with home.runtime("one", "two") as runtime:
+        event = await soon(runtime.mount.holdfast.start(asks_with_odd_options, id="odd"))
+        assert sorted(event.result) == ["one", "two"]
+        journal = runtime.mount.store.journal("odd")
+        [paused] = [entry.record async for entry in journal if isinstance(entry.record, PausedRecord)]
+        assert [query.to_json()["options"] for query in paused.queries] == [
+            {"iteration": 3},
+            {"keep": 1, "remark": "no"},
+        ]
+
+
 class Group:
     """Tools of which one is slow."""
 

@@ -15,6 +15,7 @@ from holdfast.agent.machine.inbox import INBOX
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
+from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
@@ -22,7 +23,6 @@ from holdfast.cli.options import common, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
 from holdfast.cli.tools import find_servers, find_tools
 from holdfast.core.errors import ExitCode
-from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 
 if TYPE_CHECKING:
@@ -178,12 +178,11 @@ class _Log:
         outcome: TurnOutcome | None = None
         for entry in entries:
             match entry.record:
-                case AnsweredRecord(by=by, answer=Value(value={"turn": str(turn), "items": list(items)})) if (
-                    by == INBOX
-                ):
-                    self._running[session_id] = turn, entry.at
-                    text = f"{session_id}  {turn}  {', '.join(map(str, items))}"
-                    self._line("begun", entry.at, text, session_id=session_id, turn=turn, items=items)
+                case AnsweredRecord(by=by, answer=answer) if by == INBOX:
+                    begun = input_of(answer)
+                    self._running[session_id] = begun.turn, entry.at
+                    text = f"{session_id}  {begun.turn}  {', '.join(begun.items)}"
+                    self._line("begun", entry.at, text, session_id=session_id, turn=begun.turn, items=begun.items)
                 case TurnRecord(outcome=outcome):
                     pass
                 case PausedRecord(queries=[InputQuery(), *_]) if session_id in self._running:

@@ -301,6 +301,8 @@ def _query_events(entry: Entry, asked: Query | None, turn: str | None) -> Iterat
                         )
                     case HumanQuery() | ChildQuery():
                         yield AskedEvent(**at_entry, query=query)
+                    case _:
+                        pass  # the runtime's own business
         case AttemptedRecord():
             if isinstance(asked, CallQuery) and not is_own(asked):
                 yield CallStartedEvent(**at_entry, turn=turn, call=asked.call_id, name=asked.name)

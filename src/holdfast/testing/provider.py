@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias, Union
+from typing import Literal, TypeAlias, Union, assert_never
 
 import msgspec
 
@@ -249,6 +249,10 @@ class ScriptedProvider:
                         if every_s:
                             await asyncio.sleep(every_s)
                         yield TextDelta(delta)
+                case ScriptedToolCall():
+                    pass  # a call comes whole, with the reply
+                case _:
+                    assert_never(part)
         yield ModelReply(
             content=content_of(step, request),
             stop=stop_of(step),

@@ -173,6 +173,8 @@ async def _run(call: McpCall, job: SpecRunRequest, environ: Mapping[str, str]) -
                     pass
                 case {"error": str(why)}:
                     raise McpToolError(f"pkg_test: {why}")
+                case other:
+                    raise McpToolError(f"pkg_test: the process that ran the specs said something odd: {other!r}")
         code = await process.wait()
     finally:
         await _end(process)

@@ -197,6 +197,8 @@ class ChatSession:
                 self._shown_calls.add(call)
             case live.WaitingEvent(queries=queries):
                 self.waiting += queries
+            case _:
+                pass
         if not self.is_cut_off:
             try:
                 await self._screen.event(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import click
 import msgspec
@@ -129,8 +129,14 @@ class TerminalScreen:
                     self._draw()
                 elif (left := self._left.pop(call, None)) is not None:
                     self.called(left.name, left.arguments, result, is_error)
+            case live.PluginFailedEvent(plugin=plugin, hook=hook, error=error):
+                self._settle()
+                notice = f"⚠ plugin '{plugin}' failed in '{hook}': {one_line(error, RESULT_CHARS)}"
+                self._keep(_styled((notice, "yellow")))
             case live.WaitingEvent() | live.UsageEvent() | live.TurnFinishedEvent():
                 pass
+            case _:
+                assert_never(event)
 
     def called(self, name: str, arguments: Any, result: Any, is_error: bool) -> None:
         self._settle()

@@ -90,7 +90,7 @@ async def test_the_tool_gets_edited_arguments_and_the_model_is_told_of_them(home
         assert disk.did == ["delete /tmp/x"]
         assert (only_call(result).arguments, only_call(result).result) == ({"path": "/tmp/x"}, "gone")
         shown = runtime.providers["scripted"].requests[-1].messages[-1].content[0].content  # type: ignore[attr-defined]
-        note = "whoever approved the call changed its arguments"
+        note = "the call was approved with changed arguments"
         assert shown == {"result": "gone", "note": note, "arguments": {"path": "/tmp/x"}}
 
 
@@ -166,7 +166,7 @@ async def test_nobody_has_for_ever_where_there_is_a_timeout(home: Home, disk: Di
     async with runtime_on(home, disk, *deletes("/x"), plugins=[plugin]) as runtime:
         session = await runtime.session("s").open()
         result = await soon(session.turn("Go").run())
-        assert only_call(result).result["error"] == "not approved: nobody has approved it in time"
+        assert only_call(result).result["error"] == "not approved: nobody approved it in time"
         assert disk.did == []
 
 

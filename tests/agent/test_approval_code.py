@@ -213,7 +213,7 @@ async def test_another_plugin_may_bring_rules_as_well(home: Home, disk: Disk) ->
 @each_row(
     ("make", "told"),
     [
-        (lambda: Approve([Rule("x", "ask")]), "'ask' is no verdict"),
+        (lambda: Approve([Rule("x", "ask")]), "'ask' is not a verdict"),
         (lambda: Approve(default="callback"), "needs a callback"),
         (lambda: Approve(callback=allows_tmp, default="allow"), "its callback is never used"),
         (lambda: Approve(timeout_s=0), "more than 0 ms"),

@@ -64,7 +64,7 @@ async def test_if_that_does_not_help_the_turn_is_stopped_and_says_so(home: Home)
         stopped = (await soon(session.turn("And now?").run())).stopped
         assert stopped is not None
         assert (stopped.reason, stopped.limit) == ("provider_error", "window")
-        assert "though it was summed up: 9 tokens > 8" in stopped.detail
+        assert "even after it was summed up: 9 tokens > 8" in stopped.detail
         assert (await talked(session, 1)).text == "Three."
 
 

@@ -87,7 +87,7 @@ def test_a_no_is_told_to_the_model(home: Home, typed: str, told: str) -> None:
     with serving(*removes("/x")) as server, chatting(home, server) as terminal:
         terminal.expect("Run it?")
         terminal.type(f"{typed}\n")
-        terminal.expect(f"✗ not approved: {'whoever was asked ' if typed == 'n' else ''}{told}")
+        terminal.expect(f"✗ not approved: {'the person asked ' if typed == 'n' else ''}{told}")
         terminal.expect("Done with /x.")
     assert removed(home) == []
     assert told in json.dumps(server.requests[-1].messages[-1].content[0].content)  # type: ignore[union-attr]
@@ -98,7 +98,7 @@ def test_always_is_not_asked_again(home: Home) -> None:
     with serving(*calls) as server, chatting(home, server) as terminal:
         terminal.expect("Run it?")
         terminal.type("a path=/etc/*\n")
-        terminal.expect("does not fit the call itself")
+        terminal.expect("does not match the call itself")
         terminal.expect("Run it?")
         terminal.type("a path=/*\n")
         terminal.expect("Two.")

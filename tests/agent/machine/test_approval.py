@@ -142,8 +142,11 @@ def test_a_verdict_of_newer_data_is_read_and_denies() -> None:
 @each_row(
     ("layer", "told"),
     [
-        (Approval(rules=[Rule("t", "alow")]), "'alow' is no verdict; there are allow, callback, confirm, deny"),
-        (Approval(default="ask"), "'ask' is no verdict"),
+        (
+            Approval(rules=[Rule("t", "alow")]),
+            "'alow' is not a verdict; the verdicts are allow, callback, confirm, deny",
+        ),
+        (Approval(default="ask"), "'ask' is not a verdict"),
         (Approval(default="callback"), "needs a callback"),
         (Approval(rules=[Rule.callback("t")]), "needs a callback"),
         (Approval(rules=[Rule.allow("")]), "names no tool"),
@@ -310,7 +313,7 @@ def test_an_answer_that_decides_nothing_is_refused_and_changes_nothing(value: Js
 
 
 def test_always_for_calls_that_are_not_like_this_one_is_refused() -> None:
-    with pytest.raises(InvalidDecisionError, match="does not fit the call itself"):
+    with pytest.raises(InvalidDecisionError, match="does not match the call itself"):
         feed(asked(), {"decision": "always", "match": {"path": "/tmp/*"}})
     assert feed(asked(), {"decision": "always", "match": {"path": "/*"}})
 

@@ -110,10 +110,10 @@ def test_a_call_to_be_confirmed_is_shown_to_somebody_and_then_run() -> None:
 @each_row(
     ("answer", "told"),
     [
-        ("deny", "not approved: whoever was asked did not approve it"),
+        ("deny", "not approved: the person asked did not approve it"),
         ({"decision": "deny", "reason": "too late"}, "not approved: too late"),
         (Failure("ask me tomorrow"), "not approved: ask me tomorrow"),
-        (Failure("no answer within 5 ms", "timeout"), "not approved: nobody has approved it in time"),
+        (Failure("no answer within 5 ms", "timeout"), "not approved: nobody approved it in time"),
         ("sure", "not approved: invalid decision"),
         ({"decision": "approve", "args": {}}, "not approved: invalid decision"),
     ],

@@ -189,7 +189,7 @@ def test_a_template_without_sections_is_refused() -> None:
 
 
 def test_a_template_with_a_slot_twice_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="slot 'context' is there twice"):
+    with pytest.raises(InvalidValueError, match="slot 'context' appears twice"):
         PromptTemplate((Section("context"), Section("intro"), Section("context", "Again")))
 
 
@@ -212,9 +212,9 @@ def test_a_contribution_in_the_slot_of_another_is_refused() -> None:
 
 @each_row("line", ["two\nlines", " padded", "ends\n"])
 def test_headings_and_titles_are_one_line(line: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"heading of the section 'intro'.*not one line"):
+    with pytest.raises(InvalidValueError, match=r"heading of the section 'intro'.*not a single line"):
         Section("intro", line)
-    with pytest.raises(InvalidValueError, match=r"title of a contribution.*not one line"):
+    with pytest.raises(InvalidValueError, match=r"title of a contribution.*not a single line"):
         Contribution("intro", "text", title=line)
 
 

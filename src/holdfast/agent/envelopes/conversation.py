@@ -231,8 +231,8 @@ def _text_of(block: ToolResultBlock) -> tuple[str, _Mark]:
     content, before = block.content, f"{ERROR} " if block.is_error else ""
     match content:
         case str():
-            is_told = block.is_error and content.startswith(ERROR)
-            return content if is_told else before + content, _Mark(is_error=block.is_error)
+            has_prefix = block.is_error and content.startswith(ERROR)
+            return content if has_prefix else before + content, _Mark(is_error=block.is_error)
         case {"error": str() as said, "code": str() as code} if block.is_error and len(content) == 2:
             return before + said, _Mark("failure", is_error=True, code=code)
         case _:

@@ -1,13 +1,13 @@
-"""Approval: which calls of tools are run, which are not, and which somebody has to agree to first.
+"""Approval: which tool calls run, which do not, and which somebody must approve first.
 
 Rules of this file
 ------------------
-- A rule speaks of tools by a pattern of their names, and may look at arguments by patterns as well. In a layer a denial
-  that matches wins; else the first rule that matches; else the layer's default.
-- Several layers, as a parent's and a child's, are all asked, and the strictest verdict counts: nothing that one of them
-  would have stopped is let through by another.
-- What somebody granted for the rest of a session turns its confirmations into permissions. It never lifts a denial.
-- Everything that is not understood counts as no: a verdict, a decision, a callback that fails.
+- A rule selects tools by a pattern of their names, and may also match arguments by patterns. Within a layer, a matching
+  denial wins; otherwise the first matching rule; otherwise the layer's default.
+- All layers (a parent's and a child's, for example) are asked, and the strictest verdict counts: what one layer would
+  stop, no other lets through.
+- A permission granted for the rest of a session replaces its confirmations. It never lifts a denial.
+- Anything that is not understood counts as no: a verdict, a decision, a callback that fails.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from holdfast.core.queries import Answer, Failure
 from holdfast.core.values import Json, preview
 
 Verdict: TypeAlias = Literal["allow", "deny", "confirm", "callback"]
-"""What is done about a call: it is run, it is not, a person is asked, or code of the host is."""
+"""What happens to a call: it runs, it does not, a person is asked, or the host's code decides."""
 
 _STRICTNESS: dict[str, int] = {"allow": 0, "callback": 0, "confirm": 1, "deny": 2}
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is done about calls of the tools that a pattern names.
+    """What happens to calls of the tools that match a pattern.
 
     `Rule.allow("shell", command="git *")`, `Rule.confirm("delete_*").because("it cannot be undone")`.
     """
@@ -37,35 +37,35 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: str
     """A name, or a pattern of names: `*` is any text, `?` any character."""
     verdict: str
-    """A `Verdict`. A stored rule may have one that is not known here: it is read all the same, and denies."""
+    """A `Verdict`. A stored rule with a verdict that is unknown here can still be read, and denies."""
     match: dict[str, str] = {}
-    """Patterns by argument: all of them must match, and what is not given matches none. A value that is no text is
-    compared as JSON, without spaces and with sorted keys."""
+    """Patterns by argument: all of them must match, and a missing argument matches none. A value that is not a string
+    is compared as JSON, without spaces and with sorted keys."""
     reason: str = ""
-    """For whoever is asked, or refused."""
+    """Shown to whoever is asked or refused."""
 
     @classmethod
     def allow(cls, tool: str, /, **match: Json) -> Rule:
-        """Calls are run, if their arguments match all of these patterns."""
+        """Run calls whose arguments match all of these patterns."""
         return cls(tool, "allow", _patterns(match))
 
     @classmethod
     def deny(cls, tool: str, /, **match: Json) -> Rule:
-        """Calls are not run, if their arguments match all of these patterns."""
+        """Refuse calls whose arguments match all of these patterns."""
         return cls(tool, "deny", _patterns(match))
 
     @classmethod
     def confirm(cls, tool: str, /, **match: Json) -> Rule:
-        """Somebody has to agree to calls, if their arguments match all of these patterns."""
+        """Ask a person to approve calls whose arguments match all of these patterns."""
         return cls(tool, "confirm", _patterns(match))
 
     @classmethod
     def callback(cls, tool: str, /, **match: Json) -> Rule:
-        """Code of the host decides about calls, if their arguments match all of these patterns."""
+        """Let the host's code decide about calls whose arguments match all of these patterns."""
         return cls(tool, "callback", _patterns(match))
 
     def because(self, reason: str) -> Rule:
-        """The same rule, with a reason for whoever is asked, or refused."""
+        """The same rule, with a reason that is shown to whoever is asked or refused."""
         return msgspec.structs.replace(self, reason=reason)
 
     def matches(self, tool: str, arguments: Json) -> bool:
@@ -80,27 +80,27 @@ class Approval(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     rules: list[Rule] = []
     default: str = "allow"
-    """A `Verdict`, for calls that no rule speaks of."""
+    """The `Verdict` on calls that no rule matches."""
     callback: str = ""
     """The plugin whose code decides where the verdict is `callback`."""
     timeout_ms: int | None = None
-    """How long somebody may take to decide; then it counts as no."""
+    """How long somebody may take to decide. After that, the answer counts as no."""
     origin: str = ""
-    """Whose rules they are, told by who records them: empty for the session's own, `runtime`, or `parent`."""
+    """Whose rules these are, set by whoever records them: empty for the session's own, `runtime`, or `parent`."""
 
 
 class ApprovalResult(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the layers say about a call, all together."""
+    """What all layers together decide about a call."""
 
     verdict: Literal["allow", "deny", "confirm"]
     reason: str = ""
     callbacks: list[str] = []
-    """Plugins whose code is asked first, unless the call is denied anyway; they may be stricter than the verdict."""
+    """Plugins whose code is asked first, unless the call is denied anyway. They may be stricter than the verdict."""
     timeout_ms: int | None = None
 
 
 def ruling(layers: Sequence[Approval], tool: str, arguments: Json) -> ApprovalResult:
-    """What is done about a call."""
+    """What the layers decide about a call."""
     if not layers:
         return ALLOWED
     found = [(layer, _rule(layer, tool, arguments)) for layer in layers]
@@ -119,7 +119,7 @@ ALLOWED = ApprovalResult("allow")
 
 
 def is_granted(granted: Sequence[Rule], tool: str, arguments: Json) -> bool:
-    """Whether somebody has agreed before to calls like this one."""
+    """Whether somebody has already approved calls like this one for the rest of the session."""
     return any(rule.matches(tool, arguments) for rule in granted)
 
 
@@ -134,22 +134,22 @@ def _strictness(rule: Rule) -> int:
 
 
 def with_layers(recorded: Sequence[Approval], named: Sequence[Approval]) -> list[Approval]:
-    """The layers of a session whose rules are named anew: those of an origin of which none are named stay.
+    """The layers of a session after some were named again. A named layer replaces the recorded ones of its origin.
 
-    So rules are changed by whoever names others of the same origin, and never lost by naming none.
+    Layers of an origin that is not named stay, so rules are never lost by naming none.
     """
     origins = {layer.origin for layer in named}
     layers = [layer for layer in recorded if layer.origin not in origins]
     for layer in named:
         layers += [] if layer in layers else [layer]
-    return sorted(layers, key=lambda layer: layer.origin)  # however they came together, the same list
+    return sorted(layers, key=lambda layer: layer.origin)  # the same list, whatever the order they came in
 
 
 def check_approval(layer: Approval) -> None:
     """Raise `InvalidValueError` unless the rules make sense."""
     uses_callback = layer.default == "callback" or any(rule.verdict == "callback" for rule in layer.rules)
     if uses_callback and not layer.callback:
-        raise InvalidValueError("approval", "a verdict of 'callback' needs a callback")
+        raise InvalidValueError("approval", "the verdict 'callback' needs a callback")
     if layer.timeout_ms is not None and layer.timeout_ms <= 0:
         raise InvalidValueError("approval", f"its timeout must be more than 0 ms, got {layer.timeout_ms}")
     for rule in layer.rules:
@@ -157,7 +157,8 @@ def check_approval(layer: Approval) -> None:
             raise InvalidValueError("approval", "a rule names no tool; '*' stands for all")
     for verdict in (layer.default, *(rule.verdict for rule in layer.rules)):
         if verdict not in _STRICTNESS:
-            raise InvalidValueError("approval", f"'{verdict}' is no verdict; there are {', '.join(_STRICTNESS)}")
+            known = ", ".join(_STRICTNESS)
+            raise InvalidValueError("approval", f"'{verdict}' is not a verdict; the verdicts are {known}")
 
 
 # --- what somebody decides -----------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def check_approval(layer: Approval) -> None:
 class ApproveDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="approve", tag_field="decision"
 ):
-    """The call is run, with these arguments where they are given instead of the model's."""
+    """The call runs: with these arguments if there are any, otherwise with the model's."""
 
     arguments: dict[str, Json] | None = None
 
@@ -174,7 +175,7 @@ class ApproveDecision(
 class DenyDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="deny", tag_field="decision"
 ):
-    """The call is not run. The model is told why."""
+    """The call does not run. The model sees the reason."""
 
     reason: str = ""
 
@@ -182,10 +183,10 @@ class DenyDecision(
 class AlwaysDecision(
     msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag="always", tag_field="decision"
 ):
-    """The call is run, and so are those that come after it in this session, without asking."""
+    """The call runs, and so do later ones in this session, without asking."""
 
     match: dict[str, str] = {}
-    """Only those whose arguments match these patterns; empty: all calls of this tool."""
+    """Only calls whose arguments match these patterns run without asking; if empty, all calls of this tool."""
 
 
 Decision: TypeAlias = ApproveDecision | DenyDecision | AlwaysDecision
@@ -193,11 +194,11 @@ Decision: TypeAlias = ApproveDecision | DenyDecision | AlwaysDecision
 _DECISIONS: dict[str, Decision] = {"approve": ApproveDecision(), "deny": DenyDecision(), "always": AlwaysDecision()}
 
 CHOICES = list(_DECISIONS)
-"""What may be answered with a word."""
+"""The answers that are a single word."""
 
 
 def decision_of(answer: Answer) -> Decision:
-    """What an answer decides: a word of `CHOICES`, or an object that says more, also as a text. A failure is a denial.
+    """What an answer decides: a word of `CHOICES`, or an object, which may also be JSON text. A failure is a denial.
 
     Raises `InvalidValueError` for anything else.
     """
@@ -214,9 +215,9 @@ def decision_of(answer: Answer) -> Decision:
             value = msgspec.json.decode(word)
         return msgspec.convert(value, ApproveDecision | DenyDecision | AlwaysDecision)
     except KeyError:
-        why = f"{preview(value)} is none"
-    except msgspec.DecodeError as error:  # what is no JSON, and what is of another shape
-        why = f"{preview(value)} is none ({error})"
+        why = f"{preview(value)} is not a decision"
+    except msgspec.DecodeError as error:  # either not JSON, or JSON of another shape
+        why = f"{preview(value)} is not a decision ({error})"
     raise InvalidValueError("decision", f"{why}; {HOW_TO_DECIDE}")
 
 
@@ -231,7 +232,7 @@ def check_decision(tool: str, arguments: Json, answer: Answer) -> None:
     """Raise `InvalidValueError` unless the answer decides about this call of the tool."""
     decision = decision_of(answer)
     if isinstance(decision, AlwaysDecision) and not Rule(tool, "allow", decision.match).matches(tool, arguments):
-        raise InvalidValueError("decision", f"its 'match' {preview(decision.match)} does not fit the call itself")
+        raise InvalidValueError("decision", f"its 'match' {preview(decision.match)} does not match the call itself")
 
 
 def _patterns(match: Mapping[str, Json]) -> dict[str, str]:
@@ -242,9 +243,9 @@ def _text(value: Json) -> str:
     return value if isinstance(value, str) else _sorted.encode(value).decode()
 
 
-_sorted = msgspec.json.Encoder(order="sorted")  # the order of keys is the model's, and must not get it past a rule
+_sorted = msgspec.json.Encoder(order="sorted")  # the model chooses the order of keys; it must not evade a rule by it
 
 
 def _fits(text: str, pattern: str) -> bool:
-    """Whether a text is what a pattern says. Brackets are not special, as they are in names of files and in code."""
+    """Whether a text matches a pattern. Brackets are ordinary characters: file names and code contain them."""
     return fnmatchcase(text, pattern.replace("[", "[[]"))

@@ -1,4 +1,4 @@
-"""Calls of tools in a turn: each goes its way, from the model's wish through whoever has to agree, to a result.
+"""The tool calls of a turn: each goes from the model's request, through any approval it needs, to a result.
 
     wish ──allowed──▶ run ──answer──▶ done
       ├──denied────────────────────▶ done
@@ -6,8 +6,8 @@
       └──confirm──▶ asked of a person ──approved──▶ run
                                      └──denied────▶ done
 
-A call that waits for a person does not hold up the others. All that is decided here is in the journal: the policy, what
-was granted, and what was answered.
+A call that waits for a person does not hold up the others. Everything a decision here depends on is in the journal: the
+policy, what was granted, and what was answered.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from holdfast.core.records import Wake
 from holdfast.core.values import Json
 
 AUTHORIZE = f"{OWN_TOOLS}authorize"
-"""The runtime's own tool by which the host's code is asked about a call."""
+"""The runtime's own tool, which asks the host's code about a call."""
 
 CALL_TOOL = "call_tool"
-"""The tool by which a model calls one that it was not told of, but has found."""
+"""The tool with which a model calls a tool that is not in its list but that it has found."""
 
 FIND_TOOLS = "find_tools"
-"""The tool by which it finds them."""
+"""The tool with which it finds them."""
 
 HARMLESS = frozenset({FINISH_TOOL, GIVE_UP_TOOL, FIND_TOOLS, CALL_TOOL})
-"""Tools by which a model only speaks to the runtime: nobody is asked about them. What it finds it calls by its name."""
+"""Tools with which a model only speaks to the runtime; they need no approval. A tool called through `call_tool` is
+judged under its own name."""
 
 
 def wish(call: ToolUseBlock) -> tuple[str, dict[str, Json]]:
@@ -61,7 +62,7 @@ def wish(call: ToolUseBlock) -> tuple[str, dict[str, Json]]:
 
 
 class _Progress:
-    """One call on its way."""
+    """How far one call has come."""
 
     def __init__(self, call: ToolUseBlock) -> None:
         self.call = call
@@ -70,7 +71,7 @@ class _Progress:
         self.ruling = ALLOWED
         self.done: ToolCallOutcome | None = None
         self.edited = False
-        """Whether somebody has agreed to the call, and has changed its arguments."""
+        """Whether somebody approved the call and changed its arguments."""
 
 
 class Calls:
@@ -79,27 +80,27 @@ class Calls:
     def __init__(self, calls: Sequence[ToolUseBlock], policy: Policy, granted: list[Rule]) -> None:
         self._policy = policy
         self._granted = granted
-        """What was agreed to for the rest of the session; added to here."""
+        """What was approved for the rest of the session; this class adds to it."""
         self._calls = [_Progress(call) for call in calls]
         self._asking: list[_Progress] = []
-        """Those whose queries are about to be asked, in that order."""
+        """Calls whose queries are about to be asked, in that order."""
         self._waiting: dict[str, _Progress] = {}
         self._refused: list[CallRecord] = []
         self._withdrawn: list[str] = []
 
-    # --- the ways on -------------------------------------------------------------------------------
+    # --- transitions -------------------------------------------------------------------------------
 
     def begin(self) -> list[Query]:
-        """What is asked first."""
+        """The first queries."""
         return [query for each in self._calls if (query := self._wished(each)) is not None]
 
     def asked(self, ids: Sequence[str]) -> None:
-        """The ids of the queries that were given out last, in their order."""
+        """Take the ids of the queries that were last returned, in their order."""
         self._waiting.update(zip(ids, self._asking, strict=True))
         self._asking = []
 
     def answered(self, asked: str, answer: Answer) -> list[Query]:
-        """An answer has come; what is asked because of it."""
+        """Take an answer, and return the queries that follow from it."""
         each = self._waiting.pop(asked)
         match each.stage:
             case "callback":
@@ -113,22 +114,22 @@ class Calls:
         return [] if following is None else [following]
 
     def granted(self) -> list[Query]:
-        """The calls that waited for somebody and need not any more, as others like them were agreed to for good."""
-        told = [
+        """Run the calls that no longer need approval, because calls like them were approved for good."""
+        approved = [
             asked
             for asked, each in self._waiting.items()
             if each.stage == "confirm" and is_granted(self._granted, each.tool, each.arguments)
         ]
-        self._withdrawn += told
-        return [self._run(self._waiting.pop(asked)) for asked in told]
+        self._withdrawn += approved
+        return [self._run(self._waiting.pop(asked)) for asked in approved]
 
     def withdrawals(self) -> list[str]:
-        """The queries that nobody has to answer any more, since this was last asked for."""
+        """The queries that were withdrawn since this was last called."""
         withdrawn, self._withdrawn = self._withdrawn, []
         return withdrawn
 
     def refusals(self) -> list[CallRecord]:
-        """The calls that were refused since this was last asked for."""
+        """The calls that were refused since this was last called."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -138,18 +139,18 @@ class Calls:
         return list(self._waiting)
 
     def left_by(self, answers: Sequence[tuple[str, Answer]]) -> list[str]:
-        """Queries that have none after these either."""
+        """Queries that are still without an answer after these."""
         answered = {asked for asked, _ in answers}
         return [asked for asked in self._waiting if asked not in answered]
 
     @property
     def wake(self) -> Wake:
-        """A call that was agreed to is run at once; else all results are waited for together."""
+        """`first` while a call awaits approval, so that it runs as soon as it is approved; otherwise `all`."""
         return "first" if any(each.stage != "run" for each in self._waiting.values()) else "all"
 
     @property
     def results(self) -> list[ToolCallOutcome]:
-        """What all calls came to, in their order, once none waits."""
+        """The results of all calls, in their order, once none waits."""
         return [each.done for each in self._calls if each.done is not None]
 
     # --- stages ------------------------------------------------------------------------------------
@@ -157,12 +158,12 @@ class Calls:
     def _wished(self, each: _Progress) -> Query | None:
         if each.tool in HARMLESS:
             return self._run(each)
-        if each.tool.startswith(OWN_TOOLS):  # by which programs ask the runtime; they are not for models
+        if each.tool.startswith(OWN_TOOLS):  # with these, programs ask the runtime; they are not for models
             return self._end(each, {"error": f"there is no tool '{each.tool}'", "code": "unknown_tool"})
         return self._judged(each)
 
     def _judged(self, each: _Progress) -> Query | None:
-        """What the rules want done about a call, with the arguments that it has now."""
+        """Apply the rules to a call, with its present arguments."""
         each.ruling = ruling(self._policy.approval, each.tool, each.arguments)
         if each.ruling.verdict == "deny":
             return self._refuse(each, each.ruling.reason or "the rules of this session do not allow it")
@@ -178,7 +179,7 @@ class Calls:
         return self._confirmed(each, is_needed=each.ruling.verdict == "confirm")
 
     def _authorized(self, each: _Progress, answer: Answer) -> Query | None:
-        reason = "" if isinstance(answer, Value) else f"whoever decides about it did not: {answer.message}"
+        reason = "" if isinstance(answer, Value) else f"the code that decides about it failed: {answer.message}"
         said = answer.value if isinstance(answer, Value) else {"verdict": "deny", "reason": reason}
         match said:
             case {"verdict": "allow"}:
@@ -193,7 +194,7 @@ class Calls:
                 return self._refuse(each, "the code that decides about it did not allow it")
 
     def _confirmed(self, each: _Progress, *, is_needed: bool) -> Query | None:
-        """Have somebody agree, unless that is not needed or was done."""
+        """Ask for approval, unless it is not needed or was already granted."""
         if not is_needed or each.edited or is_granted(self._granted, each.tool, each.arguments):
             return self._run(each)
         query = ApprovalQuery(
@@ -206,19 +207,19 @@ class Calls:
 
     def _decided(self, each: _Progress, answer: Answer) -> Query | None:
         if isinstance(answer, Failure) and answer.code == "timeout":
-            return self._refuse(each, "nobody has approved it in time")
+            return self._refuse(each, "nobody approved it in time")
         try:
             decision = decision_of(answer)
         except InvalidValueError as error:
             return self._refuse(each, str(error))
         match decision:
             case DenyDecision(reason=reason):
-                return self._refuse(each, reason or "whoever was asked did not approve it")
+                return self._refuse(each, reason or "the person asked did not approve it")
             case AlwaysDecision(match=match):
                 self._granted.append(Rule(each.tool, "allow", match))
             case ApproveDecision(arguments=dict() as edited) if edited != each.arguments:
                 each.arguments, each.edited = edited, True
-                return self._judged(each)  # who is asked may not allow what the rules and the host's code do not
+                return self._judged(each)  # a person may not allow what the rules and the host's code do not
             case ApproveDecision():
                 pass
         return self._run(each)
@@ -243,7 +244,7 @@ class Calls:
         return self._end(each, {"error": f"not approved: {reason}", "code": "denied"})
 
     def _end(self, each: _Progress, content: Json) -> Query | None:
-        """Have a call come to that without being run. There is nothing more to ask."""
+        """End a call with this result without running it. There is nothing more to ask."""
         each.done = ToolCallOutcome(content=content, is_error=True, executed=False)
         self._refused.append(CallRecord(call_id=each.call.id, done=each.done))
         return None

@@ -1,4 +1,4 @@
-"""How the journals of agents read when two of them are compared: what was said and done, turn by turn."""
+"""How an agent's journal reads when it is compared with another: what was said and done, turn by turn."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.core.queries import Answer, Failure
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Record
 
 _OF_TURN = (InputQuery, ReplyQuery, CallQuery)
-"""Queries that are part of a turn: what they ask is told by their answers."""
+"""Queries that are part of a turn. They are not listed themselves: their answers show what they asked."""
 
 
 class AgentJournalReader(JournalReader):
-    """The journal of an agent, as far as it counts."""
+    """The journal of an agent, reduced to what counts in a comparison."""
 
     counts: ClassVar[tuple[type[Record], ...]] = (
         *JournalReader.counts,
@@ -93,7 +93,7 @@ class AgentJournalReader(JournalReader):
                     return "tool", value_text(tool_done(answer).content)
                 case _:
                     pass
-        except ValueError:  # in no form that an agent would understand
+        except ValueError:  # in no form that an agent understands
             pass
         return super().answer_step(asked, answer)
 
@@ -102,7 +102,7 @@ def _without_ids(answer: Answer) -> TurnInput | Answer:
     """The input of a turn without its id and those of its items, which differ by chance."""
     try:
         return msgspec.structs.replace(input_of(answer), turn="", items=[])
-    except ValueError:  # not understood, and passed over by the agent
+    except ValueError:  # not understood, and skipped by the agent
         return answer
 
 

@@ -1,11 +1,11 @@
 """The conversation of an agent session, folded from its journal: an append-only tree of nodes with one active leaf.
 
-Nothing is ever rewritten. A node is a message, or the opening of a frame, which is a fresh window: what stands before
-it is not shown to the model. A conversation that begins anew has a new root; the nodes before stay, as a closed branch.
+Nothing is ever rewritten. A node is a message, or the opening of a frame. A frame is a fresh window: the model is not
+shown what comes before it. A conversation that begins anew has a new root; the earlier nodes stay, as a closed branch.
 Node ids follow from positions in the journal, so every process, and every retry, gives a node the same id.
 
-Any journal can be folded; one that is no agent's comes to nothing. What an agent did not understand and passed over (an
-input, a reply in no known form) is passed over here as well.
+Any journal can be folded; one of another kind yields an empty conversation. What an agent did not understand and
+skipped (an input, a reply in an unknown form) is skipped here as well.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ from holdfast.core.values import Json
 
 
 class CallState(msgspec.Struct):
-    """A call of a tool, and what came of it."""
+    """A tool call and its result."""
 
     call: ToolUseBlock
     query: str = ""
-    """By which the tool was asked."""
+    """The query that ran the tool."""
     done: ToolCallOutcome | None = None
     position: int = 0
-    """Of the answer."""
+    """The position of the answer."""
     at: int = 0
     edited: dict[str, Json] | None = None
-    """The arguments that it was run with, where whoever approved it changed them."""
+    """The arguments that it ran with, if whoever approved it changed them."""
 
 
 class TurnState(msgspec.Struct, kw_only=True):
-    """A turn as far as the journal tells of it."""
+    """A turn, as far as the journal records it."""
 
     id: str
     position: int
-    """Of its input."""
+    """The position of its input."""
     at: int
     content: list[ContentBlock]
     query: str
@@ -86,31 +86,31 @@ class TurnState(msgspec.Struct, kw_only=True):
     begins: bool = False
     """Whether the conversation began anew with it."""
     ended: TurnOutcome | None = None
-    """What it came to; None while it is under way."""
+    """Its outcome; None while it is under way."""
     ended_position: int = 0
     ended_at: int = 0
     messages: list[AgentMessage] = msgspec.field(default_factory=list)
     """What was said in it, the input first."""
     usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
-    """For every call of a model: what for, which model, and its usage."""
+    """For every model call: its purpose, the model, and the usage."""
     asked: int = 0
-    """How often a model was begun to be asked, in the attempts of all processes."""
+    """How many model calls were attempted, by all processes."""
     calls: list[CallState] = msgspec.field(default_factory=list)
     is_whole: bool = True
-    """False if what was said in it was let go of."""
+    """False if its messages were forgotten; the journal still has them."""
 
 
 class Conversation:
-    """What was said in a session; with `keep_all` False, what was said since it last began anew."""
+    """What was said in a session; if not `keep_all`, only what was said since it last began anew."""
 
     def __init__(self, session_id: str, *, keep_all: bool = True) -> None:
         self.session_id = session_id
         self.position = 0
         self.policy: Policy | None = None
         self.parent: str | None = None
-        """The session on whose behalf this one is."""
+        """The session on whose behalf this one runs."""
         self.ended: str | None = None
-        """How the session ended, if it did: it takes no more turns then."""
+        """How the session ended, if it did. It then takes no more turns."""
         self.tree = Tree()
         self.generation = 0
         """How often the conversation has begun anew."""
@@ -126,11 +126,11 @@ class Conversation:
         self._items: dict[str, Item] = {}
         """Items of the inbox that are in no turn, by id."""
         self._joined: dict[str, tuple[str, int, Item]] = {}
-        """Items that have entered the turn and were not shown to the model: each with its node and when it came."""
+        """Items that entered the turn but were not yet shown to the model, each with its node and time of arrival."""
         self._batch: list[CallState] = []
-        """The calls of the last reply, until their results are told."""
+        """The calls of the last reply, until their results are in the conversation."""
         self._called: dict[str, CallState] = {}
-        """Those of them that were asked and have no answer, by query."""
+        """The calls among them that were asked and have no answer, by query."""
 
     def apply(self, entry: Entry) -> None:
         """Fold one more entry."""
@@ -200,7 +200,7 @@ class Conversation:
 
     @property
     def queue(self) -> dict[str, Item]:
-        """The items of the inbox that no turn has taken, by id; what was taken and came back is at the end."""
+        """The items of the inbox that no turn has taken, by id, in the order in which they were accepted."""
         return self._items
 
     def path(self) -> list[Node]:
@@ -230,7 +230,7 @@ class Conversation:
                 pass
 
     def _call(self, call_id: str) -> CallState | None:
-        """The call of the last reply that has this id. Models may give the same id twice: then the first one left."""
+        """The call of the last reply with this id. If a model used the id twice: the first that is still open."""
         running = list(self._called.values())
         there = (each for each in self._batch if each.call.id == call_id and each.done is None)
         return next((each for each in there if not any(each is other for other in running)), None)
@@ -263,7 +263,7 @@ class Conversation:
             self.generation += 1
             self.tree.begin_anew()
             if not self.keeps_all:
-                self._let_go()
+                self._forget_closed_branch()
             for number, message in enumerate(given.begin.messages):
                 self._append(f"n-{entry.position}.{number}", entry.at, message)
         turn = TurnState(
@@ -291,7 +291,7 @@ class Conversation:
                 self._joined[item_id] = (f"n-{entry.position}.{number}", entry.at, item)
 
     def _show_joined(self) -> None:
-        """What has entered the turn is said before the model is asked, and after the results that it waits for."""
+        """Append the items that entered the turn: before the model is asked, and after the results it waits for."""
         for item_id, (node, at, item) in self._joined.items():
             self._append(node, at, AgentMessage("user", item.content))
             if self.running is not None:
@@ -314,26 +314,26 @@ class Conversation:
         self.running.calls += self._batch
 
     def _append_results(self, entry: Entry) -> None:
-        """Tell what came of the calls, in their order. Providers want a result for each, also where there is none."""
+        """Append the results of the calls, in their order. Providers require one for each, even if it did not run."""
         for number, each in enumerate(self._batch):
             if each.done is None:
                 node, at, done = f"n-{entry.position}.{number}", entry.at, _NOT_RUN
             else:
                 node, at, done = f"n-{each.position}", each.at, each.done
-            if each.edited is not None:  # else the model would take the result for that of its own arguments
-                told = done.content if done.is_error and isinstance(done.content, dict) else {"result": done.content}
-                note = {"note": "whoever approved the call changed its arguments", "arguments": each.edited}
-                done = msgspec.structs.replace(done, content={**told, **note})
+            if each.edited is not None:  # else the model would attribute the result to its own arguments
+                fields = done.content if done.is_error and isinstance(done.content, dict) else {"result": done.content}
+                note = {"note": "the call was approved with changed arguments", "arguments": each.edited}
+                done = msgspec.structs.replace(done, content={**fields, **note})
             block = ToolResultBlock(each.call.id, done.content, is_error=done.is_error)
             self._append(node, at, AgentMessage("tool", [block]))
         self._batch, self._called = [], {}
 
     def _on_end(self, entry: Entry, outcome: TurnOutcome) -> None:
-        """The running turn is over, if there is one that is not yet."""
+        """End the running turn, if there is one."""
         turn = self.running
         if turn is None:
             return
-        if self._joined:  # what the model was not shown waits again, where it was
+        if self._joined:  # what the model was not shown waits again, at its old place
             back = {item_id: item for item_id, (_, _, item) in self._joined.items()}
             self._items = dict(sorted({**self._items, **back}.items(), key=lambda each: self._numbers[each[0]]))
         self._joined = {}
@@ -355,8 +355,8 @@ class Conversation:
         self.ended = type_of(entry.record)
         self.input, self.asked = None, {}
 
-    def _let_go(self) -> None:
-        """Forget the closed branch; the journal has it."""
+    def _forget_closed_branch(self) -> None:
+        """The journal still has it."""
         self.tree.nodes = {}
         for turn in self.turns.values():
             turn.messages, turn.calls, turn.is_whole = [], [], False
@@ -378,7 +378,7 @@ def _model_of(answer: Answer) -> str:
 
 
 def policy_of(ctx: Json) -> Policy | None:
-    """The policy that an agent was started with; None if it cannot be read."""
+    """The policy that an agent was started with, or None if it cannot be read."""
     try:
         return msgspec.convert(ctx["policy"], Policy)
     except (KeyError, TypeError, msgspec.ValidationError):
@@ -386,7 +386,7 @@ def policy_of(ctx: Json) -> Policy | None:
 
 
 def tool_done(answer: Answer) -> ToolCallOutcome:
-    """What came of a call, from the answer to its query. Whoever answers from outside may give any value."""
+    """The outcome of a call, from the answer to its query. A host that answers from outside may send any value."""
     if isinstance(answer, Failure):
         executed = answer.code not in ("unknown_tool", "invalid_arguments")
         return ToolCallOutcome(content={"error": answer.message, "code": answer.code}, is_error=True, executed=executed)
@@ -397,14 +397,14 @@ def tool_done(answer: Answer) -> ToolCallOutcome:
 
 
 def tool_answer(done: ToolCallOutcome) -> Json:
-    """The answer that says all this, and not only what the model is told."""
+    """The answer that carries the whole outcome, not only what the model is shown."""
     return {TOOL_MARK: msgspec.to_builtins(done)}
 
 
 _NOT_RUN = ToolCallOutcome(content={"error": "not run: the turn was stopped", "code": "not_run"}, is_error=True)
 
 TOOL_MARK = "$tool"
-"""The key of an answer that says more than its content."""
+"""The key of an answer that carries more than its content."""
 
 FULL = "full"
-"""Beneath it, the key of all that a tool said, where its content is a part of that."""
+"""Beneath it, the key of a tool's whole result, if its content is only a part of that."""

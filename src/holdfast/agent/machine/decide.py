@@ -1,6 +1,6 @@
 """Decisions about agents: what a message or the clock does to an inbox and a turn, as the records to append.
 
-Every function here is pure, as in `core.decide`: it validates first, and what it gives back can be appended as it is.
+Every function here is pure, as in `core.decide`: it validates first, and its records can be appended as they are.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, 
     if session.is_terminal:
         raise NoInboxError(session.id, f"it is {session.state}; fork it, or open another one")
     if not item.content and item.command is None:
-        raise InvalidValueError("item", "it is empty; give it some content")
+        raise InvalidValueError("item", "it is empty; add some content")
     if item.output is not None and (item.slot != "exclusive" or item.delivery != "after_turn"):
         raise InvalidValueError(
             "item", "an item that wants a value needs a turn of its own: delivery after_turn, slot exclusive"
@@ -52,9 +52,9 @@ def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, 
 
 
 def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage) -> Decision:
-    """Take an item out of the inbox, or of a turn that has not shown it to the model yet; else nothing."""
+    """Take an item out of the inbox, or out of a turn that has not yet shown it to the model; otherwise do nothing."""
     checked(message, "cancellation")
-    # A program that goes on has counted what has entered its turn, and must find the same in a replay.
+    # A program that was resumed has counted what entered its turn, and must find the same in a replay.
     is_late = message.item_id in agent.inbox.unseen and session.state is not State.PAUSED
     if session.is_terminal or is_late or not agent.inbox.can_withdraw(message.item_id):
         return Decision(records=[])
@@ -62,7 +62,7 @@ def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage
 
 
 def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Decision:
-    """Stop a turn that is under way: all that it waits for fails, which ends it. Any other turn: nothing."""
+    """Stop the turn under way: everything it waits for fails, which ends it. Any other turn is not affected."""
     checked(message, "cancellation")
     if agent.turn != message.turn or session.state is not State.PAUSED or agent.stop is not None:
         return Decision(records=[])
@@ -73,12 +73,12 @@ def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Dec
 
 
 def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:
-    """Let items that want that enter the turn under way."""
+    """Let items enter the turn under way, if their delivery says so."""
     return _joined(session, agent, agent.inbox.waiting.values(), now)
 
 
 def _joined(session: Session, agent: AgentFold, waiting: Iterable[Item], now: int) -> list[Record]:
-    # Only while the program waits: when it goes on it has to know all that has entered, in a replay as well.
+    # Only while the program waits: when it is resumed it must know everything that has entered, in a replay as well.
     if agent.turn is None or session.state is not State.PAUSED or agent.inbox.unseen or agent.stop is not None:
         return []
     items = claim(waiting, now, in_turn=True)
@@ -86,7 +86,7 @@ def _joined(session: Session, agent: AgentFold, waiting: Iterable[Item], now: in
 
 
 def decide_claim(session: Session, agent: AgentFold, now: int) -> list[Record]:
-    """Begin a turn with what waits in the inbox of an agent that is between turns; nothing if that is not so."""
+    """If an agent is between turns, begin a turn with what waits in its inbox; otherwise do nothing."""
     asked = next((asked for asked, p in session.pending.items() if isinstance(p.query, InputQuery)), None)
     if asked is None or session.state is not State.PAUSED:
         return []

@@ -1,4 +1,4 @@
-"""What can be wrong with a message to an agent or an answer to it, one class a kind."""
+"""Errors in messages to an agent and in answers to it, one class for each kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from holdfast.core.errors import ExitCode, FeedError, HoldfastError
 
 
 class InboxError(HoldfastError):
-    """Base of the reasons why an agent does not accept what was sent to it. Nothing was changed."""
+    """Base of the errors when an agent does not accept what was sent to it. Nothing was changed."""
 
     kind = "inbox"
 
 
 @dataclass(eq=False)
 class NoInboxError(InboxError):
-    """The session has ended, and takes nothing any more."""
+    """The session has ended and accepts no more items."""
 
     session_id: str
     why: str
@@ -23,12 +23,12 @@ class NoInboxError(InboxError):
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' takes no items: {self.why}"
+        return f"session '{self.session_id}' accepts no items: {self.why}"
 
 
 @dataclass(eq=False)
 class ItemConflictError(InboxError):
-    """An item of that id was sent before, with other content."""
+    """An item with this id was sent before, with other content."""
 
     session_id: str
     item_id: str
@@ -37,14 +37,14 @@ class ItemConflictError(InboxError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': item '{self.item_id}' was sent before, with other content; the first one"
-            " stands, and another needs an id of its own"
+            f"session '{self.session_id}': item '{self.item_id}' was sent before with other content; the first one"
+            " stands, so send this one under another id"
         )
 
 
 @dataclass(eq=False)
 class InboxFullError(InboxError):
-    """So many items wait that no more are taken."""
+    """So many items wait that no more are accepted."""
 
     session_id: str
     waiting: int
@@ -53,8 +53,8 @@ class InboxFullError(InboxError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': {self.waiting} items wait, and no more are taken; drain them with a worker,"
-            " or cancel some"
+            f"session '{self.session_id}': {self.waiting} items wait, and no more are accepted; drain them with a"
+            " worker, or cancel some"
         )
 
 
@@ -70,6 +70,6 @@ class InvalidDecisionError(FeedError):
 
     def __str__(self) -> str:
         return (
-            f"session '{self.session_id}': {self.query_id} asks whether to run the tool '{self.tool}', and the answer"
+            f"session '{self.session_id}': {self.query_id} asks whether to run the tool '{self.tool}', but the answer"
             f" is an {self.why}"
         )

@@ -2,10 +2,10 @@
 
 Rules of this file
 ------------------
-- Everything that affects an agent's inbox and its turn is folded here, from the journal of the session.
+- Everything that affects an agent's inbox and its turn is folded here, from the session's journal.
 - An agent is *between turns* while it waits for an input, and *in a turn* from that input to the next time it waits for
   one. `LEGAL` says which of its records may come in which state of the session; some need a turn as well.
-- Items enter a turn, and a turn is stopped, only while the program waits (PAUSED): when it goes on it has to know of
+- Items enter a turn, and a turn is stopped, only while the program waits (PAUSED): when it is resumed it must know
   everything that has entered, in the first run and in a replay.
 """
 
@@ -51,7 +51,7 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
 
 
 class AgentFold(KindFold):
-    """What an agent was sent, the turn it is in, and who wants that stopped."""
+    """What an agent was sent, the turn it is in, and who asked to stop that turn."""
 
     def __init__(self, session: Session) -> None:
         ctx = session.started.ctx if session.started is not None else None
@@ -62,7 +62,7 @@ class AgentFold(KindFold):
         self.turn: str | None = None
         """The turn that the agent is in; None between turns."""
         self.stop: tuple[StopRecord, int] | None = None
-        """Who wants that turn stopped, and since when."""
+        """Who asked to stop that turn, and when."""
 
     # --- folding ------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class AgentFold(KindFold):
         if session.state not in legal:
             return f"'{type_of(record)}' comes while the session is {' or '.join(sorted(legal))}, not {session.state}"
         if isinstance(record, EnqueuedRecord) and record.item.id in self.inbox.accepted:
-            return f"it accepts item '{record.item.id}' for a second time"
+            return f"it accepts item '{record.item.id}' a second time"
         return None
 
     def on_record(self, record: KindRecord, entry: Entry) -> None:
@@ -112,7 +112,7 @@ class AgentFold(KindFold):
         )
 
     def on_forked(self, at: int) -> None:
-        evidence = ItemCancellation(at, "it was sent to the session that this one is a fork of")
+        evidence = ItemCancellation(at, "it was sent to the session that this one was forked from")
         for item_id in list(self.inbox.waiting):
             self.inbox.cancel(item_id, evidence)
 
@@ -147,5 +147,5 @@ class AgentFold(KindFold):
 
 
 def agent_fold(session: Session) -> AgentFold:
-    """An agent's own part of its session; of any other session, one that is empty."""
+    """An agent's own part of its session; for a session of another kind, an empty one."""
     return session.kind_fold if isinstance(session.kind_fold, AgentFold) else AgentFold(session)

@@ -24,7 +24,7 @@ class AgentForkPoints:
     def __init__(self, session_id: str) -> None:
         self._conversation = Conversation(session_id)
         self._unplaced: list[Node] = []
-        """Nodes after which there was no sound place yet."""
+        """Nodes after which there was no sound place to fork yet."""
 
     def follow(self, points: ForkPoints, entry: Entry, before: int) -> None:
         conversation = self._conversation
@@ -35,7 +35,7 @@ class AgentForkPoints:
         if turn is not None and turn.position == entry.position:
             points.add(before, "turn", turn.id, AgentMessage("user", turn.content).text)
             _add_nodes(points, added, before)
-        elif points.is_ended:  # nothing follows there; what waited before does
+        elif points.is_ended:  # nothing can follow the end itself, so they are placed before it
             _add_nodes(points, [*self._unplaced, *added], before)
             self._unplaced = []
         else:
@@ -62,7 +62,7 @@ def _node_text(node: Node) -> str:
 
 
 def message_text(message: AgentMessage) -> str:
-    """All that a message says, on as few lines as it takes."""
+    """Everything a message says, as text: its words, its calls and its results."""
     parts = [message.text] if message.text else []
     for block in message.content:
         if isinstance(block, ToolUseBlock):

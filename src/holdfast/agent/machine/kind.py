@@ -1,4 +1,4 @@
-"""Registers what the kind `agent` brings to a session. Imported when a session of an agent is first met."""
+"""Registers what the kind `agent` brings to a session. Imported when the first session of an agent is met."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others may send to an agent: an item for its inbox, and the wish to withdraw one or to stop a turn."""
+"""What others may send to an agent: an item for its inbox, and requests to withdraw one or to stop a turn."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from holdfast.core.decide import KindMessage
 
 
 class EnqueueMessage(KindMessage, frozen=True, tag="enqueue"):
-    """An item for an agent, to be worked when its turn comes."""
+    """An item for an agent, which is worked on when its turn comes."""
 
     item: Item
     by: str | None = None
 
 
 class WithdrawMessage(KindMessage, frozen=True, tag="withdraw"):
-    """The wish that an item is not worked. It counts as long as no turn has taken the item."""
+    """A request to withdraw an item. It has an effect as long as no turn has taken the item."""
 
     item_id: str
     reason: str | None = None
@@ -22,7 +22,7 @@ class WithdrawMessage(KindMessage, frozen=True, tag="withdraw"):
 
 
 class StopMessage(KindMessage, frozen=True, tag="stop"):
-    """The wish that a turn ends. A turn that is over is not affected, nor is the one after it."""
+    """A request to stop a turn. If that turn is over, neither it nor a later one is affected."""
 
     turn: str
     reason: str | None = None

@@ -42,7 +42,7 @@ class ToolUseBlock(msgspec.Struct, frozen=True, tag="tool_use"):
 
 
 class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result", omit_defaults=True):
-    """What came of the call with the id `tool_use_id`."""
+    """The result of the call with the id `tool_use_id`."""
 
     tool_use_id: str
     content: Json
@@ -50,18 +50,18 @@ class ToolResultBlock(msgspec.Struct, frozen=True, tag="tool_result", omit_defau
 
 
 class ReasoningBlock(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults=True):
-    """What a model thought aloud. fluers does not know it, and does not get it."""
+    """A model's visible reasoning. fluers does not know this block, and is not sent it."""
 
     text: str
     signature: str | None = None
-    """What some providers want back with it, to know it for their own."""
+    """Some providers want this back with the text, to recognise it as their own."""
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ReasoningBlock
 
 
 class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message: who speaks, and what. Content that is empty is left out on the wire."""
+    """One message: who speaks, and what. Empty content is left out on the wire."""
 
     role: Role
     content: list[ContentBlock] = []

@@ -1,4 +1,4 @@
-"""How an agent session is run: what its host wants of it (`Spec`), and what that comes to (`Policy`)."""
+"""How an agent session is run: what its host asks for (`Spec`), and what that resolves to (`Policy`)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from holdfast.core.values import Json
 _DEFAULT_LIMITS = Limits()
 
 ALL_TOOLS = "*"
-"""In a list of tools: all those that are for every session. No tool can be called so."""
+"""In a list of tools: all those that are for every session. No tool can have this name."""
 
 
 CATALOG_TOKENS = 16_000
-"""Tokens that the tools of a session may take in each call of its model; beyond, the model looks for them by itself."""
+"""Tokens that the tools of a session may take in each model call. Beyond that, the model searches for tools itself."""
 
 
 class Deadline(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How long a call is waited for that somebody outside answers."""
+    """How long to wait for a call that somebody outside answers."""
 
     ms: int
     stops: bool = False
-    """Whether the turn is stopped when it has passed, or the model is told."""
+    """Whether the turn stops when the time is up; otherwise the model sees an error."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,26 +45,26 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: dict[str, Json] = {}
     """`temperature`, `max_tokens`, … as the provider takes them."""
     tools: list[str] | None = None
-    """Tools that the model has, by name or pattern, `*` for all that are not a plugin's; None is the same as `*`."""
+    """Tools that the model has, by name or pattern; `*` stands for all that are not a plugin's, and so does None."""
     deny: list[str] = []
     """Tools that it does not have, by name or pattern, whatever `tools` says."""
     catalog_tokens: int = CATALOG_TOKENS
-    """How much its tools may take; if they are more, it is told how to find them instead."""
+    """How many tokens its tools may take; beyond that, it gets a tool to find them with instead."""
     approval: list[Approval] = []
-    """What is done about calls of tools: the session's own rules, and those of the sessions it is a child of."""
+    """What happens to tool calls: the session's own rules, and those of the sessions it is a child of."""
     prompt: list[PromptLayer] = []
     """Layers of the system text on top of the instructions, the lowest first."""
     plugins: dict[str, Json] = {}
     """The plugins of the session, by id, with their configuration."""
     window: int | None = None
-    """Tokens that the model takes at once, where that is known."""
+    """Tokens that the model takes at once, if known."""
     compaction: Compaction = Compaction()
     deadlines: dict[str, Deadline] = {}
-    """Of tools that wait for whoever answers, by name."""
+    """Deadlines of tools that somebody outside answers, by name."""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A part of a policy: what is not said here is inherited."""
+    """Part of a policy: a field that is None is inherited."""
 
     provider: str | None = None
     model: str | None = None
@@ -82,7 +82,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 def resolve(spec: Spec, base: Policy) -> Policy:
-    """What a spec comes to on top of a policy: what is said wins, what is not is inherited."""
+    """The policy that a spec gives on top of another one: fields that are set win, the others are inherited."""
     changes: dict[str, Any] = {
         name: value
         for name in ("provider", "model", "instructions", "tools", "deny", "catalog_tokens", "window")
@@ -99,7 +99,7 @@ def resolve(spec: Spec, base: Policy) -> Policy:
 
 
 def spec_from(fields: Mapping[str, Any]) -> Spec:
-    """A spec of these fields. Raises `InvalidValueError`."""
+    """A spec with these fields. Raises `InvalidValueError`."""
     try:
         return msgspec.convert(dict(fields), Spec)
     except msgspec.ValidationError as error:
@@ -111,7 +111,7 @@ _NO_COMPACTION = Compaction()
 
 
 def compaction_from(given: Mapping[str, Any], base: Compaction = _NO_COMPACTION) -> Compaction:
-    """Settings of compaction of which some are given. Raises `InvalidValueError`."""
+    """Compaction settings: these, and the others from `base`. Raises `InvalidValueError`."""
     names = Compaction.__struct_fields__
     if unknown := sorted(set(given) - set(names)):
         raise InvalidValueError("compaction", f"no such setting: {', '.join(unknown)} (there are: {', '.join(names)})")
@@ -125,7 +125,7 @@ def compaction_from(given: Mapping[str, Any], base: Compaction = _NO_COMPACTION)
 
 
 def limits_from(given: Mapping[str, Any], base: Limits = _DEFAULT_LIMITS) -> Limits:
-    """Limits of which some are given. Raises `InvalidValueError`."""
+    """Limits: these, and the others from `base`. Raises `InvalidValueError`."""
     names = Limits.__struct_fields__
     if unknown := sorted(set(given) - set(names)):
         raise InvalidValueError("limits", f"no such limit: {', '.join(unknown)} (there are: {', '.join(names)})")

@@ -1,7 +1,7 @@
 """The kind `agent`: a session that takes inputs, works each to an outcome, and waits for the next.
 
 The program is a state machine over the turn (`turn.py`), its tool calls (`calls.py`) and the model's window
-(`window.py`). It is in exactly one of these states; what it waits for is part of the state:
+(`compaction.py`). It is in exactly one of these states; what it waits for is part of the state:
 
     Starting ──▶ BetweenTurns ──input──▶ Replying ◀──results── Calling
                       ▲                  │  ▲  └──calls──────────┘
@@ -57,19 +57,19 @@ COMMAND_TOOL = f"{OWN_TOOLS}command"
 """The runtime's own tool that runs commands of plugins."""
 
 COMPACT = "compact"
-"""The command to sum up the conversation."""
+"""The command that sums up the conversation."""
 
 OVERFLOW = "context_length"
 """The failure code of a model that refuses the conversation because it is too long."""
 
 NOTHING_TO_SUM_UP = "nothing_to_sum_up"
-"""The failure code of a summary that is not needed: everything that was said is kept as it is."""
+"""The failure code of a summary that is not needed, because all messages are kept verbatim."""
 
 SummaryReason: TypeAlias = Literal["threshold", "overflow", "manual"]
 
 
 class AgentKind:
-    """Agents. Any process can run one; asking models and running tools is the business of drivers."""
+    """Agents. Any process can run one; drivers ask the models and run the tools."""
 
     kind = KIND
 
@@ -94,9 +94,9 @@ class _Summary(msgspec.Struct, frozen=True):
 
     reason: SummaryReason
     then: Effect | None
-    """What follows; None: the summary is all that was wanted."""
+    """What follows; None if only the summary was asked for."""
     keep: int
-    """Tokens of the latest messages that stay as they are."""
+    """Tokens of the latest messages that are kept verbatim."""
     instructions: str
 
 
@@ -108,9 +108,9 @@ class _TurnRun(msgspec.Struct):
     cost_before: float
     """What the session had spent when the turn began."""
     sent_before: int = 0
-    """Tokens that had gone to models before the present call."""
+    """Tokens that had been sent to models before the present call."""
     summary_failed: bool = False
-    """Whether a summary failed in this turn: it is not tried again."""
+    """Whether a summary failed in this turn; if so, it is not tried again."""
 
 
 class _Starting(msgspec.Struct, frozen=True):
@@ -131,7 +131,7 @@ class _Replying(msgspec.Struct, frozen=True):
 
 
 class _Calling(msgspec.Struct, frozen=True):
-    """It waits for tools, or for somebody to approve calls of them."""
+    """It waits for tools, or for somebody to approve tool calls."""
 
     run: _TurnRun
     calls: Calls
@@ -167,7 +167,7 @@ class AgentInstance:
             raise ValueError(f"session '{session.id}' has not started")
         policy = policy_of(started.ctx)
         if policy is None:
-            raise ProgramNotFoundError(started.program.name, "its session was started without a policy that is legible")
+            raise ProgramNotFoundError(started.program.name, "its session was started without a readable policy")
         self._policy = policy
         self._state: _State = _Starting()
         self._granted: list[Rule] = []
@@ -176,7 +176,7 @@ class AgentInstance:
         self._overflowed = False
         """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
-        """When it was resumed last."""
+        """When it was last resumed."""
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         self._at = at
@@ -291,13 +291,13 @@ class AgentInstance:
         return self._gauge.is_full(window, compaction)
 
     def _on_overflow(self, run: _TurnRun, failure: Failure) -> Step:
-        """The model refuses the conversation. If it was summed up for that reason already, nothing more can be done."""
+        """The model refuses the conversation. If it was already summed up for that reason, nothing more can be done."""
         if self._overflowed:
-            return self._end(_too_long("although it was summed up", failure))
+            return self._end(_too_long("even after it was summed up", failure))
         self._overflowed = True
         asked = run.turn.effect
         assert isinstance(asked, CallModel)
-        # What the runtime had to say was said when the model was asked first.
+        # Without the remark: the runtime made it when it first asked the model.
         return self._sum_up(run, self._summary("overflow", CallModel(asked.iteration)))
 
     def _summary(self, reason: SummaryReason, then: Effect) -> _Summary:
@@ -325,7 +325,7 @@ class AgentInstance:
         return self._effect(run, summary.then, [frame])
 
     def _on_no_summary(self, run: _TurnRun, summary: _Summary, failure: Failure) -> Step:
-        """A summary that nobody asked for is missed only where the turn cannot continue without it."""
+        """Continue without the summary, unless somebody asked for it or the turn cannot continue without it."""
         if failure.code in STOP_CODES:
             return self._end(stop_of(failure, otherwise="provider_error"))
         is_needless = failure.code == NOTHING_TO_SUM_UP
@@ -386,11 +386,11 @@ class AgentInstance:
                 assert_never(effect)
 
     def _more(self, run: _TurnRun) -> Effect | None:
-        """What comes next instead of the end, where something was said meanwhile."""
-        return run.turn.goes_on(self._at) if agent_fold(self.session).inbox.unseen else None
+        """The next effect instead of the end, if something was said meanwhile."""
+        return run.turn.extended(self._at) if agent_fold(self.session).inbox.unseen else None
 
     def _end(self, outcome: TurnOutcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
-        """The turn is over. One that ends with a message of the model needs no record: the message says it."""
+        """End the turn. If it ends with a message of the model, that message is its record."""
         if isinstance(outcome, MessageOutcome):
             return self._wait_for_input(notes, withdrawn)
         return self._wait_for_input([*notes, TurnRecord(outcome=outcome)], withdrawn)
@@ -402,5 +402,5 @@ class AgentInstance:
 
 
 def _too_long(but: str, failure: Failure) -> StoppedOutcome:
-    detail = f"the conversation does not fit into the model's window, {but}: {failure.message}"
+    detail = f"the conversation does not fit into the model's window {but}: {failure.message}"
     return StoppedOutcome("provider_error", detail, limit="window")

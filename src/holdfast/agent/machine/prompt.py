@@ -2,13 +2,13 @@
 
 Rules of this file
 ------------------
-- A layer says two things of a slot: what it contributes, and whether what lower layers contributed is dropped. Layers
-  are laid one on the other, the runtime's first, then the session's, then the turn's.
-- What is rendered does not depend on who registered first: contributions of a slot are ordered by priority, title and
-  text, and what was contributed twice is said once.
+- A layer says two things about a slot: what it contributes, and whether the contributions of lower layers are dropped.
+  The runtime's layer is the lowest, then comes the session's, then the turn's.
+- The rendered text does not depend on who registered first: contributions to a slot are ordered by priority, title and
+  text, and duplicates appear once.
 - Texts are taken as they are. There are no placeholders, so braces and percent signs mean nothing.
-- The sections that change least come first. A change in one leaves every byte before it as it was, and that is what a
-  provider that caches prompts by their beginning needs.
+- The sections that change least come first. A change in one leaves every byte before it as it was, as providers that
+  cache prompts by their beginning need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import preview
 
 Slot: TypeAlias = Literal["intro", "execution", "guidance", "project", "context", "environment"]
-"""Who the agent is; how it works; what it is to heed; what holds in this project; what is so now; where it runs."""
+"""Who the agent is; how it works; what it must heed; facts about the project; the present situation; where it runs."""
 
 SLOTS: tuple[Slot, ...] = get_args(Slot)
 
@@ -34,7 +34,7 @@ def _check_slot(slot: str, what: str) -> None:
 
 def _check_line(text: str, what: str) -> None:
     if text != text.strip() or len(text.splitlines()) > 1:
-        raise InvalidValueError(what, f"{preview(text)} is not one line without white space around it")
+        raise InvalidValueError(what, f"{preview(text)} is not a single line without white space around it")
 
 
 def _all_slots() -> str:
@@ -42,7 +42,7 @@ def _all_slots() -> str:
 
 
 class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text for a slot. One that is blank says nothing, and is left out."""
+    """A text for a slot. A blank one is left out."""
 
     slot: Slot
     text: str
@@ -50,7 +50,7 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
     """Lower ones come first in their slot."""
     requires_tool: str | None = None
-    """The tool without which the text is left out."""
+    """The text is left out if the session does not have this tool."""
 
     def __post_init__(self) -> None:
         _check_slot(self.slot, "contribution")
@@ -58,15 +58,15 @@ class Contribution(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SlotLayer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a layer says of one slot."""
+    """What a layer says about one slot."""
 
     reset: bool = False
-    """Whether what lower layers contribute is dropped."""
+    """Whether the contributions of lower layers are dropped."""
     contributions: tuple[Contribution, ...] = ()
 
 
 class Section(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A slot's place in the text. Without any contribution there is no section, and no heading."""
+    """A slot's place in the text. Without a contribution, neither the section nor its heading appears."""
 
     slot: Slot
     heading: str = ""
@@ -77,7 +77,7 @@ class Section(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PromptTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The sections of the text, in order. Contributions to a slot that has no section are not told."""
+    """The sections of the text, in order. Contributions to a slot without a section are left out."""
 
     sections: tuple[Section, ...]
 
@@ -87,9 +87,7 @@ class PromptTemplate(msgspec.Struct, frozen=True, omit_defaults=True):
         seen: set[str] = set()
         for section in self.sections:
             if section.slot in seen:
-                raise InvalidValueError(
-                    "prompt template", f"the slot '{section.slot}' is there twice; keep one of them"
-                )
+                raise InvalidValueError("prompt template", f"the slot '{section.slot}' appears twice; keep one of them")
             seen.add(section.slot)
 
 
@@ -106,10 +104,10 @@ DEFAULT_TEMPLATE = PromptTemplate(
 
 
 class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the runtime, the session or a turn says of the text. `layer_of` makes one."""
+    """What the runtime, the session or a turn contributes to the text. `layer_of` makes one."""
 
     template: PromptTemplate | None = None
-    """Takes the place of the one of lower layers; None leaves it."""
+    """Replaces the template of lower layers; None leaves it."""
     slots: dict[Slot, SlotLayer] = {}
 
     def __post_init__(self) -> None:
@@ -124,7 +122,7 @@ class PromptLayer(msgspec.Struct, frozen=True, omit_defaults=True):
 def layer_of(
     *contributions: Contribution | str, resets: Collection[Slot] = (), template: PromptTemplate | None = None
 ) -> PromptLayer:
-    """A layer of contributions. A plain text is one to `guidance`: if it is all there is, it is rendered as it is."""
+    """A layer of contributions. A plain text goes to `guidance`; if there is nothing else, it is rendered as it is."""
     given = [Contribution("guidance", each) if isinstance(each, str) else each for each in contributions]
     for slot in resets:
         _check_slot(slot, "prompt layer")
@@ -137,7 +135,7 @@ def layer_of(
 
 
 def merged(layers: Iterable[PromptLayer]) -> PromptLayer:
-    """One layer that says what these say together, from the lowest to the highest."""
+    """One layer equal to all of these together, from the lowest to the highest."""
     template: PromptTemplate | None = None
     slots: dict[Slot, SlotLayer] = {}
     for layer in layers:
@@ -152,19 +150,19 @@ def merged(layers: Iterable[PromptLayer]) -> PromptLayer:
 
 
 def render(layers: Iterable[PromptLayer], tools: Collection[str] = ()) -> str:
-    """The text that layers come to, from the lowest to the highest, where there are tools of these names."""
+    """The text of these layers, from the lowest to the highest, for a session with tools of these names."""
     whole = merged(layers)
-    told = [
+    filled = [
         (section, found)
         for section in (whole.template or DEFAULT_TEMPLATE).sections
-        if section.slot in whole.slots and (found := _told(whole.slots[section.slot].contributions, tools))
+        if section.slot in whole.slots and (found := _shown(whole.slots[section.slot].contributions, tools))
     ]
-    if len(told) == 1 and len(told[0][1]) == 1:
-        section, (only,) = told[0]
+    if len(filled) == 1 and len(filled[0][1]) == 1:
+        section, (only,) = filled[0]
         if not section.heading and not only.title:
-            return only.text  # with the white space around it: so instructions were told before there were layers
+            return only.text  # with the white space around it: plain instructions reach the model as written
     parts: list[str] = []
-    for section, found in told:
+    for section, found in filled:
         if section.heading:
             parts.append(f"# {section.heading}")
         for each in found:
@@ -175,7 +173,7 @@ def render(layers: Iterable[PromptLayer], tools: Collection[str] = ()) -> str:
 
 
 def required_tools(layers: Iterable[PromptLayer]) -> frozenset[str]:
-    """The tools on which the text depends: whether there are others makes no difference to it."""
+    """The tools on which the text depends; any others make no difference to it."""
     return frozenset(
         each.requires_tool
         for layer in layers
@@ -185,15 +183,15 @@ def required_tools(layers: Iterable[PromptLayer]) -> frozenset[str]:
     )
 
 
-def _told(given: Iterable[Contribution], tools: Collection[str]) -> list[Contribution]:
-    """Those of a slot that say something, in order, each once."""
-    there = [each for each in given if each.text.strip() and _is_open(each, tools)]
-    there.sort(key=lambda each: (each.priority, each.title, each.text.strip(), each.text))
+def _shown(contributions: Iterable[Contribution], tools: Collection[str]) -> list[Contribution]:
+    """The contributions to a slot that are rendered, in order, each once."""
+    shown = [each for each in contributions if each.text.strip() and _has_its_tool(each, tools)]
+    shown.sort(key=lambda each: (each.priority, each.title, each.text.strip(), each.text))
     first: dict[tuple[str, str], Contribution] = {}
-    for each in there:
+    for each in shown:
         first.setdefault((each.title, each.text.strip()), each)
     return list(first.values())
 
 
-def _is_open(contribution: Contribution, tools: Collection[str]) -> bool:
+def _has_its_tool(contribution: Contribution, tools: Collection[str]) -> bool:
     return contribution.requires_tool is None or contribution.requires_tool in tools

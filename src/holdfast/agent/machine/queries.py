@@ -1,4 +1,4 @@
-"""What an agent asks beyond what every program may ask: its next input, the model, a tool, and somebody's approval."""
+"""The queries that only agents ask: for the next input, the model's reply, a summary, a tool call, and an approval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.values import Json
 
 
 class InputQuery(Query, frozen=True, tag="input"):
-    """The next input of an agent, which waits between turns; answered with a `TurnInput`."""
+    """The next input of an agent that waits between turns; answered with a `TurnInput`."""
 
     kind = "input"
     is_patient = True
@@ -23,7 +23,7 @@ class InputQuery(Query, frozen=True, tag="input"):
 class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
     """The model's next reply in a turn; answered with a `RecordedReply`.
 
-    The prompt is empty: the model is shown the conversation, which the journal has.
+    The prompt is empty: the model is shown the conversation, which is in the journal.
     """
 
     prompt: str = ""
@@ -44,7 +44,7 @@ class SummaryQuery(LlmQuery, frozen=True, kw_only=True, tag="summary"):
     """A summary of the conversation by the model. The prompt, if there is one, says what to pay attention to."""
 
     keep: int
-    """About how many tokens of the latest messages stay as they are, and are not summed up."""
+    """About how many tokens of the latest messages are kept verbatim instead of being summed up."""
 
 
 class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
@@ -53,7 +53,7 @@ class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
     call_id: str
     """The model's own id of the call."""
     edited: bool = False
-    """Whether the arguments are not the model's, but those of whoever approved the call."""
+    """Whether the arguments come from whoever approved the call, and not from the model."""
 
 
 class ApprovalCall(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,13 +10,13 @@ from holdfast.core.records import KindRecord
 
 
 class TurnRecord(KindRecord, frozen=True, tag="turn"):
-    """A turn ended, and not with a message of the model: such a message is the record of its turn."""
+    """A turn ended other than with a message of the model. Such a message is itself the record of its turn's end."""
 
     outcome: TurnOutcome
 
 
 class CallRecord(KindRecord, frozen=True, tag="call"):
-    """A tool call got its result without being run: it was not approved."""
+    """A tool call got its result without running, because it was refused."""
 
     call_id: str
     done: ToolCallOutcome
@@ -25,7 +25,7 @@ class CallRecord(KindRecord, frozen=True, tag="call"):
 class FrameRecord(KindRecord, frozen=True, tag="frame"):
     """A fresh window of the conversation begins, with the summary that was just asked for.
 
-    The latest messages stay as they are; how many, the query for the summary says.
+    The latest messages are kept verbatim; the query for the summary says how many.
     """
 
     key: str

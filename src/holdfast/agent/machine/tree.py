@@ -1,7 +1,8 @@
 """The tree of a conversation: its nodes, the frames among them, the active leaf, and the window of the model there.
 
-A frame is a fresh window. It begins with a task, or with a summary of what was said before; of that, the latest
-messages may stay. What a frame was opened with is all in its node, so the window at any node follows from the tree.
+A frame is a fresh window. It begins with a task, or with a summary of what was said before, of which the latest
+messages may be kept. A frame's node holds everything it was opened with, so the window at any node follows from the
+tree.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     reason: str
     task: str = ""
-    """What the model is shown first, where it is given a task."""
+    """What the model is shown first, if the frame begins with a task."""
     summary: str = ""
     """What was said before, summed up."""
     kept: str | None = None
-    """The node from which on the messages before stay in the window; None: none do."""
+    """The first earlier message that stays in the window, with all after it; None if none stay."""
     asked: list[ContentBlock] = []
-    """What the turn that was under way was given, word for word, where that does not stay in the window."""
+    """The input of the turn under way, verbatim, if it does not stay in the window."""
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One thing that was said, and what it was said after."""
+    """A message or a frame, and the node it follows."""
 
     id: str
     parent: str | None
@@ -39,7 +40,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Tree:
-    """All that was said in a session, and where it stands."""
+    """Everything that was said in a session, and its active leaf."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -49,41 +50,41 @@ class Tree:
         self.frame = NO_FRAME
         """The active frame."""
         self._opened_with = 0
-        """How many messages of the window are no nodes: what the frame began with."""
+        """How many messages of the window are not nodes, but what the frame began with."""
         self._summed: int | None = None
         """How many messages of the window are being summed up."""
 
     # --- growing -----------------------------------------------------------------------------------
 
     def append(self, node_id: str, at: int, message: AgentMessage) -> None:
-        """Something is said."""
+        """Add a message."""
         self._add(node_id, at, message)
         self.window.append(message)
 
     def begin_anew(self) -> None:
-        """What is said next has a new root; the nodes before stay."""
+        """Give the next message a new root; earlier nodes stay."""
         self.leaf, self.window, self._opened_with, self.frame = None, [], 0, NO_FRAME
 
     def open(self, node_id: str, at: int, frame: Frame) -> None:
-        """A frame begins."""
+        """Begin a frame."""
         begins = opening(frame)
         self.window, self._opened_with = [*begins, *self._since(frame.kept)], len(begins)
         self._add(node_id, at, frame)
         self.frame, self._summed = frame, None
 
     def sum_up(self, keep: int, turn: Sequence[AgentMessage] = ()) -> None:
-        """All but about so many tokens of the latest messages is about to be summed up. `turn` as for `opened`."""
+        """Mark all but about `keep` tokens of the latest messages as being summed up. `turn` is as in `opened`."""
         said = self.window[self._opened_with :]
         start = tail_start(said, keep)
         given = {id(message) for message in turn if message.role == "user"}
         if all(id(message) in given for message in said[:start]):
-            start = len(said)  # what was asked for is shown again: nothing would be gained
+            start = len(said)  # the turn's input is shown again anyway, so keeping it gains nothing
         self._summed = self._opened_with + start
 
     def opened(self, key: str, reason: str, summary: str, turn: Sequence[AgentMessage] = ()) -> Frame:
-        """The frame that begins with the summary: what was not summed up stays. `turn` is what the running turn said.
+        """The frame that begins with the summary and keeps what was not summed up.
 
-        Whatever is summed up of it, the model is shown what the turn was asked for as it was asked.
+        `turn` holds the messages of the running turn. The model is shown the turn's input verbatim in any case.
         """
         left = len(self.window) - (len(self.window) if self._summed is None else self._summed)
         said = [node.id for node, _ in zip(self._messages_upwards(), range(left), strict=False)]
@@ -107,14 +108,14 @@ class Tree:
         return [*self.upwards(self.leaf)][::-1]
 
     def upwards(self, leaf: str | None) -> Iterator[Node]:
-        """The nodes from one to its root."""
+        """The nodes from this one to its root."""
         while leaf is not None:
             node = self.nodes[leaf]
             yield node
             leaf = node.parent
 
     def window_of(self, leaf: str | None) -> list[AgentMessage]:
-        """What the model is shown at a node: worked out from the tree, for any node of it."""
+        """What the model is shown at a node, computed from the tree."""
         said: list[AgentMessage] = []
         frame: Frame | None = None
         for node in self.upwards(leaf):
@@ -147,12 +148,12 @@ def opening(frame: Frame) -> list[AgentMessage]:
     """What a fresh window begins with."""
     content: list[ContentBlock] = [TextBlock(frame.task)] if frame.task else []
     if frame.summary:
-        content.append(TextBlock(f"{_PUT_AWAY}\n\n<notes>\n{frame.summary}\n</notes>"))
+        content.append(TextBlock(f"{_REPLACED_BY_NOTES}\n\n<notes>\n{frame.summary}\n</notes>"))
     if frame.asked:
-        content += [TextBlock(f"\n\n{_ASKED}\n\n"), *frame.asked]
+        content += [TextBlock(f"\n\n{_CURRENT_REQUEST}\n\n"), *frame.asked]
     return [AgentMessage("user", content)] if content else []
 
 
-_PUT_AWAY = "What was said before in this conversation has been put away. These are the notes about it:"
+_REPLACED_BY_NOTES = "The earlier part of this conversation has been replaced by these notes:"
 
-_ASKED = "What is being worked on now was asked in these words; what was done about it so far is in the notes:"
+_CURRENT_REQUEST = "The request you are working on now, verbatim (the notes say what has been done about it so far):"

@@ -2,25 +2,26 @@
 
 Rules of this file
 ------------------
-- A turn is in one of three places: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
-  and what exactly; asking again gives the same effect again.
-- The only ways on are `replied` and `failed` from the model, `tools_done` and `stopped` from the tools. Each gives
-  the next effect; one that the turn does not wait for is an error, and changes nothing.
-- Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which are in
-  the journal, so a turn that is run again on the same answers takes the same way.
+- A turn is in one of three states: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
+  and what exactly; reading it again gives the same effect.
+- The transitions are `replied` and `failed` from the model, `tools_done` and `stopped` from the tools, and `extended`
+  from the end. Each returns the next effect; one that the turn does not wait for is an error, and changes nothing.
+- Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which come
+  from the journal, so a turn that is run again on the same answers takes the same course.
 
 The theory
 ----------
-    begin ──▶ CallModel ──reply without calls──▶ End(Finished)
+    begin ──▶ CallModel ──reply without calls──▶ EndTurn
                  ▲  │                               │
                  │  └──reply with calls──▶ CallTools ──results──┐
                  └──────────────────────────────────┴───────────┘
 
-From the end it goes on where something was said meanwhile, or where words came instead of the value that is wanted.
+The turn continues from its end if something was said meanwhile, or if the model answered in words instead of submitting
+the value that was asked for.
 
-Every limit is looked at when the next effect is chosen, never in between: what was begun is waited for, and is part of
-the conversation. A turn that meets a limit is stopped, and that is an outcome like any other: it is committed, and the
-session goes on.
+Every limit is checked when the next effect is chosen, never in between: an effect that has begun is waited for, and is
+part of the conversation. A turn that reaches a limit is stopped. That is an outcome like any other: it is committed,
+and the session continues.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
 DEFAULT_ITERATIONS = 24
-"""Calls of the model in one turn: more than a person waits for, and few enough to be paid for by mistake."""
+"""Model calls in one turn: more than a person waits for, and few enough that a runaway turn stays affordable."""
 
 DEFAULT_NO_PROGRESS = 12
-"""Replies in a row that executed nothing: empty ones, and those all of whose calls were no calls of a tool there is."""
+"""Replies in a row that executed nothing: empty ones, and those that called only tools that do not exist."""
 
 DEFAULT_TOOL_CALLS = 200
-"""Calls of tools in one turn."""
+"""Tool calls in one turn."""
 
 DEFAULT_REPAIRS = 5
-"""Times a model is asked again for the value of a turn, after one that does not fit, or words instead of it."""
+"""How often a model is asked again for the value of a turn, after an invalid value or words instead of one."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,12 +54,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     no_progress: int = DEFAULT_NO_PROGRESS
     tool_calls: int | None = DEFAULT_TOOL_CALLS
     tokens: int | None = None
-    """Of all calls of the model together, prompts and replies."""
+    """Tokens of all model calls together, prompts and replies."""
     cost: float | None = None
     wall_ms: int | None = None
-    """From the input to the next choice of an effect; what is under way then is waited for."""
+    """Time since the input. It is checked when an effect is chosen; what is under way is waited for."""
     repairs: int = DEFAULT_REPAIRS
-    """Where the turn is to come to a value."""
+    """Only for a turn that must end with a value."""
 
 
 # --- what goes out -------------------------------------------------------------------------------------
@@ -70,11 +71,11 @@ class CallModel(msgspec.Struct, frozen=True, tag="call_model"):
     iteration: int
     """Counted from 1 in each turn."""
     remark: str = ""
-    """What the runtime itself has to say before."""
+    """What the runtime itself says in the conversation before."""
 
 
 class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
-    """Run these calls, at the same time; their results are told in this order."""
+    """Run these calls, at the same time; the model gets their results in this order."""
 
     calls: list[ToolUseBlock]
 
@@ -118,7 +119,7 @@ class CommandOutcome(msgspec.Struct, frozen=True, tag="command", omit_defaults=T
 
 
 class FrameSwitchOutcome(msgspec.Struct, frozen=True, tag="frame_switch"):
-    """A tool opened a new frame: the conversation goes on in a fresh window, with a task."""
+    """A tool opened a new frame: the conversation continues in a fresh window, with a task."""
 
     frame: str
     task: str
@@ -139,19 +140,19 @@ StopReason: TypeAlias = Literal[
 
 
 class StoppedOutcome(msgspec.Struct, frozen=True, tag="stopped", omit_defaults=True):
-    """The turn came to no answer. What was said until then is kept."""
+    """The turn ended without an answer. What was said until then is kept."""
 
     reason: StopReason
     detail: str = ""
     """In words, for people."""
     limit: str | None = None
-    """The limit that was met, where one was."""
+    """The limit that was reached, if one was."""
     tool: str | None = None
     value: Json = None
     by: str | None = None
-    """Who stopped it, where somebody did and said so."""
+    """Who stopped it, if somebody did and gave a name."""
     at: int | None = None
-    """When they did (unix ms)."""
+    """When they stopped it (unix ms)."""
 
 
 TurnOutcome: TypeAlias = (
@@ -181,12 +182,12 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def says_something(self) -> bool:
-        """Whether there is anything to read or to do."""
+        """Whether it has any text to read or any call to run."""
         return any(not isinstance(block, ReasoningBlock) and block != TextBlock("") for block in self.content)
 
 
 def reply_of(value: Json) -> RecordedReply:
-    """A reply from an answer; a bare text is one, too: whoever answers by hand need not know our format.
+    """A reply from an answer. A bare text is one, too: somebody who answers by hand need not know our format.
 
     Raises `msgspec.ValidationError` for anything else.
     """
@@ -196,12 +197,12 @@ def reply_of(value: Json) -> RecordedReply:
 
 
 class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of one call."""
+    """The outcome of one tool call."""
 
     content: Json = None
     is_error: bool = False
     executed: bool = True
-    """False for a tool that does not exist, and for arguments that it does not take."""
+    """False for a tool that does not exist, and for arguments that it does not accept."""
     finish: Json = msgspec.UNSET
     """A value that ends the turn."""
     frame: FrameSwitchOutcome | None = None
@@ -219,19 +220,19 @@ class TurnUsage(msgspec.Struct, kw_only=True):
     idle: int = 0
     """Replies in a row that executed nothing."""
     repairs: int = 0
-    """Times the model was asked again for a value."""
+    """How often the model was asked again for a value."""
     tokens: int = 0
     cost: float = 0.0
 
 
 class Turn(msgspec.Struct, kw_only=True):
-    """One turn. All of it can be written down, and read back: it then waits for the same."""
+    """One turn. It can be serialised and read back, and then waits for the same."""
 
     id: str
     began_at: int
     limits: Limits = Limits()
     wants_value: bool = False
-    """Whether it is to come to a value that the model submits."""
+    """Whether it must end with a value that the model submits."""
     effect: Effect = CallModel(1)
     spent: TurnUsage = msgspec.field(default_factory=TurnUsage)
 
@@ -239,22 +240,23 @@ class Turn(msgspec.Struct, kw_only=True):
         if self.spent.iterations == 0:
             self.spent.iterations = 1
 
-    # --- the ways on -------------------------------------------------------------------------------
+    # --- transitions -------------------------------------------------------------------------------
 
     def replied(self, reply: RecordedReply, at: int, *, tokens: int = 0, cost: float = 0.0) -> Effect:
-        """The model has answered; the turn has cost so much by now."""
+        """The model has answered. `tokens` and `cost` are those of the whole turn so far."""
         self._expect(CallModel)
         self.spent.tokens, self.spent.cost = tokens, cost
         calls = reply.calls
         if calls:
             allowed = self.limits.tool_calls
             if allowed is not None and self.spent.tool_calls + len(calls) > allowed:
-                told = f"it asked for {len(calls)} more tool calls, and {self.spent.tool_calls} of {allowed} were made"
-                return self._end(StoppedOutcome("max_turns", told, "tool_calls"))
+                more = "1 more tool call" if len(calls) == 1 else f"{len(calls)} more tool calls"
+                detail = f"the model asked for {more} after {self.spent.tool_calls} of {allowed}"
+                return self._end(StoppedOutcome("max_turns", detail, "tool_calls"))
             self.spent.tool_calls += len(calls)
             return self._do(CallTools(calls))
         if reply.stop == "length":
-            return self._end(StoppedOutcome("incomplete", "the model met its token limit before it was done"))
+            return self._end(StoppedOutcome("incomplete", "the model reached its token limit before it was done"))
         if self.wants_value:
             return self._repair(at, REMINDER)
         if reply.says_something:
@@ -267,7 +269,7 @@ class Turn(msgspec.Struct, kw_only=True):
         return self._end(stop_of(failure, otherwise="provider_error"))
 
     def tools_done(self, results: list[ToolCallOutcome], at: int) -> Effect:
-        """All calls have come to something, in their order. The first that ends the turn counts."""
+        """All calls have a result, in their order. The first that ends the turn counts."""
         each_done = list(zip(self._expect(CallTools).calls, results, strict=True))
         for call, done in each_done:
             if done.frame is not None:
@@ -290,10 +292,10 @@ class Turn(msgspec.Struct, kw_only=True):
         self._expect(CallTools)
         return self._end(stop_of(failure, otherwise="tool_failure"))
 
-    def goes_on(self, at: int) -> Effect | None:
-        """There is more to answer before the turn is over: something was said meanwhile.
+    def extended(self, at: int) -> Effect | None:
+        """Something was said meanwhile, so there is more to answer before the turn is over.
 
-        None if the turn may not go on: it has come to an answer then, and what was said waits for the next.
+        None if a limit does not allow it: the turn then ends with its answer, and what was said waits for the next.
         """
         self._expect(EndTurn)
         return self._again(at, executed=True) if self._limit(at) is None else None
@@ -303,35 +305,35 @@ class Turn(msgspec.Struct, kw_only=True):
     def _expect(self, effect: type[T]) -> T:
         if not isinstance(self.effect, effect):
             found, wanted = (kind.__struct_config__.tag for kind in (type(self.effect), effect))
-            raise ValueError(f"turn '{self.id}': it is at '{found}', and what it was told comes after '{wanted}'")
+            raise ValueError(f"turn '{self.id}' is at '{found}', but was sent what belongs to '{wanted}'")
         return self.effect
 
     def _repair(self, at: int, remark: str = "") -> Effect:
         """Ask for the value once more, unless that was done often enough."""
         if self.spent.repairs >= self.limits.repairs:
-            return self._end(StoppedOutcome("incomplete", _TOLD["repairs"], "repairs"))
+            return self._end(StoppedOutcome("incomplete", _LIMIT_REACHED["repairs"], "repairs"))
         self.spent.repairs += 1
         return self._again(at, executed=True, remark=remark)
 
     def _again(self, at: int, *, executed: bool, remark: str = "") -> Effect:
-        """Ask the model once more, unless a limit is met."""
+        """Ask the model once more, unless a limit is reached."""
         self.spent.idle = 0 if executed else self.spent.idle + 1
-        met = self._limit(at)
-        if met is not None:
-            return self._end(StoppedOutcome("max_turns", _TOLD[met], met))
+        reached = self._limit(at)
+        if reached is not None:
+            return self._end(StoppedOutcome("max_turns", _LIMIT_REACHED[reached], reached))
         self.spent.iterations += 1
         return self._do(CallModel(self.spent.iterations, remark))
 
     def _limit(self, at: int) -> str | None:
         limits, spent = self.limits, self.spent
-        met = {
+        reached = {
             "iterations": limits.iterations is not None and spent.iterations >= limits.iterations,
             "no_progress": spent.idle >= limits.no_progress,
             "tokens": limits.tokens is not None and spent.tokens >= limits.tokens,
             "cost": limits.cost is not None and spent.cost >= limits.cost,
             "wall_ms": limits.wall_ms is not None and at - self.began_at >= limits.wall_ms,
         }
-        return next((name for name, is_met in met.items() if is_met), None)
+        return next((name for name, is_reached in reached.items() if is_reached), None)
 
     def _do(self, effect: Effect) -> Effect:
         self.effect = effect
@@ -342,33 +344,34 @@ class Turn(msgspec.Struct, kw_only=True):
 
 
 FINISH_TOOL = "finish"
-"""The tool by which a model submits a value, where one was asked for."""
+"""The tool with which a model submits a value, if one was asked for."""
 
 GIVE_UP_TOOL = "give_up"
-"""The tool by which it says that there is none."""
+"""The tool with which it says that there is none."""
 
 REMINDER = (
-    f"This has to end with a call of '{FINISH_TOOL}' with the result; what you say otherwise is not read. "
+    f"Call '{FINISH_TOOL}' with the result to finish; anything else you say is ignored. "
     f"If there can be no result, call '{GIVE_UP_TOOL}' and say why."
 )
 
 _STOPS: dict[str, StopReason] = {"cancelled": "cancelled", "plugin_abort": "plugin_abort"}
-"""Codes of failures by which somebody stops a turn, and what it is then."""
+"""The failure codes with which somebody stops a turn, and the reason each one gives."""
 
 STOP_CODES = frozenset(_STOPS)
 
-_TOLD = {
-    "iterations": "the model was called as often as one turn allows",
-    "no_progress": "the model answered again and again without saying or doing anything",
-    "tokens": "the turn has used as many tokens as it may",
-    "cost": "the turn has cost as much as it may",
-    "wall_ms": "the turn has taken as long as it may",
-    "repairs": "the model did not submit a result that fits, however often it was asked to",
+_LIMIT_REACHED = {
+    "iterations": "it reached its limit of model calls",
+    "no_progress": "the model answered repeatedly without saying or doing anything",
+    "tokens": "it reached its token limit",
+    "cost": "it reached its cost limit",
+    "wall_ms": "it reached its time limit",
+    "repairs": "the model was asked repeatedly, but submitted no valid result",
 }
+"""Why a turn was stopped, by the limit that it reached."""
 
 
 def stop_of(failure: Failure, *, otherwise: StopReason) -> StoppedOutcome:
-    """How a failure stops a turn: as whoever wanted that says, or else for this reason."""
+    """How a failure stops a turn: for the reason of whoever stopped it, or otherwise for this one."""
     return StoppedOutcome(_STOPS.get(failure.code, otherwise), failure.message)
 
 

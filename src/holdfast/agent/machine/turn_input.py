@@ -1,4 +1,4 @@
-"""`TurnInput`: what a turn begins with, in the one form in which it is sent, recorded and read."""
+"""`TurnInput`: what a turn begins with, in the one form that is sent, recorded and read."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The turn's id. The same id again is the same turn."""
     content: list[ContentBlock]
     policy: Policy | None = None
-    """In force from this turn on, where it is not the one before."""
+    """In force from this turn on; None leaves the present one."""
     begin: NewConversation | None = None
     output: dict[str, Json] | None = None
     """JSON schema of the value that the turn must end with, or None if it need not end with one."""
     command: Command | None = None
-    """What is to be done, where nothing is said."""
+    """What the host wants done, if the input is a command instead of content."""
     prompt: PromptLayer | None = None
     """The highest layer of the system text, for this turn alone."""
     items: list[str] = []
-    """The items of the inbox that it is made of, where it is."""
+    """The items of the inbox that it is made of, if any."""
 
     def to_answer(self) -> Value:
         """The answer that brings it to a session."""

@@ -155,7 +155,7 @@ def _as_text(value: Json) -> Any:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """`ToolRetryPolicy-After`: seconds, or a date."""
+    """`Retry-After`: seconds, or a date."""
     if not retry_after:
         return None
     if retry_after.strip().isdigit():

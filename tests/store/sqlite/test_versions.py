@@ -25,11 +25,9 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.forks import fork_of
 from holdfast.testing.laws.snapshots import pause
 from holdfast.testing.sessions import ScriptedSession, all_rows, begin, entries_of, ids_of
-from tests.store.test_sqlite import edit, path, refused_to_open, settle
+from tests.store.sqlite.helpers import edit, refused_to_open, settle
 
-__all__ = ["path"]
-
-FIXTURES = Path(__file__).parent.parent / "fixtures"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 RELEASED = range(1, current_version() + 1)
 """Versions of the schema: each has fixtures, which stay as they are once it is released."""
 

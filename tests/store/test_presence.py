@@ -26,7 +26,7 @@ from holdfast.testing.patience import HANG_S, soon
 from holdfast.testing.sessions import begin, claim
 from tests.store import holder_child
 from tests.store.pg_fixtures import database, postgres_url, store
-from tests.store.test_postgres import connected, end_connections, execute
+from tests.store.postgres.helpers import connected, end_connections, execute
 
 __all__ = ["database", "postgres_url", "store"]
 

@@ -20,16 +20,13 @@ from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessag
 from holdfast.testing.laws.live import listened, payloads
 from holdfast.testing.patience import HANG_S, soon
 from holdfast.testing.sessions import begin
-from tests.store.pg_fixtures import database, postgres_url, store
-from tests.store.test_postgres import connected, end_connections
+from tests.store.postgres.helpers import connected, end_connections
 from tests.tables import each_row
-
-__all__ = ["database", "postgres_url", "store"]
 
 
 @asynccontextmanager
 async def tuned(store: PostgresStore, session_id: str) -> AsyncIterator[LiveStream]:
-    """An stream that hears other processes."""
+    """A stream that hears other processes."""
     with store.listen(session_id) as stream:
         assert await stream.read(10) == [MissedMessages()], "for what was published before it could hear"
         yield stream

@@ -15,7 +15,7 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
 from holdfast.testing.patience import until
-from tests.serve.hosts_helpers import ERAS, Tools, home, install, over_streams, served
+from tests.serve.mcp_hosts import ERAS, Tools, home, install, over_streams, served
 
 __all__ = ["home"]
 

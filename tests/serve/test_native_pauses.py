@@ -18,7 +18,7 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer
 from holdfast.testing.patience import until
-from tests.serve.hosts_helpers import ERAS, KEYS, Tools, error_of, home, only_session, over_streams, served, text_of
+from tests.serve.mcp_hosts import ERAS, KEYS, Tools, error_of, home, only_session, over_streams, served, text_of
 
 __all__ = ["home"]
 

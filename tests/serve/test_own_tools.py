@@ -14,7 +14,7 @@ from mcp import Client
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.server import McpServer, tools_of
-from tests.serve.hosts_helpers import ERAS, Tools, home, served
+from tests.serve.mcp_hosts import ERAS, Tools, home, served
 
 __all__ = ["home"]
 

@@ -17,7 +17,7 @@ from holdfast.core.records import Program
 from holdfast.programs.api.python_stubs import render_python_stubs
 from holdfast.serve.mcp.prompts import MAX_ARGUMENT_CHARS
 from holdfast.serve.mcp.server import Family, McpServer, tools_of
-from tests.serve.hosts_helpers import ERAS, Tools, error_of, home, install, read_text, served
+from tests.serve.mcp_hosts import ERAS, Tools, error_of, home, install, read_text, served
 
 __all__ = ["home"]
 

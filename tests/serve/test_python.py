@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.programs.sandbox.library import BUNDLED
 from tests.serve.calls import ERAS, Host, Told
-from tests.serve.hosts_helpers import install, read_json, read_text
+from tests.serve.mcp_hosts import install, read_json, read_text
 from tests.serve.processes import Place
 
 TWO_STEPS = """

@@ -16,7 +16,7 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.serve.mcp.journal import MAX_PAGE_BYTES
 from holdfast.serve.mcp.server import McpServer
-from tests.serve.hosts_helpers import ERAS, TWICE, Tools, error_of, home, install, read_json, read_text, served
+from tests.serve.mcp_hosts import ERAS, TWICE, Tools, error_of, home, install, read_json, read_text, served
 
 __all__ = ["home"]
 

@@ -18,7 +18,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
 from holdfast.testing.crash.seams import Seam
 from holdfast.testing.patience import HANG_S
-from tests.agent.crash.world import Points, World, read_ledger, session_of
+from tests.agent.crash.services import Points, World, read_ledger, session_of
 
 EVERY_S = 0.05
 """Seconds between the turns of a race."""

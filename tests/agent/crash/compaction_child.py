@@ -16,7 +16,7 @@ from holdfast.testing import ScriptedProvider, reply, tool_call
 from holdfast.testing.patience import HANG_S
 from holdfast.testing.provider import ScriptedReply
 from tests.agent.crash.child import TURN, Job, _run
-from tests.agent.crash.world import LEASE_MS, USAGE, Model, Points, World, session_of
+from tests.agent.crash.services import LEASE_MS, USAGE, Model, Points, World, session_of
 
 WINDOW = 300
 """Tokens of the model's window: one result of the tool is too much for it."""

@@ -31,7 +31,7 @@ from holdfast.testing.crash.processes import CrashProcess, run_process
 from holdfast.testing.crash.seams import Seam, read_trace
 from holdfast.testing.postgres_server import fresh_database
 from tests.agent.crash.child import TURN, Job, client_job
-from tests.agent.crash.world import USAGE, read_ledger
+from tests.agent.crash.services import USAGE, read_ledger
 
 AT_ONCE = 8
 """Runs under way at the same time."""

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.testing.patience import HANG_S
 from tests.agent.crash.child import Job, _run
-from tests.agent.crash.world import Points, World, session_of
+from tests.agent.crash.services import Points, World, session_of
 
 SESSION = "chat"
 

@@ -26,7 +26,7 @@ from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.child import Job
 from tests.agent.crash.compaction_child import NOTES, summing_job
 from tests.agent.crash.harness import Found, MakeJob, at_once, find, successor, traced
-from tests.agent.crash.world import USAGE
+from tests.agent.crash.services import USAGE
 
 SLICE = 6
 """SeamObserver of each turn at which a process is killed in the default run."""

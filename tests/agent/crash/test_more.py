@@ -28,8 +28,8 @@ from tests.agent.crash.harness import (
     successor,
     traced,
 )
+from tests.agent.crash.services import DECLARED
 from tests.agent.crash.test_table import INPUTS, Row, soak, table
-from tests.agent.crash.world import DECLARED
 
 # --- two crashes ----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ import pytest
 
 from holdfast.testing.crash.seams import Seam
 from tests.agent.crash.harness import MakeJob, at_once, broken_laws, find, finished, killed, successor, traced
-from tests.agent.crash.world import RECOVERIES
+from tests.agent.crash.services import RECOVERIES
 
 TABLE = Path(__file__).parent.with_name("crash_table.json")
 

@@ -107,7 +107,7 @@ class Part:
     @classmethod
     async def start(cls, *arguments: str) -> Part:
         pipe = asyncio.subprocess.PIPE
-        command = (sys.executable, "-m", "tests.agent.soak.parts", *arguments)
+        command = (sys.executable, "-m", "tests.agent.soak.child", *arguments)
         part = cls(await asyncio.create_subprocess_exec(*command, cwd=REPO, stdin=pipe, stdout=pipe))
         await part.heard()
         return part

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.postgres_server import fresh_database
+from tests.agent.soak.child import LEASE_MS
 from tests.agent.soak.harness import Plan, Report, run
-from tests.agent.soak.parts import LEASE_MS
 
 soak = pytest.mark.skipif("HOLDFAST_SOAK" not in os.environ, reason="long; `make soak` runs it")
 

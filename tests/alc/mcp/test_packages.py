@@ -14,8 +14,7 @@ import pytest
 
 from holdfast.alc.mcp.packages import TOOLS
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from tests.serve.calls import ERAS, Host, Told, host_of
-from tests.serve.packages_helpers import (
+from tests.alc.mcp.user_packages import (
     Repository,
     files_below,
     new_user,
@@ -23,6 +22,7 @@ from tests.serve.packages_helpers import (
     write_package,
     write_project,
 )
+from tests.serve.calls import ERAS, Host, Told, host_of
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import pytest
 from holdfast.alc.mcp.package_list import in_order, matches, sort_keys
 from holdfast.alc.mcp.packages import TOOLS
 from holdfast.engine.holdfast import Holdfast, open_holdfast
+from tests.alc.mcp.user_packages import new_user, write_collection, write_package, write_project
 from tests.serve.calls import ERAS, Host, Told, host_of
-from tests.serve.packages_helpers import new_user, write_collection, write_package, write_project
 
 
 @pytest.fixture(autouse=True)

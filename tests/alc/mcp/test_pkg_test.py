@@ -13,8 +13,8 @@ import pytest
 from holdfast.alc.mcp.packages import TOOLS
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.testing.patience import until
+from tests.alc.mcp.user_packages import files_below, new_user, write_package, write_project
 from tests.serve.calls import ERAS, Host, Told, host_of
-from tests.serve.packages_helpers import files_below, new_user, write_package, write_project
 
 
 @pytest.fixture(autouse=True)

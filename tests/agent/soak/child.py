@@ -1,8 +1,8 @@
 """The processes of the soak: workers that are killed, and one that sends items and cancels them.
 
-`python -m agent.soak.parts worker URL SEED` says `loaded`, waits for a line, and works until it is stopped, or killed.
-`python -m agent.soak.parts sender URL SEED SECONDS SESSIONS LEDGER` opens the sessions, says `ready`, waits for a line,
-and writes down all that it was told: each line of the ledger was acknowledged.
+`python -m tests.agent.soak.child worker URL SEED` says `loaded`, waits for a line, and works until it is stopped or
+killed. `python -m tests.agent.soak.child sender URL SEED SECONDS SESSIONS LEDGER` opens the sessions, says `ready`,
+waits for a line, and writes down every reply: each line of the ledger was acknowledged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-async def told() -> str:
+async def next_line() -> str:
     return await asyncio.to_thread(sys.stdin.readline)
 
 
@@ -67,7 +67,7 @@ async def worker(url: str, seed: str) -> None:
         return "seen"
 
     say("loaded")
-    if not await told():
+    if not await next_line():
         return
     tools = [Tool.of(look, recovery="safe")]
     provider = ScriptedProvider([answer], loop=True)
@@ -131,7 +131,7 @@ async def sender(url: str, seed: str, seconds: str, count: str, ledger: str) -> 
         names = [f"s-{number}" for number in range(int(count))]
         sessions = [await runtime.session(name).open() for name in names]
         say("ready")
-        if not await told():
+        if not await next_line():
             return
         sending = Sender(sessions, seed, Path(ledger))
         until = time.monotonic() + float(seconds)

@@ -1,4 +1,4 @@
--- Three people answer, each of them judges the others' answers, and the best answer is put into words.
+-- Three people answer, each judges the others' answers, and the best answer becomes advice for the team.
 -- Run it with `holdfast run examples/panel.lua --task "How do we make releases less scary?"`.
 
 local ROLES = {
@@ -7,7 +7,7 @@ local ROLES = {
 	{ name = "manager", view = "You plan with little time: what is worth it?" },
 }
 
--- Whoever starts the strategy may bring roles of their own: --ctx '{"roles": [...]}'.
+-- A caller may pass other roles: --ctx '{"roles": [...]}'.
 local settings = alc.tuning({ roles = ROLES, max_tokens = 300 }, ctx)
 local roles = settings.roles
 
@@ -18,7 +18,7 @@ local answers = alc.parallel(roles, function(role)
 	return { prompt = ctx.task, system = system, max_tokens = settings.max_tokens, role = role.name }
 end)
 
--- Everyone judges every answer but their own, again in one pause.
+-- Everyone judges all answers except their own, again in one pause.
 alc.progress(2, 3, "judging")
 local ballots, judged = {}, {}
 for j, judge in ipairs(roles) do

@@ -84,7 +84,7 @@ def test_what_is_sent_is_worked_by_a_worker_and_can_be_looked_at(home: Home) -> 
         }
         assert "it was sent before" in home.ok("enqueue", name, "One", "--id", "i-1")
         conflict = home.call("enqueue", name, "Other", "--id", "i-1")
-        assert (conflict.exit_code, "'i-1' was sent before, with other content" in conflict.stderr) == (4, True)
+        assert (conflict.exit_code, "'i-1' was sent before with other content" in conflict.stderr) == (4, True)
         home.ok("enqueue", name, "-", "--id", "i-2", "--join", stdin="Two\n")
         home.ok("enqueue", name, "Never", "--id", "i-3", "--after", "3600", "--boundary")
         lines = [json.loads(line) for line in home.ok("queue", name, "--json").splitlines()]

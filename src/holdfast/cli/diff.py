@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.engine import open_engine
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import dim, heading, plain, print_json, print_rich, shortened, state, width
+from holdfast.cli.output import count, dim, heading, plain, print_json, print_rich, shortened, state, width
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode
@@ -87,7 +87,7 @@ def _summary_lines(found: Comparison) -> list[str]:
 
 def _side_line(name: str, side: ComparedSession) -> str:
     fork = side.forked_from
-    facts = [f"{side.position} records", _spending_text(side.total)]
+    facts = [count(side.position, "record"), _spending_text(side.total)]
     facts += [f"{_spending_text(side.branch)} since"] if side.branch.llm_calls else []
     facts += [f"forked from {fork.session_id} at {fork.position}"] if fork is not None else []
     return f"{heading(name)}  {side.session_id}  {state(side.state)}  {dim(' · '.join(facts))}"
@@ -95,7 +95,7 @@ def _side_line(name: str, side: ComparedSession) -> str:
 
 def _spending_text(spent: ModelUsage) -> str:
     cost = f", {spent.cost:.4g} spent" if spent.cost else ""
-    return f"{spent.llm_calls} llm calls, {spent.tokens} tokens{cost}"
+    return f"{count(spent.llm_calls, 'model call')}, {count(spent.tokens, 'token')}{cost}"
 
 
 # --- the rows --------------------------------------------------------------------------------------

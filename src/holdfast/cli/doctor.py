@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import plain, print_json
+from holdfast.cli.output import count, plain, print_json
 from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _print(report: _Report, dry_run: bool) -> None:
         click.echo(f"{found.session_id}  {click.style('damaged', fg='red')}: {plain(found.why)}")
         click.echo(f"    {plain(found.next)}")
     sound = report.sessions - len(report.repaired) - len(report.damaged)
-    counts = [f"{report.sessions} sessions checked", f"{sound} sound"]
+    counts = [f"{count(report.sessions, 'session')} checked", f"{sound} sound"]
     counts += [f"{len(report.repaired)} {'to repair' if dry_run else 'repaired'}"] if report.repaired else []
     counts += [f"{len(report.damaged)} damaged"] if report.damaged else []
     click.echo(", ".join(counts) + ".")

@@ -21,6 +21,7 @@ _STATE_COLOURS = {
     "running": "cyan",
     "paused": "yellow",
     "completed": "green",
+    "done": "green",
     "failed": "red",
     "cancelled": "magenta",
     "expired": "magenta",
@@ -89,6 +90,11 @@ def dim(text: str) -> str:
 def say(text: str = "", *, err: bool = False) -> None:
     """Print a line from another thread than the command's, where click does not know whether to use colours."""
     click.echo(text, err=err, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: `1 call`, `2 calls`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def width() -> int:

@@ -80,7 +80,7 @@ def _row(item: Item, outcome: ItemOutcome) -> list[str]:
 def _state(outcome: ItemOutcome) -> str:
     if outcome.result is not None and outcome.result.stopped is not None:
         return outcome.result.stopped.reason
-    return {"done": "completed"}.get(outcome.status, outcome.status)
+    return outcome.status
 
 
 def _description(item: Item, outcome: ItemOutcome) -> str:

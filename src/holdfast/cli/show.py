@@ -13,7 +13,7 @@ from holdfast.cli.display.calls import call_lines
 from holdfast.cli.display.events import how_to_answer
 from holdfast.cli.engine import open_engine
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import ago, date, dim, duration, heading, one_line, plain, pretty, print_json
+from holdfast.cli.output import ago, count, date, dim, duration, heading, one_line, plain, pretty, print_json
 from holdfast.cli.output import state as coloured_state
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
@@ -80,7 +80,13 @@ def _print_status(status: dict[str, Any]) -> None:
         "program": status.get("strategy", ""),
         "started": f"{date(status['started_at'])} ({ago(status['started_at'])})",
         "last entry": f"{status['position']}, {ago(status['last_activity_at'])}",
-        "spent": f"{metrics['llm_calls']} llm calls · {metrics['pauses']} pauses · {tokens['total']} tokens",
+        "spent": " · ".join(
+            [
+                count(metrics["llm_calls"], "model call"),
+                count(metrics["pauses"], "pause"),
+                count(tokens["total"], "token"),
+            ]
+        ),
         "time": f"{duration(metrics['own_ms'])} running, {duration(metrics['waiting_ms'])} waiting",
         "budget": _budget_line(metrics.get("budget_remaining")),
         "progress": _progress_line(metrics.get("progress")),

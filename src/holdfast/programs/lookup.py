@@ -1,4 +1,4 @@
-"""What a caller means by a program: a function, a name, a file, a package."""
+"""Finds the program that a caller means: by function, name, file or package."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.programs.registry import Function, Strategy, find, registered
 
 
 def find_program(given: Strategy | Function | Program | str, **options: Unpack[ProgramOptions]) -> Program:
-    """The program behind whatever the caller has.
+    """The program that the caller means.
 
-    A text is the name of a native strategy, `module:name`, `FILE.py:name`, `FILE.lua`, `FILE.py` (sandboxed, unless it
-    is trusted), or the name of a Lua package or of a strategy in Python.
+    A text is the name of a native strategy, `module:name`, `FILE.py:name`, `FILE.lua`, `FILE.py` (sandboxed, unless
+    trusted), or the name of a Lua package or of a Python strategy.
     """
     if isinstance(given, Program):
         return given
@@ -43,10 +43,10 @@ def find_program(given: Strategy | Function | Program | str, **options: Unpack[P
 
 
 def child_program(name: str, parent: Program) -> Program:
-    """The program that a session means by a name: that of a native strategy, else as `find_program` finds it, looked
-    for where the session's own program was.
+    """The program that a session means by a name: a native strategy, otherwise one found as by `find_program`, in the
+    project of the session's own program.
 
-    By name only: a path or `module:name` would have a sandboxed program import any Python file, outside its sandbox.
+    By name only: with a path or `module:name`, a sandboxed program could import any Python file outside its sandbox.
     """
     if name in registered():
         return find(name).program
@@ -59,8 +59,8 @@ def child_program(name: str, parent: Program) -> Program:
 
 
 def budget_in_ctx(program: Program, ctx: Json) -> Budget | None:
-    """The budget that a caller put into `ctx` for a program that is source text: whatever is a limit there; the rest is
-    left alone."""
+    """The budget that a caller put into `ctx` for a program that is source text: its valid limits; the rest is
+    ignored."""
     given = ctx.get("budget") if isinstance(ctx, dict) and program.kind in language_names() else None
     if not isinstance(given, dict):
         return None

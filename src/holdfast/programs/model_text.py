@@ -1,8 +1,8 @@
-"""Reading what models write: JSON, lists, names, verdicts and numbers in prose; votes, pieces of texts, settings.
+"""Reads what models write: JSON, lists, names, verdicts and numbers in prose. Also votes, chunks of text, and settings.
 
-Pure functions, the same as the `alc.*` ones of Lua. They also run on the host, on texts and values of sandboxed
-programs: so each takes time in proportion to what it is given, or refuses what would take longer, and none recurses.
-An argument of a wrong type is a `TypeError`, one that is too much a `ValueError`, both in words for an author.
+Pure functions, the same as the `alc.*` ones of Lua. The host also runs them on texts and values of sandboxed programs,
+so each takes time in proportion to its input, or refuses what would take longer, and none recurses. An argument of a
+wrong type raises a `TypeError`, one that is too large a `ValueError`; both are worded for the author of a strategy.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from holdfast.core.values import Json
 from holdfast.programs.similarity import WordSimilarity, words_of
 
 MAX_TEXT_CHARS: Final = 10_000_000
-"""Characters of a text to read: ten books, above what any model reads or writes at once. It takes seconds at most."""
+"""Characters of a text to read: ten books, more than any model reads or writes at once. It takes seconds at most."""
 
 MAX_BRACKETS: Final = 1_000_000
-"""Braces, and brackets, of a text in which JSON is looked for: the places of each take 16 bytes. JSON that is the whole
+"""Braces, and likewise brackets, of a text that is searched for JSON: each pair takes 16 bytes. JSON that is the whole
 text, or in a fence, may have more."""
 
 MAX_JSON_DEPTH: Final = 128
-"""Levels of JSON inside each other, as in Lua: what is read can be kept and written again."""
+"""Levels of nested JSON, as in Lua: what is read can be stored and written again."""
 
 MAX_LISTED: Final = 100_000
-"""Entries of a list that are given: ten times as many as can be asked about in one pause."""
+"""Entries of a list that are returned: ten times as many as can be asked about in one pause."""
 
 MAX_SEARCHED_CHARS: Final = 100_000_000
-"""Characters that `match_enum` looks through for candidates, the text once for each of them: half a second."""
+"""Characters that `match_enum` searches for candidates, counting the text once for each candidate: half a second."""
 
 MAX_CANDIDATES: Final = 1_000
 MAX_CANDIDATE_CHARS: Final = 50_000
-"""Words that `match_enum` chooses from, and characters of all of them together: nobody lists more in a prompt."""
+"""Words that `match_enum` chooses from, and the characters of all of them together: nobody lists more in a prompt."""
 
 MAX_COMPARED_CHARS: Final = 5_000_000
-"""Characters that `match_enum` compares to see how alike words and candidates are: about a second. A text of 100,000
-characters with twenty candidates is far below."""
+"""Characters that `match_enum` compares to find the most similar word: about a second. A text of 100,000 characters
+with twenty candidates is far below this."""
 
 _COMPARING: Final = 10
-"""What it costs to look at a word, or to compare it with another one, beside its characters."""
+"""The fixed cost of looking at a word, or of comparing it with another, in characters."""
 
 MAX_CHUNKS: Final = 100_000
-"""Pieces of a text: ten times as many as can be asked about in one pause."""
+"""Chunks of a text: ten times as many as can be asked about in one pause."""
 
 MAX_LINES: Final = 1_000_000
-"""Lines of a text that is cut by lines: a list of them is kept meanwhile."""
+"""Lines of a text that is cut by lines: all of them are in memory at once."""
 
 MAX_WRITTEN_ITEMS: Final = 100_000
-"""Answers to count, and items at all levels inside them: a list that is in others many times can stand for billions."""
+"""Answers to count, and items at all levels inside them: a list that occurs in others many times can mean billions."""
 
 MAX_SETTINGS: Final = 10_000
-"""Keys that `tuning` merges, at all levels together: a table may be in another one many times over, or in itself."""
+"""Keys that `tuning` merges, at all levels together: a table may occur in another many times, or in itself."""
 
 _BLANKS: Final = " \t\n\r\v\f"
 _ENTRY: Final = re.compile(r"^[ \t]*(?:[0-9]+[.)]|[-*•])[ \t]([^\n]*)", re.MULTILINE)
@@ -74,10 +74,10 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def json_extract(text: str) -> Any:
-    """The first dict or list in what a model wrote; None if there is none.
+    """The first dict or list in what a model wrote, or None if there is none.
 
-    It may be all of the text, a fenced block, or the first part in braces, else in brackets, that is JSON. Integers
-    past 64 bits are read as floats.
+    It may be the whole text, a fenced block, or the first part in braces (otherwise in brackets) that is JSON. Integers
+    of more than 64 bits are read as floats.
     """
     _check_text(text, "json_extract")
     return _extracted(text, "json_extract")
@@ -95,17 +95,17 @@ def _extracted(text: str, function: str) -> dict[str, Any] | list[Any] | None:
 
 
 def _fenced(text: str, mark: str) -> str | None:
-    """What stands in the first fence that opens with `mark`."""
+    """The content of the first fence that opens with `mark`."""
     opened = text.find(mark)
     closed = text.find("```", opened + len(mark)) if opened >= 0 else -1
     return text[opened + len(mark) : closed] if closed >= 0 else None
 
 
 def _balanced(text: str, opening: str, closing: str, function: str) -> Iterator[str]:
-    """The balanced parts of a text, from left to right, those inside others left out."""
+    """The balanced parts of a text, from left to right, without those inside others."""
     if text.count(opening) + text.count(closing) > MAX_BRACKETS:
         raise ValueError(
-            f"{function}: text has more than {MAX_BRACKETS} '{opening}' and '{closing}'; cut it to where the JSON is"
+            f"{function}: text has more than {MAX_BRACKETS} '{opening}' and '{closing}'; pass only the part with JSON"
         )
     waiting, begins, ends = array("q"), array("q"), array("q")
     for found in re.finditer(f"[{re.escape(opening + closing)}]", text):
@@ -132,7 +132,7 @@ def _table(text: str) -> dict[str, Any] | list[Any] | None:
 
 
 def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
-    """Whether what was read is flat enough to keep. Integers that are too long become floats on the way."""
+    """Whether a value is flat enough to store. Integers that are too long become floats in passing."""
     level: list[Any] = [value]
     for _ in range(MAX_JSON_DEPTH):
         inner: list[Any] = []
@@ -152,10 +152,10 @@ def _is_kept(value: dict[str, Any] | list[Any]) -> bool:
 
 
 def list_items(text: str, most: int | None = None) -> list[str]:
-    """The entries of a list that a model wrote, without blanks at their ends, each once, at most `most` of them.
+    """The entries of a list that a model wrote, trimmed, each once, at most `most` of them.
 
-    They are the lines with a number (`1.` or `1)`), a dash, a star or a bullet in front; if there are none, the texts
-    of the first JSON array. A text with neither has no entries.
+    Entries are the lines that begin with a number (`1.` or `1)`), a dash, a star or a bullet; if there are none, the
+    strings of the first JSON array. A text with neither has no entries.
     """
     _check_text(text, "list_items")
     if most is not None:
@@ -175,7 +175,7 @@ def _distinct(texts: Iterable[str], most: int | None) -> list[str]:
         if entry := text.strip(_BLANKS):
             kept[entry] = None
         if len(kept) > MAX_LISTED:
-            raise ValueError(f"list_items: text has more than {MAX_LISTED} entries; say how many you want at most")
+            raise ValueError(f"list_items: text has more than {MAX_LISTED} entries; pass `most` to limit them")
     return list(kept)
 
 
@@ -183,13 +183,14 @@ def _distinct(texts: Iterable[str], most: int | None) -> list[str]:
 
 
 def match_enum(text: str, candidates: Sequence[str], *, threshold: float = 0.7) -> str | None:
-    """Which of some words is meant; None if none is like it.
+    """The candidate that a text names, or None if it names none.
 
-    Of those that occur in the text, in any case, the one that occurs last; of several at one place, the first listed.
-    If none does: the one that a word of the text is most like (Jaro-Winkler), if it is at least `threshold` alike.
+    Of the candidates that occur in the text, ignoring case, the one that occurs last; of several at one place, the
+    first listed. If none occurs, the one most similar to a word of the text (Jaro-Winkler), if their similarity is at
+    least `threshold`.
 
-    Case, blanks and letters are Unicode's, for all scripts: `STRASSE` is `straße`. Lua knows those of Latin, Greek,
-    Cyrillic and full-width letters, one to one.
+    Case, white space and letters are Unicode's, for all scripts: `STRASSE` is `straße`. Lua knows the case of Latin,
+    Greek, Cyrillic and full-width letters only, one to one.
     """
     _check_text(text, "match_enum")
     _check_list(candidates, "match_enum: candidates", "str")
@@ -198,15 +199,15 @@ def match_enum(text: str, candidates: Sequence[str], *, threshold: float = 0.7) 
         _check_text(candidate, "match_enum", f"candidate {position}")
     if len(candidates) > MAX_CANDIDATES or sum(map(len, candidates)) > MAX_CANDIDATE_CHARS:
         raise ValueError(
-            f"match_enum: candidates must be at most {MAX_CANDIDATES}, of {MAX_CANDIDATE_CHARS} characters in all"
+            f"match_enum: at most {MAX_CANDIDATES} candidates with {MAX_CANDIDATE_CHARS} characters in all are allowed"
         )
     if len(candidates) * len(text) > MAX_SEARCHED_CHARS:
         raise ValueError(
-            f"match_enum: text has {len(text)} characters, too many to look for {len(candidates)} candidates in;"
-            " give only the part that names one"
+            f"match_enum: text has {len(text)} characters, too many to search for {len(candidates)} candidates;"
+            " pass only the part that names one"
         )
     folded, names = text.casefold(), [candidate.casefold() for candidate in candidates]
-    # Forwards in what is turned round, because `rfind` can take the product of both lengths.
+    # `find` in the reversed text, because `rfind` can take time in proportion to the product of both lengths.
     backwards = folded[::-1]
     found = ((backwards.find(name[::-1]), name, i) for i, name in enumerate(names))
     before_end = [(at + len(name), i) for at, name, i in found if at >= 0]
@@ -215,7 +216,7 @@ def match_enum(text: str, candidates: Sequence[str], *, threshold: float = 0.7) 
 
 
 def _most_alike(text: str, names: list[str], threshold: float) -> int | None:
-    """The first of the names that a word of the text is most like."""
+    """The first of the names that is most similar to a word of the text."""
     best, best_score, compared = None, 0.0, 0
     likenesses = [WordSimilarity(name) for name in names]
     seen: set[str] = set()
@@ -225,8 +226,8 @@ def _most_alike(text: str, names: list[str], threshold: float) -> int | None:
         compared += _COMPARING + sum(_COMPARING + len(word) + len(likeness.word) for likeness in new)
         if compared > MAX_COMPARED_CHARS:
             raise ValueError(
-                "match_enum: text has no candidate in it, and is too long to look for words that are like one;"
-                " give only the part that names one"
+                "match_enum: text contains no candidate, and is too long to search for similar words;"
+                " pass only the part that names one"
             )
         for i, likeness in enumerate(new):
             score = likeness.to(word)
@@ -236,7 +237,7 @@ def _most_alike(text: str, names: list[str], threshold: float) -> int | None:
 
 
 def match_bool(text: str) -> bool | None:
-    """Yes or no, by whole words in any case, of which the last one counts; None if there is no such word.
+    """Yes or no, by the last whole word that means either, ignoring case; None if there is no such word.
 
     Yes: approved, yes, ok, accept, pass, confirm, agree, true, lgtm.
     No: rejected, no, deny, block, fail, refuse, disagree, false.
@@ -249,7 +250,7 @@ def match_bool(text: str) -> bool | None:
 
 
 def parse_score(text: str, default: float = 5) -> float:
-    """A score from 1 to 10: the first digits in the text, cut to that range; `default` if there are none.
+    """A score from 1 to 10: the first digits in the text, limited to that range; `default` if there are none.
 
     Signs and decimals are not read.
     """
@@ -265,7 +266,7 @@ def parse_score(text: str, default: float = 5) -> float:
 def parse_number(text: str, pattern: str | None = None) -> float | None:
     """A number in the text: the first one, or the first group of a regular expression; None if there is none.
 
-    It is an int if it is written as one and has no more than 64 bits. A number too large for a float is none.
+    It is an int if it is written as one and has no more than 64 bits. A number too large for a float counts as none.
     """
     _check_text(text, "parse_number")
     if pattern is None:
@@ -282,7 +283,7 @@ def parse_number(text: str, pattern: str | None = None) -> float | None:
 
 
 def _number(numeral: str) -> int | float | None:
-    # Python takes time in proportion to the square of the digits of an integer.
+    # To read a long integer, Python takes time in proportion to the square of its digits.
     if len(numeral) <= 20 and numeral.lstrip("+-").isdigit():
         whole = int(numeral)
         return whole if MIN_INTEGER <= whole <= MAX_INTEGER else float(whole)
@@ -294,10 +295,10 @@ def _number(numeral: str) -> int | float | None:
 
 
 def vote(answers: Sequence[Any]) -> dict[str, Any]:
-    """The answer that was given most often, without blanks at its ends; of several the one given first.
+    """The most frequent answer, trimmed; in a tie, the one that came first.
 
-    `{"winner": …, "count": how often, "total": how many answers there were}`; no answers have the winner None. What is
-    not text counts as its JSON: None as `null`, True as `true`, a dict by what is in it.
+    `{"winner": …, "count": how often it was given, "total": the number of answers}`; with no answers, None wins.
+    A value that is not text counts as its JSON: None as `null`, True as `true`, a dict by its content.
     """
     _check_list(answers, "vote: answers")
     counts: dict[str, int] = {}
@@ -310,12 +311,12 @@ def vote(answers: Sequence[Any]) -> dict[str, Any]:
 
 
 def as_text(value: Json, what: str) -> str:
-    """A value as text: text as it is, anything else as its JSON, with sorted keys. `what` names it for errors."""
+    """A value as text: text as it is, anything else as its JSON, with sorted keys. `what` names it in errors."""
     return value if isinstance(value, str) else _written(value, what, _Left())
 
 
 class _Left:
-    """How much more there may be of what is written as text."""
+    """How much more may be written as text."""
 
     def __init__(self) -> None:
         self.items, self.chars = MAX_WRITTEN_ITEMS, MAX_TEXT_CHARS
@@ -332,7 +333,7 @@ def _written(value: Json, what: str, left: _Left) -> str:
             left.chars -= len(item) if isinstance(item, str) else 0
             if left.items < 0 or left.chars < 0:
                 limits = f"{MAX_WRITTEN_ITEMS} items or {MAX_TEXT_CHARS} characters"
-                raise ValueError(f"{what} is too much: there may be {limits} in all")
+                raise ValueError(f"{what} exceeds the limit of {limits} in all")
             inner += parts
         if not inner:
             return value if isinstance(value, str) else _encoder.encode(value).decode()
@@ -341,7 +342,7 @@ def _written(value: Json, what: str, left: _Left) -> str:
 
 
 def _parts(item: object, what: str) -> Sequence[object]:
-    """What a value consists of: nothing, if it is a single one."""
+    """The parts of a list or dict; none for any other value."""
     if isinstance(item, list | tuple):
         return item
     if isinstance(item, dict):
@@ -349,17 +350,17 @@ def _parts(item: object, what: str) -> Sequence[object]:
             raise TypeError(f"{what} must be JSON, got a dict with keys that are not str")
         return [*item, *item.values()]
     if isinstance(item, int) and not MIN_INTEGER <= item <= MAX_INTEGER:
-        raise ValueError(f"{what} holds an integer past 64 bits; make it text")
+        raise ValueError(f"{what} contains an integer of more than 64 bits; make it text")
     if item is not None and not isinstance(item, str | int | float):
         raise TypeError(f"{what} must be JSON, got {type(item).__name__}")
     return ()
 
 
 def chunk(text: str, *, mode: Literal["lines", "chars"] = "lines", size: int = 50, overlap: int = 0) -> list[str]:
-    """A text in pieces of `size` lines or characters, each of which begins with the last `overlap` of the one before.
+    """A text in chunks of `size` lines or characters, each of which begins with the last `overlap` of the one before.
 
-    A line ends with a newline, which may have a carriage return before it; pieces have plain newlines. An overlap that
-    is not below `size` counts as one below.
+    A line ends with a newline, which may have a carriage return before it; chunks have plain newlines. An overlap of
+    `size` or more counts as `size - 1`.
     """
     _check_text(text, "chunk")
     _check_count(size, "chunk: size")
@@ -372,7 +373,7 @@ def chunk(text: str, *, mode: Literal["lines", "chars"] = "lines", size: int = 5
     step = max(size - overlap, 1)
     starts = range(0, max(len(units) - size, 0) + step, step)
     if len(starts) > MAX_CHUNKS:
-        raise ValueError(f"chunk: {len(starts)} pieces are more than {MAX_CHUNKS}; take a larger size or less overlap")
+        raise ValueError(f"chunk: {len(starts)} chunks are more than {MAX_CHUNKS}; use a larger size or less overlap")
     pieces: list[str] = []
     chars = 0
     for start in starts:
@@ -380,7 +381,7 @@ def chunk(text: str, *, mode: Literal["lines", "chars"] = "lines", size: int = 5
         pieces.append(cut if isinstance(cut, str) else "\n".join(cut))
         chars += len(pieces[-1])
         if chars > 2 * MAX_TEXT_CHARS:
-            raise ValueError("chunk: the pieces overlap so much that they are too much text; take less overlap")
+            raise ValueError("chunk: with this overlap, the chunks have too much text in all; use less overlap")
     return pieces
 
 
@@ -389,14 +390,15 @@ def _lines(text: str) -> list[str]:
         raise ValueError(f"chunk: text has more than {MAX_LINES} lines; cut it by chars")
     lines = text.replace("\r\n", "\n").split("\n")
     if not lines[-1]:
-        lines.pop()  # what follows the last newline is no line
+        lines.pop()  # nothing follows the last newline, so there is no line
     return lines
 
 
 def fingerprint(text: str) -> str:
-    """8 hex digits that are the same for texts which differ only in blanks and in the case of ASCII letters.
+    """8 hex digits, the same for texts that differ only in white space and in the case of ASCII letters.
 
-    For finding repeats, in any language a strategy is written in; not for security, nor for keys that must not collide.
+    For finding repeats, and the same in every language of strategies; not for security or for keys that must not
+    collide.
     """
     _check_text(text, "fingerprint")
     value = 5381
@@ -406,10 +408,10 @@ def fingerprint(text: str) -> str:
 
 
 def tuning(defaults: dict[str, Any], ctx: dict[str, Any] | None, *, prefix: str | None = None) -> dict[str, Any]:
-    """Settings: defaults, with what `ctx` (or `ctx[prefix]`, if it is there) says about the same keys.
+    """Settings: the defaults, overridden by the same keys in `ctx` (or in `ctx[prefix]`, if it exists).
 
-    Dicts are merged, lists and single values replaced. `_schema` is left out. A `ctx[prefix]` that is no dict is
-    ignored. An empty list among the defaults is replaced too; in Lua, where it is also an empty table, it is not.
+    Dicts are merged, lists and single values replaced. `_schema` is left out. A `ctx[prefix]` that is not a dict is
+    ignored. An empty list among the defaults is replaced, too; not so in Lua, where it is also an empty table.
     """
     _check_dict(defaults, "tuning: defaults")
     if ctx is not None:
@@ -424,7 +426,7 @@ def tuning(defaults: dict[str, Any], ctx: dict[str, Any] | None, *, prefix: str 
         wanted, given, into = level.pop()
         merged += len(wanted)
         if merged > MAX_SETTINGS:
-            raise ValueError(f"tuning: defaults have more than {MAX_SETTINGS} keys, or stand inside themselves")
+            raise ValueError(f"tuning: defaults have more than {MAX_SETTINGS} keys, or contain themselves")
         for key, value in wanted.items():
             if key == "_schema":
                 continue

@@ -77,12 +77,12 @@ def test_a_library_knows_the_others() -> None:
     ("text", "words"),
     [
         ("openai:gpt-5", "set OPENAI_API_KEY, or OPENAI_BASE_URL"),
-        ("gpt-5", "possible are 'openai:MODEL'"),
-        ("openai:", "possible are 'openai:MODEL'"),
-        ("", "possible are 'openai:MODEL'"),
+        ("gpt-5", "use 'openai:MODEL'"),
+        ("openai:", "use 'openai:MODEL'"),
+        ("", "use 'openai:MODEL'"),
         (URL, f"as in '{URL}#MODEL'"),
         ("http://#m", "not an http or https URL"),
-        ("nobody:x", "Unknown model: nobody:x.*possible are 'openai:MODEL'"),
+        ("nobody:x", "Unknown model: nobody:x.*use 'openai:MODEL'"),
     ],
 )
 def test_what_cannot_be_had_says_what_can(text: str, words: str) -> None:

@@ -108,7 +108,7 @@ def test_damage_is_shown_and_repaired(shell: Shell) -> None:
     assert "missing init" in told
     assert "pkg repair" in told
     assert shell.json("repair")["repaired"][0]["name"] == "p"
-    assert "1 sound, 0 with something wrong." in shell.call("doctor").stdout
+    assert "1 sound, 0 with problems." in shell.call("doctor").stdout
     assert shell.call("repair").stdout == "Nothing to repair.\n"
 
 

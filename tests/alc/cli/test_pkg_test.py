@@ -77,7 +77,7 @@ def test_failures_are_told_with_name_message_and_place_and_end_with_code_1(broke
         "  ✗ broken > calls",
         "      error value { code = 5 }",
         "      at broken/spec/broken_spec.lua:6",
-        "  the last lines that it printed:",
+        "  last lines printed:",
         "  | a hint",
         "",
     ]

@@ -20,8 +20,8 @@ URL_ID = "openai-compatible"
 """The id of a provider that is named by its URL. Sessions record it, so it does not contain the URL."""
 
 POSSIBLE = (
-    "'openai:MODEL' (OPENAI_API_KEY, OPENAI_BASE_URL), 'http://HOST:PORT/v1#MODEL' for any server that speaks the"
-    " chat-completions form of OpenAI, 'openrouter:', 'groq:', 'deepseek:' or 'ollama:MODEL', and"
+    "'openai:MODEL' (OPENAI_API_KEY, OPENAI_BASE_URL), 'http://HOST:PORT/v1#MODEL' for any server with OpenAI's"
+    " chat-completions API, 'openrouter:', 'groq:', 'deepseek:' or 'ollama:MODEL', or"
     " 'anthropic:MODEL', 'google:MODEL' or any other 'SERVICE:MODEL' that pydantic-ai knows"
 )
 """The possible names, in one sentence."""
@@ -61,7 +61,7 @@ def find_provider(
     if service in _SERVICES and model:
         return _by_service(service, model, env), model
     if (not colon or not model) and text != "test":
-        raise ProviderUnavailableError(text, f"it does not name a service and a model; possible are {POSSIBLE}")
+        raise ProviderUnavailableError(text, f"it does not name a service and a model; use {POSSIBLE}")
     return _by_library(text)
 
 
@@ -108,5 +108,5 @@ def _by_library(text: str) -> tuple[Provider, str]:
     except ImportError as error:
         raise ProviderUnavailableError(text, str(error)) from error
     except ProviderError as error:
-        raise ProviderUnavailableError(text, f"{error}; possible are {POSSIBLE}") from error
+        raise ProviderUnavailableError(text, f"{error}; use {POSSIBLE}") from error
     return provider, provider.model

@@ -1,4 +1,4 @@
-"""`new --lua`: a Lua package to begin with, and its test."""
+"""`new --lua`: a Lua package to start from, and its test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def new_package(name: str, directory: Path) -> int:
     print_written([str(package / file) for file in report.files])
     path = shlex.quote(str(package))
     print_next_steps(
-        (f"holdfast check {path}/init.lua", "look at it"),
+        (f"holdfast check {path}/init.lua", "check it"),
         (f"holdfast pkg test {path}", "test it"),
         (f"holdfast run {path}/init.lua --task test --dry-run", "see what it would ask"),
         (f"holdfast pkg link {path}", f"so that `holdfast run {name}` finds it"),

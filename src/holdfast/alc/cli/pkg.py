@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _COLLECTION = "https://github.com/ynishi/algocline-bundled-packages"
-"""A public collection, for those who have no package yet."""
+"""A public collection, for users without packages."""
 
 _ELSEWHERE = {"test": "holdfast.alc.cli.pkg_test", "types": "holdfast.alc.cli.pkg_types"}
 """Commands of this group that have a module of their own, imported when they are used."""
@@ -79,11 +79,11 @@ def _warn(warnings: Iterable[str]) -> None:
 
 
 @pkg_command.command("list")
-@click.option("--all", "show_all", is_flag=True, help="Also those that another package of the same name hides.")
+@click.option("--all", "show_all", is_flag=True, help="Also list packages hidden by another one of the same name.")
 @with_project
 @with_json
 def list_command(show_all: bool, project: Path | None) -> int:
-    """List the packages that can be run or required, and where each is from."""
+    """List the packages that can be run or required, and where each comes from."""
     from holdfast.alc.packages.package_list import listing
 
     found = listing(_where(project))
@@ -106,7 +106,7 @@ def list_command(show_all: bool, project: Path | None) -> int:
     if rows:
         print_table(("NAME", "VERSION", "TYPE", "FROM", "", "ABOUT"), rows)
     else:
-        click.echo(f"No packages yet. `holdfast pkg install {_COLLECTION}` brings a collection.")
+        click.echo(f"No packages yet. `holdfast pkg install {_COLLECTION}` installs a collection.")
     _warn(found.warnings)
     return ExitCode.OK
 
@@ -116,7 +116,7 @@ def list_command(show_all: bool, project: Path | None) -> int:
 @with_project
 @with_json
 def doctor_command(name: str | None, project: Path | None) -> int:
-    """Check every package, or NAME: files, what they require, checksums, links, and the project's pins.
+    """Check every package, or NAME: its files, requirements, checksum and links, and the project's pins.
 
     Exit code 1 if something is wrong.
     """
@@ -131,7 +131,7 @@ def doctor_command(name: str | None, project: Path | None) -> int:
         kind = click.style(each.kind.replace("_", " "), fg=colour)
         click.echo(f"{heading(plain(each.name))}  {kind}: {plain(each.reason)}\n    {plain(each.suggestion)}")
     wrong = len({each.name for each in report.findings if each.kind != "shadowed"})
-    click.echo(f"{len(report.healthy)} sound, {wrong} with something wrong.")
+    click.echo(f"{len(report.healthy)} sound, {wrong} with problems.")
     _warn(report.warnings)
     return ExitCode.OK if report.ok else ExitCode.ENDED_BADLY
 
@@ -144,7 +144,7 @@ def doctor_command(name: str | None, project: Path | None) -> int:
 @click.option("--rev", metavar="REV", help="A branch, tag or commit; the same as URL@REV.")
 @click.option("--name", metavar="NAME", help="Install a single package under this name.")
 @click.option("--force", is_flag=True, help="Replace packages that came from elsewhere.")
-@click.option("--no-project", is_flag=True, help="Do not name the packages in the project's file.")
+@click.option("--no-project", is_flag=True, help="Do not add the packages to the project's file.")
 @click.option("--timeout", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds for git.")
 @with_project
 @with_json
@@ -188,7 +188,7 @@ def install_command(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[Progress], None]]:
-    """A bar for each source, where somebody watches."""
+    """A progress bar for each source, if stderr is a terminal."""
     if settings().json or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -214,14 +214,16 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
 @pkg_command.command("remove")
 @click.argument("name")
 @click.option(
-    "--scope", type=click.Choice(["project", "global", "all"]), help="Where from.  [default: project, if named]"
+    "--scope",
+    type=click.Choice(["project", "global", "all"]),
+    help="Where to remove it from.  [default: project, if it names the package]",
 )
 @click.option("--version", metavar="V", help="Only this version.")
-@click.option("--keep-files", is_flag=True, help="Forget the package, but leave its directory.")
+@click.option("--keep-files", is_flag=True, help="Forget the package, but keep its directory.")
 @with_project
 @with_json
 def remove_command(name: str, scope: Any, version: str | None, keep_files: bool, project: Path | None) -> int:
-    """Remove a package: from the project's files if they name it, else from the user's directory."""
+    """Remove a package: from the project's files if they name it, otherwise from the user's directory."""
     from holdfast.alc.packages.links import remove
 
     report = remove(_where(project), name, scope=scope, version=version, keep_files=keep_files)
@@ -237,14 +239,14 @@ def remove_command(name: str, scope: Any, version: str | None, keep_files: bool,
 @pkg_command.command("link")
 @click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--name", metavar="NAME", help="The name of a single package.")
-@click.option("--force", is_flag=True, help="Replace what has the name now.")
+@click.option("--force", is_flag=True, help="Replace an existing package of that name.")
 @click.option(
     "--scope", type=click.Choice(["global", "variant"]), default="global", help="For the user, or this project."
 )
 @with_project
 @with_json
 def link_command(path: Path, name: str | None, force: bool, scope: Any, project: Path | None) -> int:
-    """Use the packages in PATH where they are: changes count at once."""
+    """Use the packages in PATH where they are: changes take effect at once."""
     from holdfast.alc.packages.links import link
 
     report = link(_where(project), path, name=name, force=force, scope=scope)
@@ -262,7 +264,7 @@ def link_command(path: Path, name: str | None, force: bool, scope: Any, project:
 @with_project
 @with_json
 def unlink_command(name: str, project: Path | None) -> int:
-    """Undo `link`. What was linked stays where it is."""
+    """Undo `link`. The linked directory is not touched."""
     from holdfast.alc.packages.links import unlink
 
     report = unlink(_where(project), name)
@@ -275,11 +277,11 @@ def unlink_command(name: str, project: Path | None) -> int:
 
 @pkg_command.command("repair")
 @click.argument("name", required=False)
-@click.option("--force", is_flag=True, help="Also put back packages that were changed after their install.")
+@click.option("--force", is_flag=True, help="Also restore packages that were changed after they were installed.")
 @with_project
 @with_json
 def repair_command(name: str | None, force: bool, project: Path | None) -> int:
-    """Install again what is missing or incomplete, from where it came. Exit code 1 if something remains."""
+    """Reinstall what is missing or incomplete from its source. Exit code 1 if problems remain."""
     from holdfast.alc.packages.health import repair
 
     report = repair(_where(project), name, force=force)
@@ -301,7 +303,7 @@ def repair_command(name: str | None, force: bool, project: Path | None) -> int:
 @click.argument("directory", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @with_json
 def init_command(directory: Path | None) -> int:
-    """Make a project file in this directory, or in DIRECTORY."""
+    """Create a project file in this directory, or in DIRECTORY."""
     from holdfast.alc.packages.lock import init
 
     report = init(_where(directory))
@@ -317,7 +319,7 @@ def init_command(directory: Path | None) -> int:
 @with_project
 @with_json
 def update_command(timeout: float, project: Path | None) -> int:
-    """Find what the project's file asks for, fetch what comes from git, and write the lock.
+    """Find the packages that the project's file names, fetch those from git, and write the lock file.
 
     Exit code 1 if a package could not be found.
     """
@@ -344,7 +346,7 @@ def update_command(timeout: float, project: Path | None) -> int:
 @click.option("--description", metavar="TEXT", help="What it does.")
 @with_json
 def scaffold_command(name: str, target: Path, category: str | None, description: str | None) -> int:
-    """Write a new package NAME with a test, into TARGET or this directory."""
+    """Write a new package NAME, with a test, into this directory or TARGET."""
     from holdfast.alc.packages.scaffold import scaffold
 
     report = scaffold(name, target, category=category, description=description)

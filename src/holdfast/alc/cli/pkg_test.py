@@ -1,4 +1,4 @@
-"""`pkg test`: run the specs of a package or a collection, and say what failed."""
+"""`pkg test`: run the specs of a package or a collection, and report failures."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import dim, duration, heading, plain, print_json
+from holdfast.cli.output import count, dim, duration, heading, plain, print_json
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from holdfast.alc.specs.results import FileResult, TestReport
 
 _SAY_EVERY_S = 5.0
-"""Seconds between two lines of progress where they cannot be written over."""
+"""Seconds between two lines of progress if stderr is not a terminal."""
 
 
 @click.command("test")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
-    "--live", is_flag=True, help="Send every model call of a package through the engine, answered by the spec."
+    "--live", is_flag=True, help="Send every model call of a package through the engine; the spec answers it."
 )
-@click.option("--filter", "text", metavar="TEXT", help="Only spec files that have TEXT in their path.")
+@click.option("--filter", "text", metavar="TEXT", help="Only spec files with TEXT in their path.")
 @click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", help="Files at once.  [default: one a processor, up to 8]"
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Files at once.  [default: one per processor, up to 8]"
 )
 @click.option(
     "--deadline",
@@ -73,7 +73,7 @@ def _print_failures(report: TestReport) -> None:
             if failure.position and not failure.message.startswith(failure.position):
                 click.echo(dim(f"      at {plain(failure.position)}"))
         if file.output:
-            click.echo(dim("  the last lines that it printed:"))
+            click.echo(dim("  last lines printed:"))
             for said in file.output:
                 for line in plain(said).splitlines():
                     click.echo(dim(f"  | {line}"))
@@ -90,11 +90,12 @@ def _print_summary(report: TestReport) -> None:
     click.echo(f"{', '.join(counts)} in {files} ({duration(report.duration_ms)})")
     if report.live:
         counted = report.to_json()["live"]
-        click.echo(dim(f"live: {counted['llm_calls']} model calls in {counted['pauses']} pauses"))
+        calls, pauses = counted["llm_calls"], counted["pauses"]
+        click.echo(dim(f"live: {count(calls, 'model call')} in {count(pauses, 'pause')}"))
 
 
 class _Progress:
-    """How far it is, on stderr: one line that is written over, or a line now and then where that cannot be."""
+    """Progress on stderr: one line that is overwritten in a terminal, elsewhere a line now and then."""
 
     def __init__(self, files: int) -> None:
         self._files = files

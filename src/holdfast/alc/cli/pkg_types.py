@@ -1,4 +1,4 @@
-"""`pkg types`: the stubs that tell an editor about `alc`, `ctx` and `std`."""
+"""`pkg types`: type stubs of `alc`, `ctx` and `std` for editors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from holdfast.core.errors import ExitCode
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write alc.d.lua into this directory, which is made if need be.",
+    help="Write alc.d.lua into this directory, which is created if needed.",
 )
 @with_json
 def types_command(output: Path | None) -> int:
-    """Type stubs for editors: alc.d.lua, in the notation of LuaCATS.
+    """Print type stubs for editors, or write them to a file: alc.d.lua, in LuaCATS notation.
 
-    Without --output they are printed. What has to stand in the project's .luarc.json, so that the language server
-    finds them, is printed with them.
+    With --output, the settings for the project's .luarc.json with which the language server finds them are printed.
     """
     from holdfast.alc.lua.stubs import STUB_NAME, render_stubs
 
@@ -55,7 +54,7 @@ def luarc(directory: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: an editor may be reading."""
+    """Write the whole file or nothing: an editor may be reading it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -16,7 +16,7 @@ from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.cli.chat.screen import ChatSummary, Screen, result_line
 from holdfast.cli.display.calls import call_to_approve
 from holdfast.cli.models import find_model, hint_for
-from holdfast.cli.output import dim, heading, one_line, plain, width
+from holdfast.cli.output import count, dim, heading, one_line, plain, width
 from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryError
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class ChatSession:
 
 
 def _usage_line(used: TokenUsage) -> str:
-    facts = [f"{used.calls} calls", f"{used.total - used.output:,} tokens in", f"{used.output:,} out"]
+    facts = [count(used.calls, "call"), f"{used.total - used.output:,} tokens in", f"{used.output:,} out"]
     facts += [f"{used.cache_read:,} read from cache"] if used.cache_read else []
     facts += [f"{used.reasoning:,} reasoning"] if used.reasoning else []
     facts += [f"cost {used.cost:.4g}"] if used.cost else []

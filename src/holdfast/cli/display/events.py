@@ -9,7 +9,7 @@ import click
 from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery
 from holdfast.cli.display.calls import approval_commands, call_lines, call_to_approve
 from holdfast.cli.options import settings
-from holdfast.cli.output import dim, duration, heading, plain, pretty, print_json, state
+from holdfast.cli.output import count, dim, duration, heading, plain, pretty, print_json, state
 from holdfast.core.errors import ExitCode
 from holdfast.core.events import (
     AcceptedEvent,
@@ -124,9 +124,9 @@ def stats_line(stats: dict[str, Any]) -> str:
     tokens = auto.get("total_tokens", {})
     about = "about " if tokens.get("source") != "provided" else ""
     facts = [
-        f"{auto.get('llm_calls', 0)} llm calls",
-        f"{auto.get('pauses', 0)} pauses",
-        f"{about}{tokens.get('tokens', 0)} tokens",
+        count(auto.get("llm_calls", 0), "model call"),
+        count(auto.get("pauses", 0), "pause"),
+        f"{about}{count(tokens.get('tokens', 0), 'token')}",
         duration(auto.get("elapsed_ms", 0)),
     ]
     return " · ".join(facts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.options import json_option, project_option, settings
-from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_rich, width
+from holdfast.cli.output import count, dim, heading, one_line, plain, print_json, print_rich, width
 from holdfast.cli.parameter_types import StrategyType
 from holdfast.core.errors import ExitCode
 
@@ -161,8 +161,7 @@ def _rehearsal_to_json(run: DryRun, parts: list[dict[str, Any]]) -> dict[str, An
 
 def _rehearsal_line(listed: StrategyEntry, run: DryRun) -> str:
     script = "the script in its META" if listed.meta is not None and listed.meta.script else "the same answer to all"
-    calls = "1 call" if run.llm_calls == 1 else f"{run.llm_calls} calls"
-    pauses = "1 pause" if len(run.pauses) == 1 else f"{len(run.pauses)} pauses"
+    calls, pauses = count(run.llm_calls, "call"), count(len(run.pauses), "pause")
     return f"a rehearsal with {script}: {calls} in {pauses}"
 
 

@@ -12,13 +12,13 @@ _WHERE = may(
     "What must hold: nested fields, values or operators (`eq ne lt lte gt gte in nin exists contains starts_with`),"
     " `_and`, `_or`, `_not`.",
 )
-_OFFSET = may("offset", "integer", "How many to leave out first; 0 if absent.")
-_LIMIT = may("limit", "integer", "How many to give at most.")
+_OFFSET = may("offset", "integer", "How many to skip; 0 if absent.")
+_LIMIT = may("limit", "integer", "How many to return at most.")
 
 CARDS = GroupSpec(
     "Cards",
     "Immutable records of runs, as files that algocline can read too: `cards/PACKAGE/ID.toml`, samples beside them. The"
-    " engine does the writing, once, also if the process dies in the middle.",
+    " engine writes them once, even if the process dies in the middle.",
     functions=(
         FunctionSpec(
             "card.create",
@@ -56,7 +56,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.find",
-            "Summaries of the cards for which something holds.",
+            "Summaries of the cards that match a query.",
             (may("query", "CardQuery", "Which, and in what order."),),
             (ResultSpec("CardSummary[]"),),
             Example(
@@ -71,8 +71,8 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.append",
-            "Add top-level fields to a card. One that is there already is an error.",
-            (_ID, need("fields", "table", "What to add.")),
+            "Add top-level fields to a card. A field that it already has is an error.",
+            (_ID, need("fields", "table", "The fields to add.")),
             (ResultSpec("table", "The whole card."),),
             Example(
                 'alc.card.append("panel_model_20260101T000000_abcdef", {note = "a good one"})',
@@ -83,7 +83,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.write_samples",
-            "Keep the single results behind a card. Once only.",
+            "Store the single results behind a card. This can be done once.",
             (_ID, need("rows", "table[]", "The results.")),
             (ResultSpec("SamplesRef"),),
             Example(
@@ -95,7 +95,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.read_samples",
-            "The single results behind a card; none if none were kept.",
+            "The single results behind a card; empty if none were stored.",
             (_ID, may("opts", "SampleOptions", "Which.")),
             (ResultSpec("table[]"),),
             Example(
@@ -108,7 +108,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.alias_set",
-            "Give a card a name; another card may have had it before.",
+            "Give a card a name; if another card has it, the name moves.",
             (need("name", "string", "The name."), _ID, may("opts", "AliasOptions", "More about it.")),
             (ResultSpec("Alias"),),
             Example(
@@ -130,7 +130,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.get_by_alias",
-            "The card of that name. A name whose card is gone is an error.",
+            "The card with this name. A name whose card no longer exists is an error.",
             (need("name", "string", "The name."),),
             (ResultSpec("table|nil", "{nil|None} if no card has it."),),
             Example('alc.card.get_by_alias("best")', python='card.get_by_alias("best")'),
@@ -152,7 +152,7 @@ CARDS = GroupSpec(
         ),
         FunctionSpec(
             "card.sink_backfill",
-            "Copy what a mirror of the cards does not have yet.",
+            "Copy to a mirror the cards that it does not have yet.",
             (need("params", "BackfillOptions", "Which mirror."),),
             (ResultSpec("Backfill"),),
             Example(
@@ -231,7 +231,7 @@ CARDS = GroupSpec(
                 need("root", "string", "The card asked for."),
                 need("nodes", "LineageNode[]", "The cards."),
                 need("edges", "LineageEdge[]", "What links them."),
-                need("truncated", "boolean", "Whether there is more than `depth` lets see."),
+                need("truncated", "boolean", "Whether there are more cards beyond `depth`."),
             ),
         ),
         ShapeSpec(
@@ -265,8 +265,8 @@ CARDS = GroupSpec(
             (
                 need("sink", "string", "The mirror."),
                 need("pushed", "string[]", "Cards that were copied."),
-                need("skipped", "string[]", "Cards that were there."),
-                need("failed", "string[][]", "Cards that could not be, with the reason."),
+                need("skipped", "string[]", "Cards that it already had."),
+                need("failed", "string[][]", "Cards that could not be copied, each with the reason."),
                 need("pushed_samples", "string[]", "Cards whose results were copied."),
             ),
         ),

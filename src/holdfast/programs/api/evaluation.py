@@ -14,9 +14,9 @@ EVAL = GroupSpec(
     functions=(
         FunctionSpec(
             "eval",
-            "Run a strategy on every case, one after the other, grade what it says, and report. What goes wrong in a"
-            " case fails that case only; a spent budget ends the evaluation, and the report says what was not run."
-            " Scenarios made with the package evalframe work as well as plain tables.",
+            "Run a strategy on every case, one after the other, grade its answers, and report. An error in a case fails"
+            " that case only; a spent budget ends the evaluation, and the report says what was not run. Scenarios made"
+            " with the package evalframe work as well as plain tables.",
             (
                 need(
                     "scenario",
@@ -83,7 +83,7 @@ EVAL = GroupSpec(
                 may("card_id", "string", "The card that was kept."),
                 may("card_error", "string", "Why none was."),
                 may("stopped", "string", "Why it ended early."),
-                may("not_run", "EvalCase[]", "What was then not run."),
+                may("not_run", "EvalCase[]", "Cases that were not run."),
             ),
         ),
         ShapeSpec(
@@ -128,7 +128,7 @@ EVAL = GroupSpec(
         ),
         ShapeSpec(
             "EvalResult",
-            "What became of one case.",
+            "The result of one case.",
             (
                 need("case", "EvalCase", "The case."),
                 need("response", "EvalResponse", "What was said."),

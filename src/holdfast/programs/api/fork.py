@@ -19,10 +19,10 @@ FORK = GroupSpec(
                     "string[]",
                     "Names of {packages with `run(ctx)`, or of other strategies|strategies}; at least one.",
                 ),
-                need("ctx", "any", "What each child is given, as JSON."),
+                need("ctx", "any", "The `ctx` of each child, as JSON."),
                 may("opts", "ForkOptions", "What to do about failures."),
             ),
-            (ResultSpec("ForkEntry[]", "What became of each, in the order of the names."),),
+            (ResultSpec("ForkEntry[]", "The outcome of each, in the order of the names."),),
             Example(
                 'alc.fork({"asks_one", "asks_two"}, {task = ctx.task})',
                 python='fork(["panel", "self_refine"], {"task": ctx["task"]})',
@@ -32,8 +32,8 @@ FORK = GroupSpec(
             " -> list[dict[str, Any]]",
             notes={
                 "lua": "Children share the session's budget: one whose questions do not fit gets the budget's error,"
-                " the others go on. A name that is no package is run as a child session.",
-                "native": "A strategy may also be given itself, instead of its name.",
+                " the others continue. A name that is not a package's runs as a child session.",
+                "native": "A strategy itself may be passed instead of its name.",
             },
         ),
     ),
@@ -43,13 +43,15 @@ FORK = GroupSpec(
             "What a fork does about failures.",
             (
                 may(
-                    "on_error", '"skip"|"abort"', "`abort` raises the first failure, after all have ended; else `skip`."
+                    "on_error",
+                    '"skip"|"abort"',
+                    "`abort` raises the first failure after all have ended; `skip` (if absent) does not.",
                 ),
             ),
         ),
         ShapeSpec(
             "ForkEntry",
-            "What became of a child.",
+            "The outcome of a child.",
             (
                 need("strategy", "string", "Its name."),
                 need("ok", "boolean", "Whether it returned."),

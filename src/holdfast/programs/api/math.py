@@ -18,7 +18,7 @@ _RNG = need("rng", "Rng", "The generator.")
 _VALUES = need("values", "number[]", "At least one number.")
 _XS = need("xs", "number[]", "The first sample.")
 _YS = need("ys", "number[]", "The second sample.")
-_X = need("x", "number", "Where.")
+_X = need("x", "number", "The argument.")
 _P = need("p", "number", "A probability.")
 _ALPHA = need("alpha", "number", "The first parameter, above 0.")
 _BETA = need("beta", "number", "The second parameter, above 0.")
@@ -74,9 +74,9 @@ _RANDOM = (
     ),
     _f(
         "sample_with_replacement",
-        "Items drawn at random, each of which may come again.",
+        "Items drawn at random; each may be drawn again.",
         _RNG,
-        need("tbl", "any[]", "What to draw from."),
+        need("tbl", "any[]", "The items to draw from."),
         need("n", "integer", "How many to draw."),
         returns="any[]",
         shows=(f"{_R}, {{7}}, 3", "[7, 7, 7]"),
@@ -112,7 +112,7 @@ _RANDOM = (
     _f("poisson_sample", "A draw from a Poisson distribution.", _RNG, _LAMBDA, returns="integer"),
     _f(
         "binomial_sample",
-        "How many of `n` tries succeed.",
+        "How many of `n` tries succeed, each with the probability `p`.",
         _RNG,
         need("n", "integer", "Tries."),
         _P,
@@ -145,15 +145,15 @@ _DESCRIPTIVE = (
         _VALUES,
         shows=("{2, 4, 4, 4, 6}", "1.4142135623730951"),
     ),
-    _f("median", "The number in the middle, or the mean of the two there.", _VALUES, shows=("{3, 1, 2, 9}", "2.5")),
+    _f("median", "The middle number, or the mean of the middle two.", _VALUES, shows=("{3, 1, 2, 9}", "2.5")),
     _f(
         "percentile",
-        "The number below which `p` percent lie, between two numbers in proportion.",
+        "The number below which `p` percent lie, interpolated between two numbers.",
         _VALUES,
         need("p", "number", "0 to 100."),
         shows=("{1, 2, 3, 4}, 50", "2.5"),
     ),
-    _f("iqr", "From the 25th percentile to the 75th.", _VALUES, shows=("{1, 2, 3, 4, 5}", "2.0")),
+    _f("iqr", "The distance from the 25th percentile to the 75th.", _VALUES, shows=("{1, 2, 3, 4, 5}", "2.0")),
     _f("covariance", "The covariance of two samples (over n − 1).", _XS, _YS, shows=("{1, 2, 3}, {2, 4, 6}", "2.0")),
     _f("correlation", "Pearson's correlation.", _XS, _YS, shows=("{1, 2, 3}, {2, 4, 6}", "1.0")),
     _f(
@@ -172,7 +172,7 @@ _DESCRIPTIVE = (
     ),
     _f(
         "histogram",
-        "How many numbers are in each of some bins of one width.",
+        "How many numbers are in each bin; all bins are equally wide.",
         _VALUES,
         need("bins", "integer", "How many bins."),
         returns="Histogram",
@@ -180,10 +180,10 @@ _DESCRIPTIVE = (
     ),
     _f(
         "wilson_ci",
-        "Wilson's interval for a share.",
-        need("successes", "integer", "How many succeeded."),
-        need("total", "integer", "Of how many."),
-        need("confidence", "number", "For instance 0.95."),
+        "Wilson's confidence interval for a share.",
+        need("successes", "integer", "The number of successes."),
+        need("total", "integer", "The number of tries."),
+        need("confidence", "number", "The confidence, such as 0.95."),
         returns="WilsonInterval",
     ),
 )
@@ -192,7 +192,7 @@ _DISTRIBUTIONS = (
     _f("normal_cdf", "The share of a normal distribution up to `x`.", _X, _MU, _SIGMA, shows=("0, 0, 1", "0.5")),
     _f(
         "normal_inverse_cdf",
-        "Up to where the share `p` of a normal distribution lies.",
+        "The `x` up to which the share `p` of a normal distribution lies.",
         _P,
         _MU,
         _SIGMA,
@@ -202,7 +202,7 @@ _DISTRIBUTIONS = (
     _f("beta_cdf", "The share of a beta distribution up to `x`.", _X, _ALPHA, _BETA, shows=("0.5, 2, 2", "0.5")),
     _f(
         "beta_ppf",
-        "Up to where the share `p` of a beta distribution lies.",
+        "The `x` up to which the share `p` of a beta distribution lies.",
         _P,
         _ALPHA,
         _BETA,
@@ -221,7 +221,7 @@ _DISTRIBUTIONS = (
     _f(
         "poisson_cdf",
         "The share of a Poisson distribution up to `k`.",
-        need("k", "integer", "Where."),
+        need("k", "integer", "The argument."),
         _LAMBDA,
         shows=("0, 1", "0.36787944117144233"),
     ),
@@ -229,8 +229,8 @@ _DISTRIBUTIONS = (
 
 _SPECIAL = (
     _f("erf", "The error function.", _X, shows=("1", "0.8427007929497149")),
-    _f("erfc", "1 minus the error function, exact where that is small.", _X, shows=("1", "0.15729920705028513")),
-    _f("lgamma", "The logarithm of the gamma function's size.", _X, shows=("5", "3.1780538303479458")),
+    _f("erfc", "1 minus the error function, accurate where that is small.", _X, shows=("1", "0.15729920705028513")),
+    _f("lgamma", "The logarithm of the gamma function's absolute value.", _X, shows=("5", "3.1780538303479458")),
     _f("digamma", "The derivative of `lgamma`.", _X, shows=("1", "-0.5772156649015329")),
     _f(
         "beta",
@@ -265,7 +265,7 @@ _SPECIAL = (
     _f("ln_factorial", "The logarithm of n!", need("n", "integer", "0 or more."), shows=("5", "4.787491742782046")),
     _f(
         "logsumexp",
-        "The logarithm of the sum of exponentials, also where those would be too large.",
+        "The logarithm of the sum of exponentials, even if those would be too large.",
         _VALUES,
         shows=("{1000, 1000}", "1000.6931471805599"),
     ),
@@ -290,13 +290,13 @@ _TESTS = (
         need("expected", "number[]", "The expected counts, above 0."),
         returns="ChiSquaredTest",
     ),
-    _f("ks_test", "Whether two samples are of one distribution (Kolmogorov and Smirnov).", _XS, _YS, returns="KsTest"),
+    _f("ks_test", "Whether two samples have one distribution (Kolmogorov and Smirnov).", _XS, _YS, returns="KsTest"),
 )
 
 _RANKING = (
     _f(
         "rank",
-        "The rank of each number, the least first; equal ones share the mean of theirs.",
+        "The rank of each number, the least first; equal numbers share the mean of their ranks.",
         _VALUES,
         returns="number[]",
         shows=("{10, 30, 20, 20}", "[1.0, 4.0, 2.5, 2.5]"),
@@ -305,7 +305,7 @@ _RANKING = (
     _f("kendall_tau", "The agreement of orders (Kendall).", _XS, _YS, shows=("{1, 2, 3}, {3, 2, 1}", "-1.0")),
     _f(
         "ndcg",
-        "How good the first `k` places of a ranking are, against the best order.",
+        "How good the first `k` places of a ranking are, compared with the best order.",
         need("relevance", "number[]", "How relevant each place is, the first place first."),
         need("k", "integer", "How many places."),
         shows=("{3, 2, 1}, 3", "1.0"),
@@ -313,7 +313,7 @@ _RANKING = (
     _f(
         "mrr",
         "The mean of one over the place of the first hit.",
-        need("rankings", "number[]", "Those places, from 1."),
+        need("rankings", "number[]", "The places of the first hits, from 1."),
         shows=("{1, 2}", "0.75"),
     ),
 )
@@ -327,14 +327,14 @@ _INFORMATION = (
     ),
     _f(
         "kl_divergence",
-        "The divergence of Kullback and Leibler, in nats.",
+        "The Kullback-Leibler divergence, in nats.",
         _PS,
         _QS,
         shows=("{0.5, 0.5}, {0.5, 0.5}", "0.0"),
     ),
     _f(
         "js_divergence",
-        "The divergence of Jensen and Shannon, in nats.",
+        "The Jensen-Shannon divergence, in nats.",
         _PS,
         _QS,
         shows=("{1, 0}, {0, 1}", "0.6931471805599453"),
@@ -345,7 +345,7 @@ _INFORMATION = (
 _SERIES = (
     _f(
         "moving_average",
-        "The mean of each `window` numbers in a row.",
+        "The means of `window` consecutive numbers.",
         _VALUES,
         need("window", "integer", "How many."),
         returns="number[]",
@@ -353,7 +353,7 @@ _SERIES = (
     ),
     _f(
         "ewma",
-        "Means in which older numbers count less and less.",
+        "The exponentially weighted moving average: older numbers count less and less.",
         _VALUES,
         need("alpha", "number", "How much the newest counts, 0 to 1."),
         returns="number[]",
@@ -361,7 +361,7 @@ _SERIES = (
     ),
     _f(
         "autocorrelation",
-        "How a series goes with itself, `lag` places later.",
+        "The correlation of a series with itself, `lag` places later.",
         _VALUES,
         need("lag", "integer", "How many places."),
         shows=("{1, 2, 3, 4}, 0", "1.0"),
@@ -375,13 +375,13 @@ _SERIES = (
     ),
 )
 
-_STATISTICS = need("p_value", "number", "How likely so great a difference is by chance.")
+_STATISTICS = need("p_value", "number", "How likely so large a difference is by chance.")
 
 MATH = GroupSpec(
     "Mathematics",
-    "Numbers in lists must be finite, and lists not empty, else there is an error that names the function and the"
+    "Numbers in lists must be finite, and lists must not be empty; otherwise an error names the function and the"
     " argument. Generators are part of the program: the same seed gives the same draws in every run and replay. Lua"
-    " only; Python has the modules `math` and `random`, whose numbers are the same in every replay, too.",
+    " only; Python has the modules `math` and `random`, whose numbers are also the same in every replay.",
     functions=(
         *_RANDOM,
         *_DESCRIPTIVE,
@@ -393,23 +393,27 @@ MATH = GroupSpec(
         *_SERIES,
     ),
     shapes=(
-        ShapeSpec("Rng", "A random generator; only the functions of `alc.math` look inside."),
+        ShapeSpec("Rng", "A random generator, for the functions of `alc.math` only."),
         ShapeSpec(
             "Histogram",
             "Bins.",
             (
-                need("counts", "integer[]", "How many in each."),
-                need("edges", "number[]", "Where they begin, and the last one ends."),
+                need("counts", "integer[]", "How many numbers are in each."),
+                need("edges", "number[]", "Where each begins, and where the last one ends."),
             ),
         ),
         ShapeSpec(
             "WilsonInterval",
-            "Where a share is.",
-            (need("lower", "number", "From."), need("upper", "number", "To."), need("center", "number", "The middle.")),
+            "A confidence interval.",
+            (
+                need("lower", "number", "Its lower end."),
+                need("upper", "number", "Its upper end."),
+                need("center", "number", "Its middle."),
+            ),
         ),
         ShapeSpec(
             "WelchTest",
-            "What the test came to.",
+            "The result of the test.",
             (need("t_stat", "number", "t."), need("df", "number", "Degrees of freedom."), _STATISTICS),
         ),
         ShapeSpec(
@@ -419,16 +423,16 @@ MATH = GroupSpec(
         ),
         ShapeSpec(
             "MannWhitneyTest",
-            "What the test came to.",
+            "The result of the test.",
             (need("u_stat", "number", "U."), need("z_score", "number", "z."), _STATISTICS),
         ),
         ShapeSpec(
             "ChiSquaredTest",
-            "What the test came to.",
+            "The result of the test.",
             (need("chi2_stat", "number", "Chi-squared."), need("df", "number", "Degrees of freedom."), _STATISTICS),
         ),
         ShapeSpec(
-            "KsTest", "What the test came to.", (need("d_stat", "number", "The greatest distance."), _STATISTICS)
+            "KsTest", "The result of the test.", (need("d_stat", "number", "The greatest distance."), _STATISTICS)
         ),
     ),
     is_brief=True,

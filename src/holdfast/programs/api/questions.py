@@ -1,4 +1,4 @@
-"""The table of what a program asks: models, people, tools, the clock, other programs; and what is made of asking."""
+"""The API table of questions: to models, people, tools, the clock and other programs, and functions built on them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from holdfast.programs.api.model import Example, FunctionSpec, ResultSpec, Shape
 _PROMPT = need("prompt", "string", "The question.")
 _OPTS = may("opts", "LlmOptions", "How to ask.", python="options")
 _OPTIONS_PASSED_ON = may(
-    "opts", "LlmOptions", "How to ask. What is not known here is passed on to the host.", python="options"
+    "opts", "LlmOptions", "How to ask. Unknown options are passed on to the host.", python="options"
 )
-_FOR_EVERY = may("options", "LlmOptions", "For every question; what an item says itself goes before.")
+_FOR_EVERY = may("options", "LlmOptions", "For every question; an item's own options take precedence.")
 _TIMEOUT = may(
-    "timeout_ms", "integer", "How long to wait, in milliseconds; then it is a failure with the code `timeout`."
+    "timeout_ms", "integer", "How long to wait, in milliseconds; after that, the query fails with the code `timeout`."
 )
 
 QUESTIONS = (
     FunctionSpec(
         "llm",
         "Ask a model. The session pauses until somebody answers, in this process or another one. An answer that is not"
-        " text comes {as its JSON|as it is}. A failure that the host reports, and a spent budget, are errors that can"
-        " be caught; the budget's begins with `budget_exceeded:`.",
+        " text is returned {as its JSON|as it is}. A failure that the host reports and a spent budget are errors that"
+        " can be caught; the latter begins with `budget_exceeded:`.",
         (
             need(
                 "prompt",
@@ -39,14 +39,14 @@ QUESTIONS = (
         python_parameters=(_TIMEOUT,),
         has_twin=True,
         notes={
-            "python": "The errors are `RuntimeError`; `TimeoutError` when no answer came in time.",
+            "python": "The errors are `RuntimeError`, or `TimeoutError` if no answer came in time.",
             "native": "The errors are `QueryFailedError`, whose `code` says why.",
         },
     ),
     FunctionSpec(
         "llm_batch",
-        "Ask several questions at once: one pause, whose answers may come in any order. All of them must fit into the"
-        " budget, else none is asked. If one fails, an error names it.",
+        "Ask several questions at once, in one pause; the answers may come in any order. Unless all of them fit into"
+        " the budget, none is asked. If one fails, an error names it.",
         (need("items", "LlmItem[]", "The questions; at least one."),),
         (ResultSpec("string[]", "The answers, in the order of the questions."),),
         Example(
@@ -60,10 +60,10 @@ QUESTIONS = (
     ),
     FunctionSpec(
         "llm_each",
-        "As `{llm_batch}`, but one failure does not lose the others: a question that failed has the answer"
-        " {`false`|`None`}, and the log says why. It waits for all of them. If all failed, or did not fit into the"
+        "Like `{llm_batch}`, but a failure does not lose the other answers: the answer to a question that failed is"
+        " {`false`|`None`}, and the log says why. It waits for all of them. If all fail, or they do not fit into the"
         " budget, the first error is raised.",
-        (need("items", "LlmItem[]", "The questions; none are no answers."),),
+        (need("items", "LlmItem[]", "The questions; an empty list gives no answers."),),
         (
             ResultSpec(
                 "(string|false)[]",
@@ -97,12 +97,12 @@ QUESTIONS = (
     ),
     FunctionSpec(
         "tool",
-        "Call a tool by its name. Whoever drives that tool answers, or anyone else.",
+        "Call a tool by its name. Its driver answers, or anyone else.",
         (
-            need("name", "string", "Which tool."),
-            may("args", "table<string, any>", "What it is called with, by name.", python="arguments"),
+            need("name", "string", "The tool."),
+            may("args", "table<string, any>", "Its arguments, by name.", python="arguments"),
         ),
-        (ResultSpec("any", "What it gave."),),
+        (ResultSpec("any", "The tool's result."),),
         Example(
             'alc.tool("search", {query = "durable execution", limit = 3})',
             python='tool("search", query="durable execution", limit=3)',
@@ -113,8 +113,7 @@ QUESTIONS = (
     ),
     FunctionSpec(
         "sleep",
-        "Wait. The session pauses, and goes on when the time has come, however often the process is restarted"
-        " meanwhile.",
+        "Wait. The session pauses, and resumes when the time is up, even if the process is restarted meanwhile.",
         (need("seconds", "number", "How long, 0 or more."),),
         (),
         Example("alc.sleep(1.5)", python="sleep(1.5)"),
@@ -125,13 +124,13 @@ QUESTIONS = (
     ),
     FunctionSpec(
         "child",
-        "Run another program, in any language, as a session of its own. What it asks is shown to the host with the"
-        " questions of this one.",
+        "Run another program, in any language, as a session of its own. The host sees its questions together with those"
+        " of this session.",
         (
             need("program", "string", "Its name: a bundled strategy, a Lua package, a Python file."),
-            may("ctx", "any", "What it is started with, as JSON."),
+            may("ctx", "any", "Its `ctx`, as JSON."),
         ),
-        (ResultSpec("any", "What it returned. Its failure is an error."),),
+        (ResultSpec("any", "Its result. If it fails, that is an error."),),
         Example(
             'alc.child("self_refine", {task = "Why is the sky blue?"})',
             python='child("self_refine", {"task": "Why is the sky blue?"})',
@@ -157,7 +156,7 @@ ASKING = (
     ),
     FunctionSpec(
         "specify",
-        "Ask with `underspecified` set: the host should find out what is meant.",
+        "Ask with `underspecified` set: the host should find out the intent.",
         (_PROMPT, _OPTS),
         (ResultSpec("string", "The answer."),),
         Example(
@@ -169,9 +168,9 @@ ASKING = (
     ),
     FunctionSpec(
         "llm_safe",
-        "Ask; give a default instead of an error when there is no answer: the host reported a failure, or the budget is"
-        " spent. The log says why.",
-        (_PROMPT, _OPTS, may("default", "any", "What to give then.")),
+        "Ask, and return a default instead of an error if there is no answer, because the host reported a failure or"
+        " the budget is spent. The log says why.",
+        (_PROMPT, _OPTS, may("default", "any", "What to return then.")),
         (ResultSpec("string|any", "The answer, or the default."),),
         Example(
             'alc.llm_safe("A name for it?", {}, "unnamed")', python='llm_safe("A name for it?", default="unnamed")'
@@ -181,13 +180,13 @@ ASKING = (
     ),
     FunctionSpec(
         "llm_json",
-        "Ask for JSON. An answer without a {table|dict or list} in it is asked for once more, with the answer and the"
-        " request in the new question and a system text that wants JSON only.",
+        "Ask for JSON. If there is no {table|dict or list} in the answer, ask once more: the new question contains the"
+        " request and the answer, and its system text asks for JSON only.",
         (_PROMPT, _OPTS),
         (
             ResultSpec(
                 "table|nil",
-                "The {table|dict or list}; {nil|None} if there was none in the second answer either.",
+                "The {table|dict or list}; {nil|None} if there is none in the second answer either.",
             ),
             ResultSpec("string", "The last answer."),
         ),
@@ -197,7 +196,7 @@ ASKING = (
         ),
         waits="host",
         python="llm_json(prompt: str, **options: Any) -> Any",
-        notes={"python": "Only the dict or list is given, not the last answer."},
+        notes={"python": "Only the dict or list is returned, not the last answer."},
     ),
     FunctionSpec(
         "parallel",
@@ -207,8 +206,8 @@ ASKING = (
             need(
                 "prompt_fn",
                 "fun(item: any, i: integer): string|LlmItem",
-                "The question about an item. {Text is asked with `opts`; a table as it is.|A dict has options of its"
-                " own beside `prompt`.}",
+                "The question about an item. {Text is asked with `opts`, a table as it is.|A dict has its own options"
+                " beside `prompt`.}",
                 python="prompt",
             ),
             may("opts", "ParallelOptions", "How to ask, and what to do with the answers.", python="options"),
@@ -221,12 +220,12 @@ ASKING = (
         waits="host",
         python="parallel(items: Sequence[T], prompt: Callable[[T], str | dict[str, Any]], *,"
         " post: Callable[[str, T], Any] | None = None, **options: Any) -> list[Any]",
-        notes={"python": "The functions do not get the item's position."},
+        notes={"python": "The functions do not receive the item's position."},
     ),
     FunctionSpec(
         "cache",
-        "Ask; the same question with the same options gets the first answer again, without asking. The key is"
-        " everything about the question, down to the byte. The 256 newest answers are kept, for this run.",
+        "Ask; the same question with the same options gets the first answer again, without asking. Every byte of the"
+        " question and its options counts. The 256 newest answers are kept, for this run only.",
         (_PROMPT, may("opts", "CacheOptions", "How to ask, and how to remember.", python="options")),
         (ResultSpec("string", "The answer."),),
         Example('alc.cache("Name a colour.")', python='cache("Name a colour.")'),
@@ -235,7 +234,7 @@ ASKING = (
     ),
     FunctionSpec(
         "cache_info",
-        "How the cache did.",
+        "Counts of the cache.",
         (),
         (ResultSpec("CacheInfo"),),
         Example(
@@ -247,13 +246,13 @@ ASKING = (
     ),
     FunctionSpec(
         "cache_clear",
-        "Forget all cached answers, and the counts.",
+        "Forget all cached answers and counts.",
         example=Example("alc.cache_clear()", "null", "cache_clear()"),
         python="cache_clear() -> None",
     ),
     FunctionSpec(
         "budget_check",
-        "Whether there is something left of every limit that is set. True without a budget.",
+        "Whether every limit of the budget has something left. True without a budget.",
         (),
         (ResultSpec("boolean"),),
         Example("alc.budget_check()", "true", "budget_check()"),
@@ -261,9 +260,9 @@ ASKING = (
     ),
     FunctionSpec(
         "pipe",
-        "Run strategies one after the other on a copy of `ctx`. What one leaves in"
-        ' {`ctx.result`|`ctx["result"]`} is the next one\'s {`ctx.task`|`ctx["task"]`}, a {table|dict or list} as JSON.'
-        ' {`ctx.pipe_history`|`ctx["pipe_history"]`} has `{strategy, result}` or `{strategy, error}` of each.',
+        'Run strategies one after the other on a copy of `ctx`. The {`ctx.result`|`ctx["result"]`} of one becomes the'
+        ' {`ctx.task`|`ctx["task"]`} of the next; a {table|dict or list} becomes JSON.'
+        ' {`ctx.pipe_history`|`ctx["pipe_history"]`} has `{strategy, result}` or `{strategy, error}` for each.',
         (
             need(
                 "strategies",
@@ -271,7 +270,7 @@ ASKING = (
                 "{Packages with `run(ctx)`, names of other strategies|Names of strategies}, or functions; each returns"
                 " a ctx.",
             ),
-            need("ctx", "table", "What the first one is given."),
+            need("ctx", "table", "The `ctx` of the first one."),
             may("opts", "PipeOptions", "What to do about failures, and after each stage.", python="options"),
         ),
         (ResultSpec("table", "The last ctx."),),
@@ -283,8 +282,8 @@ ASKING = (
         python="pipe(strategies: Sequence[str | Callable[[dict[str, Any]], dict[str, Any]]], ctx: dict[str, Any], *,"
         ' on_error: Literal["abort", "skip", "continue"] = "abort") -> dict[str, Any]',
         notes={
-            "lua": "A name that is no package is run as a child session.",
-            "python": "Each name is run as a child session. There is no `on_stage`.",
+            "lua": "A name that is not a package's runs as a child session.",
+            "python": "Each name runs as a child session. There is no `on_stage`.",
             "native": "A stage may also be a strategy itself, and a function may be `async`.",
         },
     ),
@@ -296,13 +295,13 @@ QUESTION_SHAPES = (
         "How to ask a model.",
         (
             may("system", "string", "The system text."),
-            may("max_tokens", "integer", "The longest answer wanted; 1024 if absent{ or not a number that fits|}."),
+            may("max_tokens", "integer", "The longest answer wanted; 1024 if absent{ or not a valid number|}."),
             may("grounded", "boolean", "The answer should rest on evidence that the host looks up."),
-            may("underspecified", "boolean", "The prompt depends on an intent that is not in it; the host finds out."),
-            may("model", "string", "Passed on to the host: which model is meant."),
+            may("underspecified", "boolean", "The prompt does not state the intent; the host should find it out."),
+            may("model", "string", "Passed on to the host: which model to use."),
             may("temperature", "number", "Passed on to the host."),
             may(
-                "role", "string", "Passed on to the host: what the question is for, so that it may pick a model by it."
+                "role", "string", "Passed on to the host: the purpose of the question, by which it may choose a model."
             ),
         ),
         rest="any",
@@ -311,7 +310,7 @@ QUESTION_SHAPES = (
     ShapeSpec(
         "AskOptions",
         "How to ask a person.",
-        (may("choices", "string[]", "Answers to choose from, which are shown with the question."), _TIMEOUT),
+        (may("choices", "string[]", "Answers to choose from, shown with the question."), _TIMEOUT),
     ),
 )
 
@@ -323,7 +322,7 @@ ASKING_SHAPES = (
             may(
                 "post_fn",
                 "fun(answer: string, item: any, i: integer): any",
-                "What to make of an answer.",
+                "Makes the result from an answer.",
                 python="post",
             ),
         ),
@@ -333,19 +332,19 @@ ASKING_SHAPES = (
         "CacheOptions",
         "How to ask, and how to remember.",
         (
-            may("cache_key", "string", "What to remember the answer by, instead of the question."),
-            may("cache_skip", "boolean", "Ask anew, and do not remember."),
+            may("cache_key", "string", "The key of the answer, instead of the question."),
+            may("cache_skip", "boolean", "Ask anew, and do not remember the answer."),
         ),
         base="LlmOptions",
     ),
     ShapeSpec(
         "CacheInfo",
-        "How the cache did.",
+        "Counts of the cache.",
         (
             need("entries", "integer", "Answers kept."),
-            need("hits", "integer", "Questions answered from it."),
+            need("hits", "integer", "Questions answered from the cache."),
             need("misses", "integer", "Questions asked."),
-            need("max_entries", "integer", "The most that are kept."),
+            need("max_entries", "integer", "How many answers are kept at most."),
         ),
     ),
     ShapeSpec(
@@ -355,7 +354,7 @@ ASKING_SHAPES = (
             may(
                 "on_error",
                 '"abort"|"skip"|"continue"',
-                "`abort` (if absent): the error goes on. Else the stage is passed over.",
+                "`abort` (if absent): the error is raised. Otherwise the stage is skipped.",
             ),
             may("on_stage", "fun(i: integer, name: string, ctx: table)", "Called after each stage that succeeded."),
         ),

@@ -1,4 +1,4 @@
-"""The table of what a session says and knows about itself: logs, figures, time, budget; and the values of its start."""
+"""The API table of what a session says and knows about itself: logs, figures, time, budget, and its start values."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _TELLING = (
     ),
     FunctionSpec(
         "progress",
-        "Say how far the session is. The last word counts.",
+        "Report how far the session is. The last report counts.",
         (
-            need("step", "integer", "What is done, 0 or more."),
-            need("total", "integer", "What there is to do."),
-            may("message", "string", "In words."),
+            need("step", "integer", "How many steps are done, 0 or more."),
+            need("total", "integer", "How many steps there are."),
+            may("message", "string", "What is being done."),
         ),
         example=Example('alc.progress(2, 5, "judging")', "null", 'progress(2, 5, "judging")'),
         python="progress(step: int, total: int, message: str | None = None) -> None",
     ),
     FunctionSpec(
         "stats.record",
-        "Keep a figure of one's own under `stats.custom` of the session. The last value of a key counts.",
+        "Record a figure under `stats.custom` of the session. The last value of a key counts.",
         (need("key", "string", "Its name."), need("value", "any", "Anything that JSON can hold.")),
         example=Example('alc.stats.record("rounds", 3)', "null", 'stats.record("rounds", 3)'),
         python="stats.record(key: str, value: Any) -> None",
@@ -55,7 +55,7 @@ _TELLING = (
     ),
     FunctionSpec(
         "stats.llm_calls",
-        "How many questions the session has asked models {so far, those of forks included|itself, so far}.",
+        "How many questions the session has asked models so far{, including those of forks|, without its children}.",
         (),
         (ResultSpec("integer"),),
         Example("alc.stats.llm_calls()", "0", "stats.llm_calls()"),
@@ -66,8 +66,8 @@ _TELLING = (
 _KNOWING = (
     FunctionSpec(
         "now",
-        "The session's clock: unix seconds when the program last went on. It stands still in between, and gives the"
-        " same in a replay.",
+        "The session's clock: the time at which the program was last resumed, in unix seconds. It stands still in"
+        " between, and is the same in a replay.",
         (),
         (ResultSpec("number"),),
         Example("alc.time()", "1700000000.0", "now()"),
@@ -97,7 +97,7 @@ _KNOWING = (
         ),
         Example("alc.budget_remaining()", "null", "budget_remaining()"),
         python="budget_remaining() -> dict[str, int | None] | None",
-        native="budget_remaining() -> Remaining | None",
+        native="budget_remaining() -> RemainingBudget | None",
     ),
 )
 
@@ -176,8 +176,8 @@ LAYER0 = GroupSpec(
         ),
     ),
     notes={
-        "python": "A plain call asks one thing and waits for the answer. To ask several things at once there are"
-        " `{llm_batch}`, `{llm_each}` and `{parallel}`; and the names with `_async`, which give awaitables:"
+        "python": "A plain call asks one thing and waits for the answer. To ask several things at once, use"
+        " `{llm_batch}`, `{llm_each}` and `{parallel}`, or the names with `_async`, which return awaitables:"
         ' `await asyncio.gather(llm_async("a"), ask_async("b"))` is one pause with two questions.',
         "native": "Every question is an awaitable, which `asyncio.gather` takes as well.",
     },

@@ -16,15 +16,15 @@ STATE = GroupSpec(
         FunctionSpec(
             "state.get",
             "A value.",
-            (_KEY, may("default", "any", "What to give if there is none.")),
-            (ResultSpec("any", "The value; else the default. A kept null is {`alc.null`|`None`}, not the default."),),
+            (_KEY, may("default", "any", "What to return if there is none.")),
+            (ResultSpec("any", "The value, or the default. A stored null is {`alc.null`|`None`}, not the default."),),
             Example('alc.state.get("runs", 0)', python='state.get("runs", 0)'),
             waits="engine",
             python="state.get(key: str, default: Any = None) -> Any",
         ),
         FunctionSpec(
             "state.set",
-            "Keep a value, in place of another one if need be.",
+            "Store a value; it replaces an earlier one.",
             (_KEY, need("value", "any", "Anything that JSON can hold.")),
             example=Example('alc.state.set("runs", {count = 1})', python='state.set("runs", {"count": 1})'),
             waits="engine",
@@ -32,9 +32,9 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.set_nx",
-            "Keep a value unless there is one already.",
+            "Store a value unless there already is one.",
             (_KEY, need("value", "any", "Anything that JSON can hold.")),
-            (ResultSpec("boolean", "Whether it was kept."),),
+            (ResultSpec("boolean", "Whether it was stored."),),
             Example('alc.state.set_nx("owner", "me")', python='state.set_nx("owner", "me")'),
             waits="engine",
             python="state.set_nx(key: str, value: Any) -> bool",
@@ -69,7 +69,7 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.incr",
-            "Add to a number. Whole numbers stay whole. A value that is no number is an error.",
+            "Add to a number. Whole numbers stay whole. A value that is not a number is an error.",
             (
                 _KEY,
                 may("delta", "number", "What to add; 1 if absent."),
@@ -82,11 +82,13 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.update",
-            "Change a value by what it is now. If somebody else changes it meanwhile, {`fn`|`change`} is called again"
-            " with the newer value, so it must not count on being called once.",
+            "Compute a new value from the present one. If somebody else changes it meanwhile, {`fn`|`change`} is called"
+            " again with the newer value, so it must not rely on being called once.",
             (
                 _KEY,
-                need("fn", "fun(value: any): any", "From the present value to the new one.", python="change"),
+                need(
+                    "fn", "fun(value: any): any", "Takes the present value, and returns the new one.", python="change"
+                ),
                 may("default", "any", "What {`fn`|`change`} gets if there is no value."),
             ),
             (ResultSpec("any", "The new value."),),
@@ -99,7 +101,7 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.list",
-            "The keys of any namespace, sorted: for looking after what long runs have left.",
+            "The keys of any namespace, sorted, to manage what long runs have left.",
             (may("namespace", "string", "Whose keys; the program's own if absent."),),
             (ResultSpec("string[]"),),
             Example('alc.state.list("default")', python='state.list("default")'),
@@ -117,30 +119,30 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.reset",
-            "Take steps and fields out of a kept `{data = {completed_steps = {…}, …}}`, so that a long run does them"
-            " again. What was there before is kept under the key with `.bak` after it.",
-            (_NAMESPACE, _KEY, may("opts", "ResetOptions", "What to take out.")),
+            "Remove steps and fields from a stored `{data = {completed_steps = {…}, …}}`, so that a long run does them"
+            " again. The value before is stored under the key with `.bak` appended.",
+            (_NAMESPACE, _KEY, may("opts", "ResetOptions", "What to remove.")),
             (ResultSpec("ResetResult"),),
             Example('alc.state.reset("default", "job", {steps = {"draft"}})'),
             waits="engine",
-            python=NoSpelling("`state.update`, with a function that takes them out"),
+            python=NoSpelling("`state.update`, with a function that removes them"),
         ),
     ),
     shapes=(
         ShapeSpec(
             "ResetOptions",
-            "What to take out of a kept run.",
+            "What to remove from a stored run.",
             (
-                may("steps", "string[]", "Names to take out of `data.completed_steps`."),
-                may("fields", "string[]", "Fields to take out of `data`."),
+                may("steps", "string[]", "Names to remove from `data.completed_steps`."),
+                may("fields", "string[]", "Fields to remove from `data`."),
             ),
         ),
         ShapeSpec(
             "ResetResult",
-            "What was taken out.",
+            "What was removed.",
             (
-                need("ok", "boolean", "Always true; else there is an error."),
-                need("backup_path", "string", "`namespace/key` of what was there before."),
+                need("ok", "boolean", "Always true; a failure is an error."),
+                need("backup_path", "string", "`namespace/key` of the value before."),
                 need("steps_removed", "integer", "How many."),
                 need("fields_removed", "integer", "How many."),
             ),

@@ -11,7 +11,7 @@ STD = GroupSpec(
         FunctionSpec(
             "std.json.encode",
             "As `{json_encode}`.",
-            (need("value", "any", "What to write."),),
+            (need("value", "any", "The value."),),
             (ResultSpec("string"),),
             Example("std.json.encode({1, 2})", '"[1,2]"'),
             lua="std.json.encode",
@@ -20,7 +20,7 @@ STD = GroupSpec(
         FunctionSpec(
             "std.json.decode",
             "As `{json_decode}`.",
-            (need("text", "string", "What to read."),),
+            (need("text", "string", "The JSON text."),),
             (ResultSpec("any"),),
             Example('std.json.decode("[1, 2]")', "[1, 2]"),
             lua="std.json.decode",

@@ -1,20 +1,20 @@
-"""The table of the pure functions that read what models write, cut and count; and of what is made of asking."""
+"""The API table of functions that read what models write, cut and count, and of those built on questions."""
 
 from __future__ import annotations
 
 from holdfast.programs.api.model import Example, FunctionSpec, GroupSpec, NoSpelling, ResultSpec, ShapeSpec, may, need
 from holdfast.programs.api.questions import ASKING, ASKING_SHAPES
 
-_TEXT = need("text", "string", "What was written.")
+_TEXT = need("text", "string", "The text.")
 _ITEMS = need("items", "any[]", "The list.")
 
 READING = (
     FunctionSpec(
         "json_encode",
-        "A value as JSON. A table with anything at 1 is an array, and its named keys are dropped with a warning; any"
-        " other is an object, whose keys must be text. NaN and infinities become null. A function, or a table inside"
-        " itself, is an error.",
-        (need("value", "any", "What to write."),),
+        "A value as JSON. A table with a value at index 1 is an array, and its named keys are dropped with a warning;"
+        " any other is an object, whose keys must be text. NaN and infinities become null. A function, or a table that"
+        " contains itself, is an error.",
+        (need("value", "any", "The value."),),
         (ResultSpec("string"),),
         Example("alc.json_encode({b = 1, a = {true, 2.0}})", r'"{\"a\":[true,2.0],\"b\":1}"'),
         python=NoSpelling("`json.dumps`"),
@@ -23,16 +23,16 @@ READING = (
         "json_decode",
         "JSON as a value. Null is `alc.null`; whole numbers are integers; an empty array stays one when written again."
         " Text that is not JSON is an error.",
-        (need("text", "string", "What to read."),),
+        (need("text", "string", "The JSON text."),),
         (ResultSpec("any"),),
         Example('alc.json_decode("[1, null]")[2] == alc.null', "true"),
         python=NoSpelling("`json.loads`"),
     ),
     FunctionSpec(
         "json_extract",
-        "The first {table|dict or list} in what a model wrote: all of it, a fenced block, or the first part in braces"
-        " or brackets that can be read.",
-        (need("raw", "string", "What was written.", python="text"),),
+        "The first {table|dict or list} in what a model wrote: the whole text, a fenced block, or the first part in"
+        " braces or brackets that is JSON.",
+        (need("raw", "string", "The text.", python="text"),),
         (ResultSpec("table|nil", "{nil|None} if there is none."),),
         Example(
             """alc.json_extract('Here: {"a": 1}. Anything else?')""",
@@ -43,9 +43,10 @@ READING = (
     ),
     FunctionSpec(
         "list_items",
-        "The entries of a list in what a model wrote: the lines with a number, a dash, a star or a bullet in front; if"
-        " there are none, the texts of the array that `{json_extract}` finds. Without blanks at their ends, each once.",
-        (_TEXT, may("most", "integer", "How many to give at most; all if absent.")),
+        "The entries of a list in what a model wrote: the lines that begin with a number, a dash, a star or a bullet;"
+        " if there are none, the strings of the array that `{json_extract}` finds. They are trimmed, and each is"
+        " returned once.",
+        (_TEXT, may("most", "integer", "How many to return at most; all if absent.")),
         (ResultSpec("string[]", "Empty if there is no list."),),
         Example(
             r'alc.list_items("Buy:\n1. tea\n2. milk\n3. bread", 2)',
@@ -56,14 +57,14 @@ READING = (
     ),
     FunctionSpec(
         "match_enum",
-        "Which of some words is meant. Of those that occur in the text, in any case, the one that occurs last; if none"
-        " does, the one that a word of the text is most like.",
+        "The candidate that a text names. Of those that occur in the text, ignoring case, the one that occurs last; if"
+        " none occurs, the one most similar to a word of the text.",
         (
             _TEXT,
-            need("candidates", "string[]", "The words."),
-            may("opts", "MatchOptions", "How alike a word must be."),
+            need("candidates", "string[]", "The words to choose from."),
+            may("opts", "MatchOptions", "How similar a word must be."),
         ),
-        (ResultSpec("string|nil", "The candidate as given; {nil|None} if none is like it."),),
+        (ResultSpec("string|nil", "The candidate, as it was passed; {nil|None} if none is similar enough."),),
         Example(
             'alc.match_enum("Not a bug, rather a wish.", {"Bug", "Wish"})',
             '"Wish"',
@@ -73,7 +74,7 @@ READING = (
     ),
     FunctionSpec(
         "match_bool",
-        "Yes or no, by whole words of which the last one counts. Yes: approved, yes, ok, accept, pass, confirm, agree,"
+        "Yes or no, by the last whole word that means either. Yes: approved, yes, ok, accept, pass, confirm, agree,"
         " true, lgtm. No: rejected, no, deny, block, fail, refuse, disagree, false.",
         (_TEXT,),
         (ResultSpec("boolean|nil", "{nil|None} if there is no such word."),),
@@ -82,8 +83,8 @@ READING = (
     ),
     FunctionSpec(
         "parse_score",
-        "A score from 1 to 10: the first digits in the text, cut to that range. Signs and decimals are not read.",
-        (_TEXT, may("default", "number", "What to give if there are no digits; 5 if absent.")),
+        "A score from 1 to 10: the first digits in the text, limited to that range. Signs and decimals are not read.",
+        (_TEXT, may("default", "number", "What to return if there are no digits; 5 if absent.")),
         (ResultSpec("number"),),
         Example('alc.parse_score("I give it 8/10.")', "8", 'parse_score("I give it 8/10.")'),
         python="parse_score(text: str, default: float = 5) -> float",
@@ -96,7 +97,8 @@ READING = (
             may(
                 "pattern",
                 "string",
-                "A {Lua pattern|regular expression} whose first {capture|group} is the number; else the first number.",
+                "A {Lua pattern|regular expression} whose first {capture|group} is the number. If absent, the first"
+                " number is returned.",
             ),
         ),
         (ResultSpec("number|nil", "{nil|None} if there is none."),),
@@ -109,7 +111,7 @@ READING = (
     ),
     FunctionSpec(
         "vote",
-        "The answer that was given most often, without blanks at its ends; of several the one given first.",
+        "The most frequent answer, trimmed; in a tie, the one that came first.",
         (need("answers", "any[]", "The answers."),),
         (ResultSpec("Vote"),),
         Example(
@@ -122,7 +124,7 @@ READING = (
     ),
     FunctionSpec(
         "chunk",
-        "A text in pieces.",
+        "A text in chunks.",
         (need("text", "string", "The text."), may("opts", "ChunkOptions", "How to cut.")),
         (ResultSpec("string[]"),),
         Example(
@@ -135,8 +137,8 @@ READING = (
     ),
     FunctionSpec(
         "fingerprint",
-        "8 hex digits that are the same for texts which differ only in case and blanks. For finding repeats; not for"
-        " security, nor for keys that must not collide.",
+        "8 hex digits, the same for texts that differ only in case and white space. For finding repeats; not for"
+        " security or for keys that must not collide.",
         (need("text", "string", "The text."),),
         (ResultSpec("string"),),
         Example(
@@ -154,25 +156,25 @@ READING = (
     ),
     FunctionSpec(
         "fmt",
-        "`string.format` that does not fail on what models and arithmetic bring: where an integer is wanted it rounds a"
-        " fraction, reads a numeral and writes NaN or Inf; a missing text is `<nil>`.",
+        "A `string.format` that does not fail on what models and arithmetic produce: for an integer it rounds a"
+        " fraction, reads a numeral, and writes NaN or Inf; a missing text is `<nil>`.",
         (need("pattern", "string", "The pattern."),),
         (ResultSpec("string"),),
         Example('alc.fmt("%d of %s", 2.6, nil)', '"3 of <nil>"'),
-        rest=need("...", "any", "What goes into it."),
+        rest=need("...", "any", "The values."),
         python=NoSpelling('an f-string, `f"{n} of {total}"`'),
     ),
     FunctionSpec(
         "log_fmt",
-        "`{log}` of what `{fmt}` gives.",
+        "`{log}` of the text that `{fmt}` returns.",
         (need("level", "string", "As for `{log}`."), need("pattern", "string", "The pattern.")),
         example=Example('alc.log_fmt("info", "%d left", 3)', "null"),
-        rest=need("...", "any", "What goes into it."),
+        rest=need("...", "any", "The values."),
         python=NoSpelling('`log(f"{n} left")`'),
     ),
     FunctionSpec(
         "map",
-        "What a function makes of each item, one after the other; it may ask. To ask for all items at once, use"
+        "The results of a function for each item, one after the other; it may ask. To ask about all items at once, use"
         " `{parallel}`.",
         (_ITEMS, need("fn", "fun(item: any, i: integer): any", "The function.")),
         (ResultSpec("any[]"),),
@@ -181,7 +183,7 @@ READING = (
     ),
     FunctionSpec(
         "filter",
-        "The items that a function says yes to; it may ask.",
+        "The items for which a function returns true; it may ask.",
         (_ITEMS, need("fn", "fun(item: any, i: integer): any", "The function.")),
         (ResultSpec("any[]"),),
         Example("alc.filter({1, 2, 3}, function(n) return n > 1 end)", "[2, 3]"),
@@ -195,9 +197,9 @@ READING = (
             need(
                 "fn",
                 "fun(acc: any, item: any, i: integer): any",
-                "From what there is and the next item to what there is then.",
+                "Takes the value so far and the next item, and returns the new value.",
             ),
-            may("init", "any", "What there is at first; else the first item, and it begins with the second."),
+            may("init", "any", "The first value; if absent, the first item, and folding begins with the second."),
         ),
         (ResultSpec("any"),),
         Example("alc.reduce({1, 2, 3}, function(sum, n) return sum + n end)", "6"),
@@ -205,12 +207,12 @@ READING = (
     ),
     FunctionSpec(
         "tuning",
-        "Settings: defaults, with what `ctx` says about the same keys. {Tables with names|Dicts} are merged, lists and"
+        "Settings: the defaults, overridden by the same keys in `ctx`. {Tables with names|Dicts} are merged, lists and"
         " single values replaced. `_schema` is left out.",
         (
-            need("defaults", "table", "All keys there are, with their values."),
+            need("defaults", "table", "All settings, with their default values."),
             need("ctx", "table|nil", "Where other values may be."),
-            may("opts", "TuningOptions", "Where in `ctx`."),
+            may("opts", "TuningOptions", "Where in `ctx` they are."),
         ),
         (ResultSpec("table"),),
         Example(
@@ -223,8 +225,7 @@ READING = (
     ),
     FunctionSpec(
         "parameters",
-        "The parameters that a strategy's `META` names, each from `ctx` or by default. One that is missing, or not what"
-        " `META` says of it, is an error.",
+        "The parameters in a strategy's `META`, each from `ctx` or by default. A missing or invalid one is an error.",
         (
             need("meta", "table", "The `META`."),
             need("ctx", "table|nil", "Where the values may be."),
@@ -243,18 +244,18 @@ READING = (
 
 PRELUDE = GroupSpec(
     "Asking, reading, counting",
-    "Ways of asking that are made of `{llm}` and `{llm_batch}`, and pure functions for what models write.",
+    "Ways of asking that are built on `{llm}` and `{llm_batch}`, and pure functions for what models write.",
     functions=(*ASKING, *READING),
     shapes=(
         *ASKING_SHAPES,
         ShapeSpec(
             "MatchOptions",
-            "How alike a word must be.",
-            (may("threshold", "number", "Least similarity (Jaro-Winkler), 0 to 1; 0.7 if absent."),),
+            "How similar a word must be.",
+            (may("threshold", "number", "The least similarity (Jaro-Winkler), 0 to 1; 0.7 if absent."),),
         ),
         ShapeSpec(
             "Vote",
-            "What a vote came to.",
+            "The result of a vote.",
             (
                 may("winner", "string", "The answer; absent if there were none."),
                 need("count", "integer", "How often it was given."),
@@ -266,14 +267,14 @@ PRELUDE = GroupSpec(
             "How to cut a text.",
             (
                 may("mode", '"lines"|"chars"', "What to count; lines if absent."),
-                may("size", "integer", "How many make a piece; 50 if absent."),
-                may("overlap", "integer", "How many the next piece has again; 0 if absent."),
+                may("size", "integer", "How many make a chunk; 50 if absent."),
+                may("overlap", "integer", "How many the next chunk repeats; 0 if absent."),
             ),
         ),
         ShapeSpec(
             "TuningOptions",
             "Where the settings are.",
-            (may("prefix", "string", "Read `ctx[prefix]`, if it is there."),),
+            (may("prefix", "string", "Read `ctx[prefix]`, if it exists."),),
         ),
     ),
 )

@@ -68,8 +68,8 @@ def failure_of(failure: Failure) -> tuple[str, str]:
     """The exception that a failure is in a program: its class, and what it says."""
     if failure.code == "timeout":
         return "TimeoutError", failure.message
-    names_code = failure.code == "failed" or failure.message.startswith(f"{failure.code}:")
-    return "RuntimeError", failure.message if names_code else f"{failure.code}: {failure.message}"
+    needs_no_code = failure.code == "failed" or failure.message.startswith(f"{failure.code}:")
+    return "RuntimeError", failure.message if needs_no_code else f"{failure.code}: {failure.message}"
 
 
 def refused(error: InvalidValueError | TypeError | ValueError) -> Payload:

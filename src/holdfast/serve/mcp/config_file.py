@@ -1,7 +1,7 @@
-"""Changing one entry of somebody's configuration file, and nothing else of it: JSON, with comments or not, and TOML.
+"""Changes one entry of a user's configuration file, and nothing else in it: JSON, with or without comments, and TOML.
 
-The text is changed where the entry stands. What comes out is parsed and compared with what was wanted before anybody
-sees it, so that a file written in a way that is not foreseen here is refused, and never damaged.
+The text is changed in place. The result is parsed and compared with what was intended before it is written, so a file
+in an unexpected style is refused, and never damaged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EditError(HoldfastError):
 
 
 def merged(kept: Any, entry: Entry) -> dict[str, Any]:
-    """An entry over what is there: its keys are set, in tables too, and all others stay."""
+    """The present value with an entry merged into it: its keys are set, in nested tables too, and all others stay."""
     found = dict(kept) if isinstance(kept, Mapping) else {}
     for key, value in entry.items():
         found[key] = merged(found.get(key), value) if isinstance(value, Mapping) else value
@@ -42,7 +42,7 @@ def _at(root: Any, path: Sequence[str]) -> Any:
         if root is None:
             return None
         if not isinstance(root, Mapping):
-            raise EditError(f"'{key}' cannot be put into it: there is something else where a table should be")
+            raise EditError(f"'{key}' cannot be added to it: the value that should hold it is not a table")
         root = root.get(key)
     return root
 
@@ -52,7 +52,7 @@ def _at(root: Any, path: Sequence[str]) -> Any:
 
 @dataclass
 class _Node:
-    """A value, and where it stands. An object has its members: where each key stands, and its value."""
+    """A value and its place in the text. An object has members: the place of each key, and its value."""
 
     start: int
     value: Any = None
@@ -155,17 +155,17 @@ class _Reader:
 
     def _unexpected(self) -> EditError:
         line = self.text.count("\n", 0, self.at) + 1
-        shown = repr(self.text[self.at : self.at + 20]) if self.at < len(self.text) else "its end"
-        return EditError(f"it is not JSON: line {line} has {shown} where something else should be")
+        shown = repr(self.text[self.at : self.at + 20]) if self.at < len(self.text) else "end of file"
+        return EditError(f"it is not valid JSON: unexpected {shown} in line {line}")
 
 
 def read_json(text: str) -> Any:
-    """The value of a file that may have comments."""
+    """The value of a JSON file that may have comments."""
     return _Reader(text).whole().value if text.strip("\ufeff \t\r\n") else {}
 
 
 def set_json(text: str, path: Sequence[str], entry: Entry) -> str:
-    """The text with an entry at a path of keys. An entry that is there keeps what the new one does not set."""
+    """The text with an entry at a path of keys. An existing entry keeps what the new one does not set."""
     if not text.strip("\ufeff \t\r\n"):
         text = "{}\n"
     before = read_json(text)
@@ -175,14 +175,14 @@ def set_json(text: str, path: Sequence[str], entry: Entry) -> str:
         return text
     changed = _splice(text, path, wanted)
     if read_json(changed) != expected:
-        raise EditError("it is written in a way that cannot be changed safely")
+        raise EditError("it is written in a way that cannot be edited safely")
     return changed
 
 
 def _splice(text: str, path: Sequence[str], wanted: Any) -> str:
     node, start = _Reader(text).whole(), 0
     for depth, key in enumerate(path):
-        assert node.members is not None  # `_at` has looked
+        assert node.members is not None  # `_at` has checked it
         if key not in node.members or node.members[key][1].members is None:
             value = wanted
             for outer in reversed(path[depth + 1 :]):
@@ -193,7 +193,7 @@ def _splice(text: str, path: Sequence[str], wanted: Any) -> str:
 
 
 def _put(text: str, node: _Node, key: str, value: Any) -> str:
-    """A member into an object: in place of one without members of its own, else after the last."""
+    """Put a member into an object: in place of one with the same key, otherwise after the last."""
     assert node.members is not None
     if key in node.members:
         start, old = node.members[key]
@@ -232,7 +232,7 @@ def _unit(text: str) -> str:
 
 
 def _indent_at(text: str, start: int) -> str | None:
-    """What stands before this place, if that is only an indentation."""
+    """The text before this place in its line, if that is only indentation."""
     before = text[text.rfind("\n", 0, start) + 1 : start]
     return before if "\n" in text[:start] and not before.strip(" \t") else None
 
@@ -248,7 +248,7 @@ _HEADER = re.compile(r"^[ \t]*(?:\[[^\[\]\n]+\]|\[\[[^\[\]\n]+\]\])[ \t]*(?:#[^\
 
 
 def set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
-    """The text with a table at a path of keys. A table that is there keeps what the new one does not set."""
+    """The text with a table at a path of keys. An existing table keeps what the new one does not set."""
     before = _read_toml(text)
     wanted = merged(_at(before, path), entry)
     expected = _with(before, path, wanted)
@@ -260,7 +260,7 @@ def set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
     except tomllib.TOMLDecodeError:
         is_right = False
     if not is_right:
-        raise EditError("it is written in a way that cannot be changed safely")
+        raise EditError("it is written in a way that cannot be edited safely")
     return changed
 
 
@@ -268,7 +268,7 @@ def _read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise EditError(f"it is not TOML: {error}") from None
+        raise EditError(f"it is not valid TOML: {error}") from None
 
 
 def _with_table(text: str, path: Sequence[str], wanted: Mapping[str, Any]) -> str:
@@ -288,7 +288,7 @@ def _with_table(text: str, path: Sequence[str], wanted: Mapping[str, Any]) -> st
 
 
 def _table(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Where a table stands, without the blank lines and remarks at its end: they belong to the next one."""
+    """The place of a table, without the blank lines and comments at its end: they belong to the next one."""
     header = re.compile(
         r"^[ \t]*\[[ \t]*"
         + r"[ \t]*\.[ \t]*".join(rf"""(?:{re.escape(key)}|"{re.escape(key)}"|'{re.escape(key)}')""" for key in path)

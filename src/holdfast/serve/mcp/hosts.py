@@ -1,4 +1,4 @@
-"""The hosts that Holdfast can be added to: where each keeps its MCP servers, and how it writes one."""
+"""The hosts that Holdfast can be added to: where each configures its MCP servers, and in which form."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class ServerCommand:
 
 @dataclass(frozen=True)
 class Host:
-    """A host: where its configuration is, and what has to stand in it."""
+    """A host: where its configuration is, and the entry it needs."""
 
     name: str
     title: str
     keys: tuple[str, ...]
-    """Where the servers are in the file."""
+    """The path of keys to the servers in the file."""
     entry: Callable[[ServerCommand], dict[str, Any]]
     user_file: Callable[[UserDirectories], Path]
     project_file: str | None = None
-    """The file in a project, if the host knows one."""
+    """The file in a project, if the host has one."""
     format: Literal["json", "toml"] = "json"
-    next_step: str = "Start it again to see Holdfast's tools."
+    next_step: str = "Restart it to see Holdfast's tools."
 
     def path(self, project: Path | None, directories: UserDirectories) -> Path:
-        """The file to edit: the project's, or the user's. Of two spellings the one that is there."""
+        """The file to edit: the project's, or the user's. Of two spellings, the one that exists."""
         path = project / self.project_file if project and self.project_file else self.user_file(directories)
         other = path.with_suffix(".jsonc")
         return other if self.name == "opencode" and not path.exists() and other.exists() else path
@@ -54,7 +54,7 @@ class Host:
         return change(text, [*self.keys, NAME], self.entry(command))
 
     def shown(self, command: ServerCommand) -> str:
-        """What has to stand in the file, for people to copy."""
+        """The entry for the file, for people to copy."""
         if self.format == "toml":
             return set_toml("", [*self.keys, NAME], self.entry(command))
         value: dict[str, Any] = {NAME: self.entry(command)}
@@ -80,7 +80,7 @@ class UserDirectories:
 
     @property
     def applications(self) -> Path:
-        """Of programs with windows: a folder of its own on macOS."""
+        """For desktop applications: a folder of its own on macOS."""
         return self.home / "Library" / "Application Support" if self.platform == "darwin" else self.config
 
     def named(self, variable: str, default: Path) -> Path:
@@ -100,7 +100,7 @@ def _typed(command: ServerCommand) -> dict[str, Any]:
 
 
 def _codex(command: ServerCommand) -> dict[str, Any]:
-    # Codex begins without the tools of a server that takes more than a second to start, unless it is required.
+    # Codex starts without the tools of a server that takes more than a second to start, unless it is required.
     return {**_plain(command), "required": True}
 
 
@@ -119,7 +119,7 @@ HOSTS: dict[str, Host] = {
             _typed,
             lambda where: where.named("CLAUDE_CONFIG_DIR", where.home) / ".claude.json",
             ".mcp.json",
-            next_step="Start `claude` again; `/mcp` lists the server.",
+            next_step="Restart `claude`; `/mcp` lists the server.",
         ),
         Host(
             "claude-desktop",
@@ -127,7 +127,7 @@ HOSTS: dict[str, Host] = {
             ("mcpServers",),
             _plain,
             lambda where: where.applications / "Claude" / "claude_desktop_config.json",
-            next_step="Quit Claude Desktop, not only its window, and start it again.",
+            next_step="Quit Claude Desktop (closing its window is not enough) and start it again.",
         ),
         Host(
             "cursor",
@@ -145,7 +145,7 @@ HOSTS: dict[str, Host] = {
             _typed,
             lambda where: where.applications / "Code" / "User" / "mcp.json",
             ".vscode/mcp.json",
-            next_step="Run the command `MCP: List Servers` and start it.",
+            next_step="Run the command `MCP: List Servers` and start the server.",
         ),
         Host(
             "codex",
@@ -155,7 +155,7 @@ HOSTS: dict[str, Host] = {
             lambda where: where.named("CODEX_HOME", where.home / ".codex") / "config.toml",
             ".codex/config.toml",
             format="toml",
-            next_step="Start `codex` again; `/mcp` lists the server. A project's file counts if it is trusted.",
+            next_step="Restart `codex`; `/mcp` lists the server. A project's file needs Codex's trust in the project.",
         ),
         Host(
             "opencode",
@@ -164,7 +164,7 @@ HOSTS: dict[str, Host] = {
             _opencode,
             lambda where: where.config / "opencode" / "opencode.json",
             "opencode.json",
-            next_step="Start `opencode` again; `opencode mcp list` lists the server.",
+            next_step="Restart `opencode`; `opencode mcp list` lists the server.",
         ),
         Host(
             "gemini",
@@ -173,7 +173,7 @@ HOSTS: dict[str, Host] = {
             _plain,
             lambda where: where.home / ".gemini" / "settings.json",
             ".gemini/settings.json",
-            next_step="Start `gemini` again; `/mcp` lists the server.",
+            next_step="Restart `gemini`; `/mcp` lists the server.",
         ),
         Host(
             "zed",
@@ -203,7 +203,7 @@ HOSTS: dict[str, Host] = {
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What became of a file."""
+    """How a file was changed."""
 
     path: Path
     changed: bool
@@ -212,7 +212,7 @@ class WriteResult:
 
 
 def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
-    """Put Holdfast into a host's file; everything else in it stays. Done twice, it changes nothing."""
+    """Add Holdfast to a host's file; everything else in it stays. A second call changes nothing."""
     try:
         old = path.read_bytes()
     except FileNotFoundError:
@@ -221,11 +221,9 @@ def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
         text = (old or b"").decode()
         new = host.edited(text, command).encode()
     except UnicodeDecodeError:
-        raise EditError(f"{path} is not text in UTF-8; it is left as it is") from None
+        raise EditError(f"{path} was not changed: it is not UTF-8 text") from None
     except EditError as error:
-        raise EditError(
-            f"{path} is left as it is: {error}. Without --write, what has to stand in it is printed"
-        ) from None
+        raise EditError(f"{path} was not changed: {error}. Without --write, the entry it needs is printed") from None
     if new == old:
         return WriteResult(path, changed=False)
     backup = _kept(path, old) if old is not None else None

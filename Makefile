@@ -21,8 +21,8 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup  ## see it work: a session killed half-way and resumed, on an embedded SQLite file
 	@$(BIN)/holdfast demo
 
-# Many tests wait for other processes: one more than there are cores takes less time. HOLDFAST_PATIENCE=3 gives every
-# wait three times as long, on a machine that has much else to do; HOLDFAST_TEST_EXEC=1 forks no process.
+# Many tests wait for other processes: one more than there are cores takes less time. HOLDFAST_PATIENCE=12 gives every
+# wait four times as long as usual, on a machine that has much else to do; HOLDFAST_TEST_EXEC=1 forks no process.
 test: setup  ## the whole test suite
 	$(BIN)/pytest --dist worksteal -n $${HOLDFAST_TEST_WORKERS:-$$($(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')}
 

@@ -13,6 +13,9 @@ from tests.forks.popen import executing, forking
 
 pytest.register_assert_rewrite("holdfast.testing")
 
+# Before Holdfast is imported, here and in other processes: a step that the machine stalls for a moment is still prompt.
+os.environ.setdefault("HOLDFAST_PATIENCE", "3")
+
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("soak", deadline=None, max_examples=1_000)
 settings.load_profile("soak" if SOAK else "suite")

@@ -20,6 +20,7 @@ from holdfast import Attempt, Context, Holdfast, QueryFailedError
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import type_of
 from holdfast.engine.upkeep import Upkeep
+from holdfast.programs.native.kind import PROMPT_MS
 
 # --- the programs ---------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ async def questions(ctx: Context) -> Any:
 @holdfast.strategy(name="processes-thinker")
 async def thinker(ctx: Context) -> Any:
     """Takes so long over its first answer that its owner lets it think in a thread; the second query stays open."""
-    time.sleep(0.03)  # noqa: ASYNC251 - longer than is prompt
+    time.sleep(1.5 * PROMPT_MS / 1000)  # noqa: ASYNC251 - longer than is prompt
     first, second = (asyncio.ensure_future(ctx.llm(which)) for which in ("first", "second"))
     await first
     time.sleep(ctx.get("ms", 0) / 1000)  # noqa: ASYNC251

@@ -43,7 +43,7 @@ async def test_a_session_is_cancelled_while_its_program_computes(hf: Holdfast) -
     may_end, has_ended = threading.Event(), threading.Event()
 
     async def computes_long(ctx: Context) -> str:
-        ponder(10 * PROMPT_MS / 1000)  # so that it is run in a thread
+        ponder(2 * PROMPT_MS / 1000)  # so that it is run in a thread
         await ctx.llm("?")
         may_end.wait(HANG_S)
         has_ended.set()

@@ -27,6 +27,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
+from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.store import Store
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
@@ -414,9 +415,9 @@ async def test_a_state_item_written_by_others_does_not_stop_effects_under_way(tm
 
 async def test_a_state_item_written_by_others_does_not_hold_up_a_long_step(tmp_path: Path) -> None:
     async def thinks_and_counts(ctx: Context) -> Any:
-        ponder(0.03)
+        ponder(2 * PROMPT_MS / 1000)
         await ctx.llm("?")
-        ponder(0.1)
+        ponder(2 * PROMPT_MS / 1000)
         return await ctx.state("shared").update("count", plus_one)
 
     others = Interference("step", 2)

@@ -8,6 +8,7 @@ from typing import Any
 
 import holdfast
 from holdfast import Context, QueryFailedError
+from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.programs.registry import Strategy
 from holdfast.testing.patience import HANG_S, until
 
@@ -126,7 +127,7 @@ def _plus_one(value: Any) -> Any:
 
 @holdfast.strategy
 async def thinker(ctx: Context) -> Any:
-    time.sleep(0.03)  # noqa: ASYNC251 - longer than is prompt, so that its next step is run in a thread
+    time.sleep(1.5 * PROMPT_MS / 1000)  # noqa: ASYNC251 - not prompt, so that its next step is run in a thread
     first = await ctx.llm(f"{ctx['name']}: to think about")
     thinking.block()
     return [first, await ctx.llm(f"{ctx['name']}: thought")]

@@ -17,7 +17,7 @@ from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.testing.patience import HANG_S, soon, until
 from tests.programs.native.helpers import of_type, ponder, prompts, quiet, result
 
-SLOW_S = 10 * PROMPT_MS / 1000
+SLOW_S = 2 * PROMPT_MS / 1000
 """Seconds of a step that is not prompt: its strategy is run in a thread for fifty times as long."""
 
 

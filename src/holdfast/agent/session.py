@@ -181,7 +181,7 @@ class AgentSession:
     async def cancel_queued_work(
         self, item_id: str, reason: str | None = None, *, by: str | None = None
     ) -> ItemOutcome:
-        """Remove an item from the inbox if no turn has taken it yet. Returns what became of it."""
+        """Remove an item from the inbox if no turn has taken it yet. Returns its outcome."""
         await self.mount.holdfast.send(self.session_id, WithdrawMessage(item_id, reason, by))
         return await self.outcome(item_id)
 

@@ -1,6 +1,6 @@
 """The worker: begins turns with what waits in the inboxes of agents, for as many sessions at a time as it may.
 
-Sessions stand in a line. One that has had its turn and has more to do goes to the end of it, so none waits for ever
+Sessions wait in a queue. One that has had its turn and has more to do goes to the end of it, so none waits for ever
 behind a busy one. Who of several processes works a session is decided by whose commit comes first, as always.
 """
 

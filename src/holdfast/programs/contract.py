@@ -35,7 +35,7 @@ class AskStep(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
     """The place in the program's source that asked, for people."""
     snapshot: bytes | None = None
-    """The program as it waits, from which it can go on in any process; None where its kind has no such thing."""
+    """The state of the waiting program, from which any process can resume it; None if its kind has no snapshots."""
 
 
 class ReturnStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ class DivergenceError(HoldfastError):
             f"  recorded at position {self.position}: {self.recorded}\n"
             f"  asked now{f' at {self.where}' if self.where else ''}: {self.asked}\n"
             "Nothing was changed. Run it with the code it was started with, fork it at"
-            f" position {self.position - 1} to go on with this code, or cancel it"
+            f" position {self.position - 1} to continue with this code, or cancel it"
         )
 
 

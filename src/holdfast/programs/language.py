@@ -32,7 +32,7 @@ class ProgramOptions(TypedDict, total=False):
 
 
 class SourceText(msgspec.Struct, frozen=True):
-    """A source that is to be checked."""
+    """A source to check."""
 
     file: str
     """How messages name it: a path, or `<stdin>`."""

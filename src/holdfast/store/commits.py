@@ -38,7 +38,7 @@ class StateWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """A program's own state, from which it can go on without being run again. It may be lost at any time."""
+    """A program's own state, from which it can be resumed without running it again. It may be lost at any time."""
 
     position: int
     """Of the record it is the state after."""
@@ -65,7 +65,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     writes: Sequence[StateWrite] = ()
     """State items to be written in the same transaction, in this order."""
     snapshot: Snapshot | None = None
-    """Replaces the session's snapshot; None leaves it as it is. When the session has ended there is none any more."""
+    """Replaces the session's snapshot; None leaves it as it is. A session that has ended has no snapshot."""
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):

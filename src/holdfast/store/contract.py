@@ -144,7 +144,7 @@ class Store(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish the writes that were asked for and let go of files and connections. Closing twice is fine."""
+        """Finish the requested writes, and close files and connections. Closing twice is fine."""
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -27,7 +27,7 @@ MAX_WORKERS = 4
 strategies that compute for long."""
 
 MOST_WORKERS = 16
-"""Worker processes at once while some are stuck in steps that do not end, so that the other sessions go on."""
+"""Worker processes at once while some are stuck in steps that do not end, so that the other sessions continue."""
 
 CROWD = 8
 """Requests that may wait for a worker before another one is started."""

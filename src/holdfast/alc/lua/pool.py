@@ -1,4 +1,4 @@
-"""The pool of Lua workers: which VM lives in which process, what each of them is doing, and when one is to be killed.
+"""The pool of Lua workers: which VM lives in which process, what each of them is doing, and when to kill one.
 
 A VM is a cache of its session's journal. It may vanish at any time, with its worker or to make room; whoever asks for a
 step of it then gets `InstanceLostError`, and rebuilds the program somewhere else.

@@ -319,7 +319,7 @@ TOOLS: list[McpTool[Any]] = [
     McpTool(
         "alc_v2_run",
         "Start a run in the background",
-        "Start Lua code that uses the alc API, and come back at once with its session_id and state, while it goes on."
+        "Start Lua code that uses the alc API, and return its session_id and state at once, while it keeps running."
         " Look at it with alc_v2_state, answer it with alc_v2_resume, end it with alc_v2_cancel.",
         AlcRunV2Params,
         alc_v2_run,

@@ -39,7 +39,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class InstalledPackage(msgspec.Struct, frozen=True):
-    """What became of one package."""
+    """The result for one package."""
 
     name: str
     action: Action

@@ -28,7 +28,7 @@ class LiveCounts(msgspec.Struct, frozen=True):
 
 
 class FileResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What became of one spec file."""
+    """The result of one spec file."""
 
     path: str
     """Relative to the root of the run."""
@@ -63,7 +63,7 @@ class FileResult(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class TestReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of all spec files."""
+    """The results of all spec files."""
 
     __test__ = False
 

@@ -84,7 +84,7 @@ class Lane:
         await self._close()
 
     async def run(self, file: Path) -> FileResult:
-        """What became of a file. Whatever goes wrong in it is a failure in the result."""
+        """The result of a file. Any error in it is a failure in the result."""
         began = time.monotonic()
         self._count += 1
         name = self._plan.specs.name(file)

@@ -1,5 +1,5 @@
-"""The API that running programs see, in each of the three languages, as one table. What editors and the type checker
-are told, and the reference page, are made from it; tests hold it against what programs really find."""
+"""The API that running programs see, in each of the three languages, as one table. The stubs for editors and the
+type checker, and the reference page, are made from it; tests compare it with what programs really find."""
 
 from __future__ import annotations
 

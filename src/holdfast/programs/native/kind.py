@@ -29,7 +29,7 @@ from holdfast.store.patience import patience
 
 PROMPT_MS = round(patience(20))
 """Milliseconds within which a step should pause again. A strategy that takes longer is run in a thread for a while, so
-that it cannot hold up the others, and its answers are committed before it goes on."""
+that it cannot hold up the others, and its answers are committed before it continues."""
 
 _PATIENCE = 50
 """For how many times as long as a slow step took its strategy is run in a thread. So slow steps hold up the others for
@@ -207,7 +207,7 @@ class NativeInstance:
         return AskStep(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
 
     def _wake(self) -> Wake:
-        """Wait for all answers where nothing could go on before the last of them, else for the first."""
+        """Wait for all answers if nothing could continue before the last of them, otherwise for the first."""
         waiting = [*self._open.values(), *self._new]
         if len(waiting) == 1:
             return "all"
@@ -247,7 +247,7 @@ class NativeInstance:
 
 
 def _joint(target: QueryFuture | Timer) -> object | None:
-    """The `gather` that is all an answer adds to, if that is so: it goes on when it has all of its answers."""
+    """The `gather` that an answer belongs to, if nothing else awaits it: it continues once it has all its answers."""
     callbacks = [] if isinstance(target, Timer) else target._callbacks or []
     joints = {callback for callback, _ in callbacks}
     only = joints.pop() if len(joints) == 1 else None

@@ -79,7 +79,7 @@ class PythonKind:
     # --- what is kept in memory --------------------------------------------------------------------
 
     def hold(self, instance: PythonInstance) -> None:
-        """Remember how much an instance holds. Those that were not used for the longest let go of it."""
+        """Remember how much an instance holds. The least recently used ones release theirs."""
         self.let_go(instance)
         self._hot[instance] = instance.size
         self._held += self._hot[instance]

@@ -188,7 +188,7 @@ class LiveProgram:
                     assert_never(unknown)
 
     def _call(self, call: FunctionSnapshot, host: HostCalls, queries: list[Query], first_id: int) -> WaitingCall | None:
-        """Make a call of the host; the call in which the program now waits, or None if it goes on."""
+        """Make a call of the host; the call in which the program now waits, or None if it continues."""
         self._count(host)
         name = str(call.function_name)
         if call.is_os_function:

@@ -74,7 +74,7 @@ _BY_HOLE: dict[str, CompletionSource] = {"session_id": _sessions}
 
 
 async def complete(holdfast: Holdfast, params: types.CompleteRequestParams) -> types.CompleteResult:
-    """The values that go on from what was typed, sorted. For what cannot be completed there are none."""
+    """The values that complete what was typed, sorted; empty for an argument that cannot be completed."""
     source = _source(params.ref, params.argument.name)
     found: list[str] = []
     if source is not None:

@@ -284,9 +284,7 @@ class _Reply:
 
     async def cut_short(self) -> None:
         if not self._began:
-            why = (
-                "the server is ending; nothing is lost: ask again, or go on with the session by its id, when it is back"
-            )
+            why = "the server is shutting down; nothing is lost: when it is back, ask again or continue by session id"
             await _refuse(self._send, RefusalError(503, why, {"retry-after": "2"}))
         elif not self._ended:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})

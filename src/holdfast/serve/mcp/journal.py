@@ -25,7 +25,7 @@ _AT_ONCE = 20
 async def journal_page(
     holdfast: Holdfast, session_id: str, after: int = 0, limit: int = PAGE_ENTRIES, *, sources: bool = True
 ) -> Object:
-    """The entries after a position; `next` is the position to go on from, or null at the end.
+    """The entries after a position; `next` is the position to continue from, or null at the end.
 
     Without `sources`, the code of the program is left out of the first entry: it may be most of the journal.
     """

@@ -1,4 +1,4 @@
-"""Connections that outlive the server: a host that shook hands with an earlier process goes on without doing it again.
+"""Connections that outlive the server: a host that shook hands with an earlier process need not do it again.
 
 The protocol's older revisions give each connection an id, and a server that was started again knows none of them.
 Nothing of ours depends on the connection, so a call that comes with the id of an earlier process is served by itself.

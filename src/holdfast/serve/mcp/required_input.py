@@ -31,7 +31,7 @@ def can_pause(call: McpCall, event: PausedEvent) -> bool:
 
 
 def required_input(call: McpCall, event: PausedEvent) -> types.InputRequiredResult:
-    """What the host has to give so that the session goes on. The state is the session's id, and no secret."""
+    """What the host must provide to resume the session. The state is the session's id, which is not a secret."""
     _, samples = _ways(call)
     requests: dict[str, Any] = {query.id: _request(query, samples) for query in event.queries}
     return types.InputRequiredResult(input_requests=requests, request_state=event.session_id)

@@ -32,7 +32,7 @@ _INSTRUCTIONS = """\
 Holdfast runs reasoning strategies as durable sessions. A strategy asks; you answer.
 See what there is with {names.strategies}, and start one with {names.run}. When the status is needs_response, answer
 each prompt yourself, as well as you can, and send the answers with {names.answer}; repeat until the status is
-completed. Every session has an id and outlives this process: if anything breaks, go on with the same id.
+completed. Every session has an id and outlives this process: if anything breaks, continue with the same id.
 """
 
 

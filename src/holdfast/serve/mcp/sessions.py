@@ -83,7 +83,7 @@ def project_root(given: str | None) -> Path | None:
 async def run(
     call: McpCall, program: Callable[[], Program], ctx: Json, budget: Mapping[str, Any] | None = None
 ) -> Object | types.InputRequiredResult:
-    """Start a session; or go on with the one that an earlier round of this call has started, which has its program."""
+    """Start a session, or continue the one that an earlier round of this call started, which has its program."""
     if call.state is not None:
         event = await _next_round(call, call.state)
     else:

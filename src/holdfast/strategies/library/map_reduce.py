@@ -110,7 +110,7 @@ def packed(notes, size):
 
 
 def merged(p, groups):
-    """One note a group, all asked for together. Of a group that comes to nothing, what there is room for is kept."""
+    """One note per group, all asked for together. If a group yields nothing, as much of it as fits is kept."""
     wanted = [group for group in groups if len(group) > 1]
     prompts = [
         f"Task:\n{p['task']}\n\nNotes on parts of a text, in order:\n{joined(group)}\n\nMerge these notes into one, "

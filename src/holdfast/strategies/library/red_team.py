@@ -15,7 +15,7 @@ META = {
     "category": "writing",
     "description": "Attack a draft from several angles in parallel, then harden it against the serious attacks.",
     "parameters": {
-        "task": {"type": "str", "required": True, "description": "What the draft is to do."},
+        "task": {"type": "str", "required": True, "description": "What the draft should do."},
         "target": {"type": "str", "default": "", "description": "The text to attack; empty: it is written first."},
         "angles": {
             "type": "list",

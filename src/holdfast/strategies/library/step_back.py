@@ -4,7 +4,7 @@ Use it where a task is easier once the principle behind it is on the table: phys
 whose details distract. Not for tasks that have no such principle (looking something up, plain arithmetic): there the
 general question leads away from the task.
 
-It costs three calls, one after the other. Where the general question or its answer cannot be had, it goes on without.
+It costs three calls, one after the other. If the general question or its answer fails, it continues without them.
 """
 
 META = {

@@ -2,7 +2,7 @@
 
 Use it for tasks in which an early step decides about everything after it, and a bad beginning can be told before the
 end: puzzles, plans, plots, proofs. It searches breadth-first: each kept beginning gets several next steps, each of them
-is rated, the best `beam` go on. Do not use it where straight reasoning gets there: `cot` costs a tenth.
+is rated, the best `beam` are continued. Do not use it where straight reasoning gets there: `cot` costs a tenth.
 
 It costs 2 + branching + (depth - 1) * beam * (1 + branching) calls at most: 21 with the default depth 3, branching 3
 and beam 2. The proposals of a level are one pause, and its ratings another.
@@ -13,7 +13,7 @@ import re
 META = {
     "name": "tree_of_thoughts",
     "category": "search",
-    "description": "Search breadth-first through steps of reasoning; the best beginnings go on.",
+    "description": "Search breadth-first through steps of reasoning; the best partial solutions are continued.",
     "parameters": {
         "task": {"type": "str", "required": True, "description": "What to work out."},
         "depth": {"type": "int", "default": 3, "min": 1, "max": 10, "description": "How many steps a solution has."},

@@ -166,7 +166,7 @@ class ContextQueries:
         return asyncio.gather(*(self._run.ask(query) for query in queries))
 
     async def llm_each(self, items: Sequence[Item], **options: Json) -> list[Any]:
-        """As `llm_batch`, but the answer to a question that failed is None, and the log says why; the others go on.
+        """As `llm_batch`, but the answer to a question that failed is None, and the log says why; the others continue.
 
         If all of them failed, or could not be asked, the first failure is raised.
         """

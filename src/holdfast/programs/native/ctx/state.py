@@ -53,7 +53,7 @@ class ContextState:
         return deleted
 
     async def incr(self, key: str, delta: float = 1, default: float = 0) -> float:
-        """Add to a number, and give the sum. Whole numbers stay whole. A value that is no number is an error."""
+        """Add to a number, and return the sum. Whole numbers stay whole. A value that is not a number is an error."""
         total: float = await self._ask("incr", key=key, delta=delta, default=default)
         return total
 

@@ -1,4 +1,4 @@
-"""The worker: begins turns with what waits in the inboxes of agents, for as many sessions at a time as it may.
+"""The worker: begins turns with what waits in the inboxes of agents, up to a number of sessions at a time.
 
 Sessions wait in a queue. One that has had its turn and has more to do goes to the end of it, so none waits for ever
 behind a busy one. Who of several processes works a session is decided by whose commit comes first, as always.
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from holdfast.engine.holdfast import Holdfast
 
 DEFAULT_TURNS = 16
-"""Turns that a worker has under way at once: as many as a driver has calls of a model."""
+"""Turns that a worker has under way at once: as many as a driver makes model calls at once."""
 
 LOOK_S = 2.0
 """Seconds between looks at the store if nothing is heard from it: a notification may be lost with a connection."""
 
 QUIET_S = 0.02
-"""Seconds between looks however much is heard: soon enough for whoever waits, and seldom enough to cost little."""
+"""The least seconds between looks: soon enough for anyone who waits, and seldom enough to cost little."""
 
 SHARE = 2
-"""A look is followed by a rest of so many times what it took: in a store with many sessions it takes long."""
+"""After a look, the worker rests this many times as long as it took: in a store with many sessions it takes long."""
 
 DRAIN_S = 30.0
-"""Seconds that turns under way have to come to their end when a worker is stopped. Then they are left to others."""
+"""Seconds that turns under way have to end when a worker is stopped. After that they are left to others."""
 
 
 class Draining:
@@ -50,7 +50,7 @@ class Draining:
 
     @classmethod
     def on(cls, engine: Engine) -> Draining:
-        """The one of an engine; made when it is first needed."""
+        """The instance of an engine, made when it is first needed."""
         found = next((each for each in engine.attendants if isinstance(each, cls)), None)
         if found is None:
             found = cls()
@@ -59,10 +59,10 @@ class Draining:
 
     def __init__(self) -> None:
         self.sessions: dict[str, int | None] = {}
-        """Sessions that somebody drains by hand, with how many turns may still be begun; None: any number."""
+        """Sessions that somebody drains by hand, each with the number of turns that may still begin; None for any."""
         self.worker: Worker | None = None
         self._planned: Counter[str] = Counter()
-        """Turns that begin with a commit which has not been made yet, by session."""
+        """Turns that begin with a commit that is not yet made, by session."""
 
     def records(self, session: Session, now: int) -> list[Record]:
         """Begin a turn with what waits in the inbox of an agent that is between turns, if it is drained here."""
@@ -72,7 +72,7 @@ class Draining:
         return decide_claim(session, agent, now) if self._wants(session, agent, now) else []
 
     def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
-        """Whether to begin a turn here with what waits in an inbox. It is then begun, unless `undone` is called."""
+        """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
         if not claim(agent.inbox.waiting.values(), now, in_turn=False):
             return False
         left = self.sessions.get(session.id, 0)
@@ -92,10 +92,10 @@ class Draining:
             self.worker.saw(session, under_way=under_way)
 
     def undone(self, session_id: str) -> None:
-        """What was to be committed was refused, or given up."""
+        """A commit was refused or given up."""
         self._planned.pop(session_id, None)
         if self.worker is not None:
-            self.worker.let_go(session_id)
+            self.worker.release(session_id)
 
 
 class Worker:
@@ -109,15 +109,15 @@ class Worker:
         self._turns = turns
         self._drain_s = drain_s
         self._line: OrderedDict[str, None] = OrderedDict()
-        """Sessions that have something to do, the one that waits longest first."""
+        """Sessions that have something to do, the longest waiting first."""
         self._called: dict[str, asyncio.Task[None]] = {}
         """Sessions whose turn it is: they are being looked at."""
         self.active: dict[str, str | None] = {}
-        """Sessions whose turns are under way here, or about to be, with those turns."""
+        """Sessions with a turn that is under way here, or about to be; with that turn, if it is known."""
         self._heard = asyncio.Event()
         self._is_over = asyncio.Event()
         self._has_news = True
-        """Whether something may have happened in the store that is not known here."""
+        """Whether something may have happened in the store since the last look."""
         self._stopping = False
         self._running: asyncio.Task[None] | None = None
         self.begun = 0
@@ -134,7 +134,7 @@ class Worker:
         await self._running
 
     async def run(self) -> None:
-        """Work until `stop` is called, and then until the turns under way are over, or their time is."""
+        """Work until `stop` is called, and then until the turns under way are over or their time is up."""
         if self._draining.worker is not None:
             raise WorkerExistsError(self._engine.store.url)
         self._draining.worker = self
@@ -163,7 +163,7 @@ class Worker:
     # --- for the engine ----------------------------------------------------------------------------
 
     def admits(self, session_id: str) -> bool:
-        """Whether a turn of a session may begin now; if not, it is its turn later."""
+        """Whether a turn of a session may begin now; if not, the session is queued."""
         if self._stopping:
             return False
         if session_id in self.active:
@@ -186,10 +186,10 @@ class Worker:
         has_more = agent.turn is None and bool(agent.inbox.waiting)
         if has_more and self._is_ready(session.next_due()):
             self._line.setdefault(session.id)
-        self.let_go(session.id)
+        self.release(session.id)
 
-    def let_go(self, session_id: str) -> None:
-        """Nothing of a session is under way here."""
+    def release(self, session_id: str) -> None:
+        """Note that no turn of a session is under way here."""
         if session_id in self.active and session_id not in self._called:
             del self.active[session_id]
             self._is_over.set()
@@ -229,7 +229,7 @@ class Worker:
             self._heard.clear()
 
     async def _look(self) -> None:
-        """Find sessions with something to do that nobody works on."""
+        """Find sessions that have something to do and no owner."""
         where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX)
         ready = [row.session_id for row in await self._engine.store.all_sessions(where) if self._wants(row)]
         random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
@@ -240,7 +240,7 @@ class Worker:
         return row.owner is None and row.session_id not in self.active and self._is_ready(row.summary.due_at)
 
     def _fill(self) -> None:
-        """Look at those first in line, as long as there is room."""
+        """Take sessions from the queue, as long as there is room."""
         while self._line and self._has_room:
             session_id, _ = self._line.popitem(last=False)
             if session_id not in self.active:
@@ -256,7 +256,7 @@ class Worker:
         finally:
             if self._called.get(session_id) is task:  # there was nothing to do, or somebody else was quicker
                 del self._called[session_id]
-                self.let_go(session_id)
+                self.release(session_id)
 
     async def _drain(self) -> None:
         """Wait for the turns that are under way."""
@@ -269,7 +269,7 @@ class Worker:
 
 @contextlib.contextmanager
 def draining(holdfast: Holdfast, session_id: str, turns: int | None = None) -> Iterator[None]:
-    """Begin turns of one session with what waits in its inbox, in this process, for as long as this is open."""
+    """While this is open, begin turns of one session in this process with what waits in its inbox."""
     drained = Draining.on(holdfast.engine).sessions
     if session_id in drained:
         raise HoldfastError(f"session '{session_id}' is being drained by this process already")

@@ -139,3 +139,23 @@ def test_the_kernel_is_imported_and_reads_a_plain_journal_without_any_agent() ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.executes
+def test_several_threads_may_read_their_first_records_at_once() -> None:
+    program = (
+        "import sys, threading\n"
+        "from holdfast.core.records import decode_record\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "ready = threading.Barrier(8)\n"
+        "def work():\n"
+        "    ready.wait()\n"
+        '    decode_record(b\'{"type":"dequeued","item_id":"i"}\')\n'
+        '    decode_record(b\'{"type":"paused","queries":[{"kind":"input"}]}\')\n'
+        "threads = [threading.Thread(target=work) for _ in range(8)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+    )
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -137,17 +136,25 @@ def load_kinds() -> bool:
 
 
 class KindDecoder:
-    """A JSON decoder of a union that kinds add types to. It is made anew when a kind is registered."""
+    """A JSON decoder of a union that kinds add types to.
+
+    It is made when it is defined, and again when a kind is registered: both happen while a module is imported, so in
+    one thread. msgspec does not survive two threads that build a decoder of the same types at once.
+    """
 
     def __init__(self, union: Callable[[], Any]) -> None:
-        self._make = cache(lambda: msgspec.json.Decoder(union()))
-        _on_register.append(self._make.cache_clear)
+        self._union = union
+        self._renew()
+        _on_register.append(self._renew)
+
+    def _renew(self) -> None:
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._union())
 
     def decode(self, body: str | bytes) -> Any:
         """The value in `body`; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
         try:
-            return self._make().decode(body)
+            return self._decoder.decode(body)
         except msgspec.ValidationError:
             if not load_kinds():
                 raise
-            return self._make().decode(body)
+            return self._decoder.decode(body)

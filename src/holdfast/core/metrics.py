@@ -43,15 +43,15 @@ class LlmCall:
     def to_json(self) -> dict[str, Any]:
         match self.answer:
             case Value(value=value):
-                told: dict[str, Json] = {"response": value}
+                shown: dict[str, Json] = {"response": value}
             case Failure(message=message):
-                told = {"response": None, "error": message}
+                shown = {"response": None, "error": message}
             case _:
-                told = {"response": None}
+                shown = {"response": None}
         return {
             "query_id": self.query_id,
             "prompt": self.prompt,
-            **told,
+            **shown,
             "prompt_tokens": self.prompt_tokens,
             "response_tokens": self.response_tokens,
             "started_at": self.started_at,
@@ -70,8 +70,8 @@ class ChildrenUsage:
         self.cost = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        told = {"llm_calls": self.llm_calls, "tokens": self.tokens}
-        return {**told, "cost": round(self.cost, 9)} if self.cost else told
+        shown = {"llm_calls": self.llm_calls, "tokens": self.tokens}
+        return {**shown, "cost": round(self.cost, 9)} if self.cost else shown
 
 
 class Metrics:

@@ -99,9 +99,9 @@ class ChildSessions:
         else:
             why = getattr(child.ended, "error", None) or getattr(child.ended, "reason", None) or "no reason given"
             answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
-        told = GivenAnswer(answer, parent.query_id, child.metrics.usage())
+        result = GivenAnswer(answer, parent.query_id, child.metrics.usage())
         with contextlib.suppress(HoldfastError):
-            await self._engine.deliver(parent.session_id, FeedMessage([told], child.id))
+            await self._engine.deliver(parent.session_id, FeedMessage([result], child.id))
 
     async def _cancel(self, parent: Session, asked: str) -> None:
         reason = f"its parent {parent.id} does not wait for it any more"

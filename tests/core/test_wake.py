@@ -260,6 +260,12 @@ def test_a_session_does_not_expire_while_any_of_its_timers_lies_ahead() -> None:
     assert not expires(journal, 1000)
 
 
+def test_a_session_does_not_expire_while_a_timer_is_overdue() -> None:
+    journal = paused(TimerQuery(delay_ms=10)).later(DEFAULT_IDLE_TTL_MS * 2)
+    assert not expires(journal, 1000)
+    assert not expires(paused(llm(timeout_ms=10)).later(DEFAULT_IDLE_TTL_MS * 2), 1000)
+
+
 def test_an_expired_session_has_withdrawn_what_it_waited_for() -> None:
     journal = paused(llm(), llm()).answer("q-0").expire()
     assert journal.session.state is State.EXPIRED

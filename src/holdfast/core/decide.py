@@ -292,14 +292,13 @@ def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:
 def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
 
-    A session that waits for a timer or a timeout is not idle before that is due: the clock still owes it an answer.
-    Nor is one that waits for something patient, such as a child, which has a limit of its own.
+    A session that waits for a timer or a timeout is not idle, not even when that is overdue: the clock still owes it an
+    answer. Nor is one that waits for something patient, such as a child, which has a limit of its own.
     """
-    if session.state is not State.PAUSED or any(p.query.is_patient for p in session.pending.values()):
+    if session.state is not State.PAUSED or now - session.metrics.last_activity_at < ttl_ms:
         return []
-    last_due = max((p.due_at for p in session.pending.values() if p.due_at is not None), default=0)
-    idle_since = max(session.metrics.last_activity_at, last_due)
-    if now - idle_since < ttl_ms:
-        return []
+    for pending in session.pending.values():
+        if pending.due_at is not None or pending.query.is_patient:
+            return []
     reason = f"no answer for {now - session.metrics.last_activity_at} ms (the limit is {ttl_ms} ms)"
     return [ExpiredRecord(reason=reason)]

@@ -4,10 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench soak conformance docs clean
+.PHONY: help setup run test check format bench bench-instructions soak conformance docs clean
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## build .venv with Holdfast, all extras and the development tools
 
@@ -39,6 +39,9 @@ format: setup  ## rewrite the code in the house format
 
 bench: setup  ## benchmarks, as tables and as JSON in bench/results
 	$(BIN)/python -m bench
+
+bench-instructions: setup  ## what a round trip costs, in instructions counted with callgrind (needs valgrind)
+	$(BIN)/python -m bench engine-instructions
 
 soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak

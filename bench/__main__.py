@@ -17,12 +17,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import Figure, Plan, UnavailableError, agent, engine, inbox, journal, lua, mcp, observe, sandbox
+from bench import (
+    Figure,
+    Plan,
+    UnavailableError,
+    agent,
+    engine,
+    inbox,
+    instructions,
+    journal,
+    lua,
+    mcp,
+    observe,
+    sandbox,
+)
 from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
 
 BENCHMARKS = (
     journal.BENCHMARKS
     | engine.BENCHMARKS
+    | instructions.BENCHMARKS
     | lua.BENCHMARKS
     | sandbox.BENCHMARKS
     | agent.BENCHMARKS

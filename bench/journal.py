@@ -201,7 +201,7 @@ def long_journal(session_id: str) -> Iterator[Entry]:
             given = GivenAnswer(answer=Value(value=next(lines)))
             records = decide_feed(session, FeedMessage(answers=[given])).records
         else:
-            records = [decide_pause(session, [LlmQuery(prompt=next(lines))], at)]
+            records = [decide_pause(session, [LlmQuery(prompt=next(lines))], at).record]
         for record in records:
             at += 1
             entry = Entry(session.position + 1, at, record)

@@ -60,7 +60,7 @@ class Journal:
         return self.write(decide_start(PROGRAM, budget=budget, prices=prices))
 
     def ask(self, *queries: Query, wake: Wake = "all", withdrawn: Sequence[str] = ()) -> Journal:
-        return self.write(decide_pause(self.session, queries, self.now, wake=wake, withdrawn=withdrawn))
+        return self.write(decide_pause(self.session, queries, self.now, wake=wake, withdrawn=withdrawn).record)
 
     def feed(self, *answers: GivenAnswer, by: str | None = None) -> Decision:
         decision = decide_feed(self.session, FeedMessage(list(answers), by))

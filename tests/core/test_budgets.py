@@ -31,7 +31,7 @@ def refusal(journal: Journal, *queries: Query) -> tuple[str, str]:
 
 
 def fits(journal: Journal, *queries: Query) -> bool:
-    return len(decide_pause(journal.session, queries, journal.now).queries) == len(queries)
+    return len(decide_pause(journal.session, queries, journal.now).record.queries) == len(queries)
 
 
 def small(max_tokens: int = 9, **fields: Any) -> Query:

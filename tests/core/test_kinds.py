@@ -65,7 +65,7 @@ class AuctionFold(KindFold):
 
     def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
         assert isinstance(message, BidMessage)
-        return Decision(records=[BidRecord(amount=message.amount)])
+        return Decision.of(BidRecord(amount=message.amount))
 
 
 register(SessionKind("auction", AuctionFold, [BidRecord], [OfferQuery], [BidMessage]))

@@ -146,11 +146,11 @@ class Walk(RuleBasedStateMachine):
     def pause(self, asked: list[Query], wake: Wake, data: st.DataObject) -> None:
         pending = list(self.session.pending)
         gone = data.draw(st.lists(st.sampled_from(pending), max_size=2)) if pending else []
-        record = self.decided(lambda: decide_pause(self.session, asked, self.now, wake=wake, withdrawn=gone))
-        if record is not None:
-            self.asked += [query.id for query in record.queries]
-            assert len(record.queries) == len(asked)
-        self.write(record)
+        draft = self.decided(lambda: decide_pause(self.session, asked, self.now, wake=wake, withdrawn=gone))
+        if draft is not None:
+            self.asked += [query.id for query in draft.record.queries]
+            assert len(draft.record.queries) == len(asked)
+            self.write(draft.record)
 
     @waiting
     @rule(answer=answers, usage=usages, data=st.data())

@@ -304,4 +304,4 @@ def test_a_pause_past_the_number_of_queries_allowed_is_refused() -> None:
     session = started().session
     with refused(session, InvalidValueError):
         decide_pause(session, [TimerQuery(delay_ms=1)] * (MAX_QUERIES_PER_PAUSE + 1), START)
-    assert len(decide_pause(session, [TimerQuery(delay_ms=1)] * MAX_QUERIES_PER_PAUSE, START).queries) == 10_000
+    assert len(decide_pause(session, [TimerQuery(delay_ms=1)] * MAX_QUERIES_PER_PAUSE, START).record.queries) == 10_000

@@ -34,7 +34,9 @@ from holdfast.core.queries import (
     Value,
     check_answer,
     check_query,
+    check_query_limits,
     check_usage,
+    is_plain,
 )
 from holdfast.core.records import (
     AnsweredRecord,
@@ -46,11 +48,21 @@ from holdfast.core.records import (
     PausedRecord,
     Program,
     Record,
+    RecordDraft,
     StartedRecord,
     Wake,
 )
 from holdfast.core.state import Session, State, answer_fingerprint
-from holdfast.core.values import Json, check_value, checked, preview, repaired
+from holdfast.core.values import (
+    Json,
+    check_value,
+    checked,
+    encode_checked,
+    encode_plain,
+    encode_sound,
+    preview,
+    repaired,
+)
 
 # --- messages: what others may send to a session --------------------------------------------------
 
@@ -110,13 +122,23 @@ def decode_message(body: str | bytes) -> Message:
 class Decision(msgspec.Struct, frozen=True):
     """What a message leads to: records to append, and the positions of records that had done its work before."""
 
-    records: list[Record]
+    drafts: list[RecordDraft]
     replayed: list[int] = []
+
+    @classmethod
+    def of(cls, *records: Record) -> Decision:
+        """To append these records, which have not been encoded yet."""
+        return cls([RecordDraft(record) for record in records])
+
+    @property
+    def records(self) -> list[Record]:
+        """The records to append."""
+        return [draft.record for draft in self.drafts]
 
     @property
     def is_replay(self) -> bool:
         """The message had been taken before; appending nothing and repeating the reply is right."""
-        return not self.records and bool(self.replayed)
+        return not self.drafts and bool(self.replayed)
 
 
 def decide(session: Session, message: Message, now: int) -> Decision:
@@ -127,7 +149,7 @@ def decide(session: Session, message: Message, now: int) -> Decision:
         case CancelMessage():
             return decide_cancel(session, message)
         case WakeMessage():
-            return Decision(records=[*decide_due(session, now), *session.kind_fold.decide_waiting(session, now)])
+            return Decision.of(*decide_due(session, now), *session.kind_fold.decide_waiting(session, now))
         case KindMessage():
             return session.kind_fold.decide(session, message, now)
         case _:
@@ -145,7 +167,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
     """
     if not feed.answers:
         raise EmptyFeedError(session.id)
-    records: list[Record] = []
+    drafts: list[RecordDraft] = []
     replayed: list[int] = []
     taken: dict[str, GivenAnswer] = {}
     for given in feed.answers:
@@ -160,7 +182,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
             answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
             check_usage(given.usage)
             session.pending[asked].query.check_answer(session.id, given.answer)
-            records.append(checked(answered, "answer"))
+            drafts.append(RecordDraft(answered, _encode_answered(answered)))
         elif asked in session.settled:
             check_answer(given.answer)
             before = session.settled[asked]
@@ -172,17 +194,30 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
             raise StaleQueryError(session.id, asked, over)
         else:
             raise UnknownQueryError(session.id, preview(asked).strip('"'), list(session.pending))
-    return Decision(records=records, replayed=replayed)
+    return Decision(drafts, replayed)
+
+
+def _encode_answered(record: AnsweredRecord) -> bytes:
+    """The JSON of an answer that can be kept. One that is just text needs no more than to be encoded."""
+    answer, by = record.answer, record.by
+    if (
+        type(answer) is Value
+        and type(answer.value) is str
+        and record.usage is None
+        and (by is None or type(by) is str)
+        and (body := encode_plain(record)) is not None
+    ):
+        return body
+    return encode_checked(record, "answer")
 
 
 def _sole_pending(session: Session) -> str:
-    match list(session.pending):
-        case [only]:
-            return only
-        case []:
-            raise NoPendingQueryError(session.id, session.state)
-        case several:
-            raise QueryIdRequiredError(session.id, several)
+    pending = session.pending
+    if len(pending) == 1:
+        return next(iter(pending))
+    if not pending:
+        raise NoPendingQueryError(session.id, session.state)
+    raise QueryIdRequiredError(session.id, list(pending))
 
 
 def _conflict(session: Session, asked: str, recorded: str, given: Answer) -> AnswerConflictError:
@@ -239,26 +274,44 @@ def decide_pause(
     *,
     wake: Wake = "all",
     withdrawn: Sequence[str] = (),
-) -> PausedRecord:
-    """The program asks. The queries get their ids here, once they are known to fit into the budget."""
+) -> RecordDraft[PausedRecord]:
+    """The program asks. The queries get their ids here."""
     if session.state is not State.RUNNING:
         raise TransitionError(session.id, "paused", State.RUNNING, session.state)
     if len(queries) > MAX_QUERIES_PER_PAUSE:
         why = f"{len(queries)} queries at once; at most {MAX_QUERIES_PER_PAUSE} are allowed"
         raise InvalidValueError("pause", why)
-    for query in queries:
-        check_query(query)
+    record = PausedRecord(queries=_numbered(queries, session.queries_asked), wake=wake, withdrawn=list(withdrawn))
+    body = _encode_paused(record)
     reserve(session, queries, now, withdrawn)
-    numbered = [_numbered(query, query_id(session.queries_asked + i)) for i, query in enumerate(queries)]
-    record = PausedRecord(queries=numbered, wake=wake, withdrawn=list(withdrawn))
     if wake not in _WAKES:
         raise InvalidValueError("pause", f"wake must be one of {', '.join(_WAKES)}")
     session.check(record)
-    return record
+    return RecordDraft(record, body)
 
 
-def _numbered(query: Query, asked: str) -> Query:
-    return query if query.id == asked else msgspec.structs.replace(query, id=asked)
+def _numbered(queries: Sequence[Query], first: int) -> list[Query]:
+    """The queries with their ids. A program that counts for itself has given them already."""
+    numbered = []
+    for number, query in enumerate(queries, first):
+        asked = query_id(number)
+        numbered.append(query if query.id == asked else msgspec.structs.replace(query, id=asked))
+    return numbered
+
+
+def _encode_paused(record: PausedRecord) -> bytes | None:
+    """The JSON of a pause whose queries can all be asked and kept; None if only each of them alone was looked at."""
+    are_plain = True
+    for query in record.queries:
+        if not is_plain(query):
+            are_plain = False
+            break
+    if are_plain and (body := encode_plain(record)) is not None:
+        return body
+    body = encode_sound(record)
+    for query in record.queries:
+        check_query(query) if body is None else check_query_limits(query)
+    return body
 
 
 def decide_complete(session: Session, result: Json) -> CompletedRecord:
@@ -283,10 +336,10 @@ def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:
     """End the session. Cancelling a cancelled session again is a replay; any other ended session refuses."""
     checked(cancel, "cancellation")
     if session.state is State.CANCELLED:
-        return Decision(records=[], replayed=[session.position])
+        return Decision([], replayed=[session.position])
     record = CancelledRecord(reason=cancel.reason, by=cancel.by)
     session.check(record)
-    return Decision(records=[record])
+    return Decision.of(record)
 
 
 def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:

@@ -6,12 +6,12 @@ was asked, so a query is the same in the first run and in every replay.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_WAIT_MS
+from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_INTEGER, MAX_WAIT_MS
 from holdfast.core.values import Json, checked, encode
 
 
@@ -192,14 +192,40 @@ def is_own(query: Query) -> bool:
 
 def check_query(query: Query) -> None:
     """Raise `InvalidValueError` unless the query can be asked and kept."""
+    checked(query, f"{query.kind} query")
+    check_query_limits(query)
+
+
+def check_query_limits(query: Query) -> None:
+    """Raise `InvalidValueError` if a number in a query that can be kept is out of range."""
     what = f"{query.kind} query"
-    checked(query, what)
     if isinstance(query, LlmQuery) and query.max_tokens < 1:
         raise InvalidValueError(what, f"max_tokens must be at least 1, got {query.max_tokens}")
     if isinstance(query, TimerQuery):
         _check_wait(query.delay_ms, what, "delay_ms")
     if query.timeout_ms is not None:
         _check_wait(query.timeout_ms, what, "timeout_ms")
+
+
+def is_plain(query: Query) -> bool:
+    """Whether a query is a plain question to a model: each field of its type and in range, and no options.
+
+    Then it can be asked and kept if its texts are valid Unicode, which encoding it tells.
+    """
+    if type(query) is not LlmQuery or query.options:
+        return False
+    asked: Any = query  # a caller without a type checker may have passed anything
+    wait = asked.timeout_ms
+    return (
+        type(asked.prompt) is str
+        and type(asked.max_tokens) is int
+        and 1 <= asked.max_tokens <= MAX_INTEGER
+        and (asked.system is None or type(asked.system) is str)
+        and (wait is None or (type(wait) is int and 0 <= wait <= MAX_WAIT_MS))
+        and type(asked.grounded) is bool
+        and type(asked.underspecified) is bool
+        and type(asked.options) is dict
+    )
 
 
 def _check_wait(milliseconds: int, what: str, field: str) -> None:

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     AskedQuery = TypeVar("AskedQuery", bound=Query, default=Query)
+    AnyRecord_co = TypeVar("AnyRecord_co", bound="Record", default="Record", covariant=True)
 else:
     from typing import TypeVar
 
+    AnyRecord_co = TypeVar("AnyRecord_co")
     AskedQuery = TypeVar("AskedQuery")  # which types it stands for depends on the kinds that are registered
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
@@ -168,6 +170,13 @@ class Entry(msgspec.Struct, frozen=True):
     position: int
     at: int
     record: Record
+
+
+class RecordDraft(msgspec.Struct, Generic[AnyRecord_co], frozen=True):
+    """A record that is about to be written, with its JSON where checking the record has made that already."""
+
+    record: AnyRecord_co
+    body: bytes | None = None
 
 
 def type_of(record: Record) -> str:

@@ -97,28 +97,48 @@ def checked(struct: T, what: str) -> T:
 
 
 def encode_checked(struct: msgspec.Struct, what: str) -> bytes:
-    """The JSON of a struct that can be stored and read back as it is; `InvalidValueError` if it cannot.
+    """The JSON of a struct that can be stored and read back as it is; `InvalidValueError` if it cannot."""
+    body = encode_sound(struct)
+    if body is not None:
+        return body
+    _check(struct, what, structs=True)
+    try:
+        msgspec.convert(msgspec.to_builtins(struct), type(struct))
+        return _encoder.encode(struct)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidValueError(what, str(error)[: 2 * ERROR_PREVIEW_CHARS]) from None
 
-    Most are clear at once: small, flat enough, and equal to what is read back. The others are checked value by value.
+
+def encode_sound(struct: msgspec.Struct) -> bytes | None:
+    """The JSON of a struct that is sound at a glance: small, flat enough, and equal to what is read back.
+
+    None says nothing yet: such a struct has to be checked value by value.
     """
-    kind = type(struct)
     try:
         body = _encoder.encode(struct)
         if (
             len(body) <= _PLAIN_BYTES
             and body.count(b"[") + body.count(b"{") <= MAX_VALUE_DEPTH
             and _LONG_NUMBER not in body.translate(_DIGITS)
-            and _decoder_of(kind).decode(body) == struct
+            and _decoder_of(type(struct)).decode(body) == struct
         ):
             return body
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass
-    _check(struct, what, structs=True)
+    return None
+
+
+def encode_plain(struct: msgspec.Struct) -> bytes | None:
+    """The JSON of a struct whose types leave no place for an object, a list or a number that JSON cannot keep.
+
+    Whoever calls it has looked at the types; the encoder itself refuses text that is not valid Unicode. None, as with
+    `encode_sound`, says that the struct has to be looked through.
+    """
     try:
-        msgspec.convert(msgspec.to_builtins(struct), kind)
-        return _encoder.encode(struct)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise InvalidValueError(what, str(error)[: 2 * ERROR_PREVIEW_CHARS]) from None
+        body = _encoder.encode(struct)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return body if len(body) <= _PLAIN_BYTES else None
 
 
 _PLAIN_BYTES = 64 * 1024

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage, decide
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event
-from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record
+from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
@@ -75,6 +75,8 @@ class LiveSession:
         self._epoch: int | None = None
         self._committed = 0
         self._batch: list[Entry] = []
+        self._bodies: list[bytes | None] = []
+        """The JSON of the records in the batch, where it was made when they were decided."""
         self._writes: list[StateWrite] = []
 
     @property
@@ -167,7 +169,7 @@ class LiveSession:
             attendant.undone(self.id)
         self._tracker = self._waking = self._snapshot = None
         self._revival.why = ""
-        self._history, self._batch, self._writes = [], [], []
+        self._history, self._batch, self._bodies, self._writes = [], [], [], []
 
     @contextlib.contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -208,15 +210,15 @@ class LiveSession:
             except HoldfastError:
                 await self._check_fresh()
                 raise
-            if not decision.records:
+            if not decision.drafts:
                 await self._check_fresh()
             if isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
             with self._undone_on_error():
-                if isinstance(message, FeedMessage) and decision.records:
+                if isinstance(message, FeedMessage) and decision.drafts:
                     # Before the answers let the program continue, which has to know of it then.
                     self._record(session.kind_fold.decide_waiting(session, self._engine.now()))
-                self._record(decision.records)
+                self._append(decision.drafts)
                 asleep = session.state is State.PAUSED
                 await self._go_on()
                 await self._commit_if_needed(reason_of(message, asleep), takes)
@@ -317,14 +319,19 @@ class LiveSession:
     # --- running the program -----------------------------------------------------------------------
 
     def _record(self, records: Sequence[Record]) -> None:
+        """Add records that have not been encoded yet to the batch, and fold them in."""
+        self._append([RecordDraft(record) for record in records])
+
+    def _append(self, drafts: Sequence[RecordDraft]) -> None:
         """Add records to the batch, and fold them in."""
         assert self._tracker is not None
         session = self._tracker.session
-        for record in records:
-            entry = Entry(session.position + 1, self._engine.now(), record)
-            waited_for = children_before(session, record)
+        for draft in drafts:
+            entry = Entry(session.position + 1, self._engine.now(), draft.record)
+            waited_for = children_before(session, draft.record)
             self._waking = self._tracker.apply(entry) or self._waking
             self._batch.append(entry)
+            self._bodies.append(draft.body)
             self.effects.drop_withdrawn(waited_for, session)
 
     async def _go_on(self) -> None:
@@ -407,11 +414,11 @@ class LiveSession:
                 self._concluding = None
 
     def _outcome(self, step: Step) -> None:
-        records = outcome_of(self.session, step, self._engine.now())
-        self._record(records)
+        drafts = outcome_of(self.session, step, self._engine.now())
+        self._append(drafts)
         if isinstance(step, AskStep) and step.snapshot is not None:
             self._snapshot = (self.session.position, step.snapshot)
-        if isinstance(paused := records[-1], PausedRecord):
+        if isinstance(paused := drafts[-1].record, PausedRecord):
             self._record(self.effects.plan(paused.queries, self.session.pending))
 
     async def _answer_own(self) -> None:
@@ -461,6 +468,7 @@ class LiveSession:
             session_id=self.id,
             expected=self._committed,
             entries=self._batch,
+            bodies=self._bodies,
             summary=summarize(session),
             owner=self._engine.owner,
             epoch=self._epoch,
@@ -475,7 +483,8 @@ class LiveSession:
             await self._engine.seam(f"after {reason}")
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
-        self._committed, self._batch, self._writes, self._snapshot = receipt.position, [], [], None
+        self._committed, self._batch, self._bodies = receipt.position, [], []
+        self._writes, self._snapshot = [], None
         for observer in self._engine.on_commit:
             observer(self.id, commit.entries)
         self._epoch = receipt.epoch if holds else None

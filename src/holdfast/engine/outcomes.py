@@ -1,4 +1,4 @@
-"""The outcome of a program's step, as the records to append."""
+"""The outcome of a program's step, as drafts of the records to append."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import assert_never
 from holdfast.core.decide import decide_complete, decide_fail, decide_pause
 from holdfast.core.errors import BudgetExceededError, InvalidValueError
 from holdfast.core.queries import Failure
-from holdfast.core.records import Record, RefusedRecord
+from holdfast.core.records import RecordDraft, RefusedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, RaiseStep, ReturnStep, Step
 
@@ -22,20 +22,25 @@ ENDLESS = RaiseStep(
 )
 
 
-def outcome_of(session: Session, step: Step, now: int) -> list[Record]:
+def outcome_of(session: Session, step: Step, now: int) -> list[RecordDraft]:
     """The notes of the step, and then its outcome: queries that cannot be asked are refused."""
+    drafts: list[RecordDraft] = [RecordDraft(note) for note in step.notes] if step.notes else []
     match step:
         case AskStep():
-            withdrawn = [asked for asked in step.withdrawn if asked in session.pending]
-            try:
-                paused = decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
-            except (BudgetExceededError, InvalidValueError) as error:
-                refused = RefusedRecord(queries=len(step.queries), failure=Failure(str(error), error.kind))
-                return [*step.notes, refused]
-            return [*step.notes, paused]
+            drafts.append(_paused_or_refused(session, step, now))
         case ReturnStep(result=result):
-            return [*step.notes, decide_complete(session, result)]
+            drafts.append(RecordDraft(decide_complete(session, result)))
         case RaiseStep(error=error_text, kind=kind):
-            return [*step.notes, decide_fail(session, error_text, kind)]
+            drafts.append(RecordDraft(decide_fail(session, error_text, kind)))
         case _:
             assert_never(step)
+    return drafts
+
+
+def _paused_or_refused(session: Session, step: AskStep, now: int) -> RecordDraft:
+    withdrawn = step.withdrawn and [asked for asked in step.withdrawn if asked in session.pending]
+    try:
+        return decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
+    except (BudgetExceededError, InvalidValueError) as error:
+        failure = Failure(str(error), error.kind)
+        return RecordDraft(RefusedRecord(queries=len(step.queries), failure=failure))

@@ -53,6 +53,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     expected: int
     """Position of the last entry the writer knows. 0 creates the session."""
     entries: Sequence[Entry]
+    bodies: Sequence[bytes | None] = ()
+    """The JSON of each entry's record, as `core.decide` made it when it checked the record: stored as it is. None, and
+    all that is left out, is checked and encoded by the store."""
     summary: Summary
     """The session's summary after these entries."""
     owner: str

@@ -97,7 +97,7 @@ class ScriptedSession:
         return await self.append(*(LoggedRecord(message=line) for line in lines), **changes)
 
     async def ask(self, *queries: Query, **changes: Any) -> CommitReceipt:
-        return await self.append(decide_pause(self.session, queries, self.now), **changes)
+        return await self.append(decide_pause(self.session, queries, self.now).record, **changes)
 
     async def answer(self, query_id: str, value: Json, **changes: Any) -> CommitReceipt:
         feed = FeedMessage([GivenAnswer(Value(value=value), query_id)])

@@ -64,7 +64,7 @@ class Agent:
             waking, self._waking = self._waking, None
             step = self._instance.resume(waking.at, waking.answers)
             assert isinstance(step, AskStep)
-            self.write(*outcome_of(self.session, step, self.now))
+            self.write(*(draft.record for draft in outcome_of(self.session, step, self.now)))
             self.write(*decide_join(self.session, agent_fold(self.session), self.now))
 
     def _take(self, decision: Decision) -> Decision:
@@ -88,7 +88,7 @@ class Agent:
 
     def begin(self) -> str | None:
         """Begin a turn with what waits; its id."""
-        self._take(Decision(decide_claim(self.session, agent_fold(self.session), self.now)))
+        self._take(Decision.of(*decide_claim(self.session, agent_fold(self.session), self.now)))
         return agent_fold(self.session).turn
 
     def reply(self, value: Any = "Done.") -> None:

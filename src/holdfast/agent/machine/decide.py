@@ -35,7 +35,7 @@ def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, 
     if known is not None:
         if known.fingerprint != item_fingerprint(item):
             raise ItemConflictError(session.id, item.id)
-        return Decision(records=[], replayed=[session.position])
+        return Decision([], replayed=[session.position])
     if session.is_terminal:
         raise NoInboxError(session.id, f"it is {session.state}; fork it, or open another one")
     if not item.content and item.command is None:
@@ -48,7 +48,7 @@ def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, 
         raise InboxFullError(session.id, len(agent.inbox.waiting))
     waiting = [*agent.inbox.waiting.values(), item]
     joined = _joined(session, agent, waiting, now)
-    return Decision(records=[EnqueuedRecord(item=item, by=message.by), *joined])
+    return Decision.of(EnqueuedRecord(item=item, by=message.by), *joined)
 
 
 def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage) -> Decision:
@@ -57,19 +57,19 @@ def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage
     # A program that was resumed has counted what entered its turn, and must find the same in a replay.
     is_late = message.item_id in agent.inbox.unseen and session.state is not State.PAUSED
     if session.is_terminal or is_late or not agent.inbox.can_withdraw(message.item_id):
-        return Decision(records=[])
-    return Decision(records=[DequeuedRecord(item_id=message.item_id, reason=message.reason, by=message.by)])
+        return Decision([])
+    return Decision.of(DequeuedRecord(item_id=message.item_id, reason=message.reason, by=message.by))
 
 
 def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Decision:
     """Stop the turn under way: everything it waits for fails, which ends it. Any other turn is not affected."""
     checked(message, "cancellation")
     if agent.turn != message.turn or session.state is not State.PAUSED or agent.stop is not None:
-        return Decision(records=[])
+        return Decision([])
     stop = StopRecord(turn=message.turn, reason=message.reason, by=message.by)
     failure = Failure(message.reason or "somebody stopped it", "cancelled")
     waits = list(session.pending) if session.wake == "all" else list(session.pending)[:1]
-    return Decision(records=[stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits)])
+    return Decision.of(stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits))
 
 
 def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:

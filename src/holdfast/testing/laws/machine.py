@@ -122,9 +122,9 @@ def act(model: _ModelSession, what: str, now: int) -> list[Record]:
         case "say much":
             return [] if session.is_terminal else [LoggedRecord(message=LARGE)]
         case "ask" if session.state is State.RUNNING:
-            return [decide_pause(session, [HumanQuery(prompt="?")], now), LoggedRecord(message="asked")]
+            return [decide_pause(session, [HumanQuery(prompt="?")], now).record, LoggedRecord(message="asked")]
         case "wait" if session.state is State.RUNNING:
-            return [decide_pause(session, [TimerQuery(delay_ms=50), HumanQuery(prompt="?")], now)]
+            return [decide_pause(session, [TimerQuery(delay_ms=50), HumanQuery(prompt="?")], now).record]
         case "answer" if session.pending:
             return decide_feed(session, feed("x", next(iter(session.pending)))).records
         case "complete" if session.state is State.RUNNING:

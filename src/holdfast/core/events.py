@@ -167,11 +167,13 @@ def event_of(session: Session, now: int) -> Event:
 
 def paused_event(session_id: str, pending: Sequence[PendingQuery]) -> PausedEvent:
     """The event that offers these queries."""
-    return PausedEvent(
-        session_id=session_id,
-        queries=[p.query for p in pending],
-        due_at={p.query.id: p.due_at for p in pending if p.due_at is not None},
-    )
+    queries: list[Query] = []
+    due_at: dict[str, int] = {}
+    for each in pending:
+        queries.append(each.query)
+        if each.due_at is not None:
+            due_at[each.query.id] = each.due_at
+    return PausedEvent(session_id=session_id, queries=queries, due_at=due_at)
 
 
 def accepted_event(session: Session) -> AcceptedEvent:
@@ -184,9 +186,12 @@ def reply_of(session: Session, now: int) -> Event:
 
     A program that still waits for other answers has asked nothing new; the reply is the same as if it had slept.
     """
-    if session.state is State.PAUSED and not session.asked_last:
-        return accepted_event(session)
-    return event_of(session, now)
+    return accepted_event(session) if waits_on(session) else event_of(session, now)
+
+
+def waits_on(session: Session) -> bool:
+    """Whether the program waits for earlier queries, and asked nothing new."""
+    return session.state is State.PAUSED and not session.asked_last
 
 
 def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Event:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    AnyRecord_co = TypeVar("AnyRecord_co")
+    AnyRecord_co = TypeVar("AnyRecord_co", covariant=True)
     AskedQuery = TypeVar("AskedQuery")  # which types it stands for depends on the kinds that are registered
 
 Wake: TypeAlias = Literal["all", "all_or_failure", "first"]

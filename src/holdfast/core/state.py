@@ -194,6 +194,15 @@ class Session:
         """The kind of its program; empty before it has started."""
         return self.started.program.kind if self.started is not None else ""
 
+    @property
+    def waits_for_child(self) -> bool:
+        """Whether a query for a child session is pending."""
+        for pending in self.pending.values():
+            query = pending.query
+            if query.kind == "child":
+                return True
+        return False
+
     def next_due(self) -> int | None:
         """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
         due = [p.due_at for p in self.pending.values() if p.due_at is not None]

@@ -220,17 +220,18 @@ class Drivers:
     def __init__(self) -> None:
         self._by_name: dict[str, Driver] = {}
         self._finder: Finder | None = None
-
-    def __bool__(self) -> bool:
+        self.may_have_effects = False
         """Whether there are any but the runtime's own, which can be run again without harm."""
-        return self._finder is not None or any(not name.startswith(f"tool:{OWN_TOOLS}") for name in self._by_name)
 
     def add(self, driver: Driver) -> None:
         self._by_name[driver.name] = driver
+        if not driver.name.startswith(f"tool:{OWN_TOOLS}"):
+            self.may_have_effects = True
 
     def find_tools_with(self, finder: Finder) -> None:
         """Ask this for the drivers of tools that were not added by name."""
         self._finder = finder
+        self.may_have_effects = True
 
     def find(self, session_id: str, query: Query) -> Driver | None:
         """The driver that answers a query of a session here, if one does."""

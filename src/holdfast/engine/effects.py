@@ -37,7 +37,7 @@ class Effects:
         """Plan what is answered here. Where a slot is free, the attempt is recorded together with the pause."""
         attempts: list[Record] = []
         for query in queries:
-            if isinstance(query, ChildQuery):
+            if query.kind == "child":
                 self._planned.append(query)
             elif (driver := self._engine.drivers.find(self._actor.id, query)) is not None and query.id in pending:
                 self._planned.append(query)
@@ -64,12 +64,14 @@ class Effects:
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
+        if not self.running and not self._planned:
+            return False
         return any(asked in pending for asked in self.running) or any(query.id in pending for query in self._driven)
 
     @property
     def is_planned(self) -> bool:
         """Whether effects wait for a commit. Children need none: whoever finds one missing starts it."""
-        return bool(self._driven)
+        return bool(self._planned and self._driven)
 
     @property
     def _driven(self) -> list[Query]:
@@ -77,6 +79,8 @@ class Effects:
 
     def begin(self, session: Session) -> None:
         """Begin what was planned and has become durable; stop what is not waited for any more."""
+        if not self._planned and not self.running and not self._dropped:
+            return
         planned, self._planned = self._planned, []
         pending = session.pending
         for query in planned:
@@ -109,8 +113,11 @@ class Effects:
         self.running, self.recovering = {}, set()
 
 
+_ENDS = frozenset(ENDS)
+
+
 def children_before(session: Session, record: Record) -> list[str]:
     """The child queries that wait before a record after which some may not."""
-    if not (record.withdrawn if isinstance(record, PausedRecord) else isinstance(record, ENDS)):
+    if not (record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS):
         return []
     return [asked for asked, pending in session.pending.items() if isinstance(pending.query, ChildQuery)]

@@ -20,7 +20,7 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
-from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery
+from holdfast.core.queries import ChildQuery, Query, ToolQuery
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
 from holdfast.engine.children import ChildSessions
@@ -56,7 +56,6 @@ Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
 
 Seam: TypeAlias = Callable[[str], Awaitable[None]]
 """Called at every durable boundary with its name; tests die there."""
-
 
 MAIL_REST_S = 0.01
 """Seconds between looks into the mailbox of a session that is held: most of what happens to it is our own doing, and
@@ -94,7 +93,7 @@ class Engine:
         self._kinds: dict[str, ProgramKind] = {}
         self._live_sessions: OrderedDict[str, LiveSession] = OrderedDict()
         self._hot_programs = hot_programs
-        self._seam = seam
+        self.seam = seam
         self.on_commit: list[Observer] = []
         """Told of every commit that was made here, as soon as it is durable."""
         self.on_close: list[Callable[[], Awaitable[None]]] = []
@@ -145,12 +144,11 @@ class Engine:
 
     def now(self) -> int:
         """Unix milliseconds; never earlier than the last time it was asked."""
-        self._last_now = max(self._last_now, time.time_ns() // 1_000_000)
-        return self._last_now
-
-    async def seam(self, name: str) -> None:
-        if self._seam is not None:
-            await self._seam(name)
+        now = time.time_ns() // 1_000_000
+        if now < self._last_now:
+            return self._last_now
+        self._last_now = now
+        return now
 
     def create(self, session: Session) -> Instance:
         assert session.started is not None
@@ -179,9 +177,9 @@ class Engine:
 
     def drives(self, session_id: str, query: Query) -> bool:
         """Whether a query is answered here without a host."""
-        if isinstance(query, (TimerQuery, ChildQuery)):
+        if query.kind in ("timer", "child"):
             return True
-        if isinstance(query, ToolQuery) and query.name == STATE_TOOL:
+        if query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL:
             return True
         driver = self.drivers.find(session_id, query)
         return driver is not None and driver.recovery != "ask"
@@ -207,14 +205,15 @@ class Engine:
             why = f"program '{session.started.program.name}' is not available here; a process that has it will go on"
         return RunningEvent(session_id=session.id, waits_for=waits, why=why)
 
-    def committed(self, session: Session) -> None:
-        """A commit of a session is durable: set its timers, and tell its parent if it has ended."""
-        if (due := session.next_due()) is not None:
+    def committed(self, session: Session, due: int | None) -> None:
+        """A commit of a session, which is due then, is durable: set its timer, and tell its parent if it has ended."""
+        if due is not None:
             self.upkeep.timers.add(due)
-        live = self._live_sessions.get(session.id)
-        under_way = live is not None and live.is_under_way
-        for attendant in self.attendants:
-            attendant.committed(session, under_way=under_way)
+        if self.attendants:
+            live = self._live_sessions.get(session.id)
+            under_way = live is not None and live.is_under_way
+            for attendant in self.attendants:
+                attendant.committed(session, under_way=under_way)
         if session.is_terminal and session.started is not None and session.started.parent is not None:
             self.children.tell(session, session.started.parent)
         self._evict()
@@ -290,15 +289,13 @@ class Engine:
 
         Effects that run already would be lost, and so would those whose attempt was just recorded.
         """
-        if not live.is_under_way and not self.drivers:
+        if not self.drivers.may_have_effects and not live.is_under_way:
             return await work
         task = self.spawn(work)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(
-                lambda done: done.cancelled() or done.exception()
-            )  # nobody else will ask for its result
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else asks for it
             raise
 
     async def wake(self, session_id: str) -> bool:
@@ -494,7 +491,9 @@ class Engine:
             if number is None:
                 return None
             attempt = msgspec.structs.replace(attempt, number=number)
-        await self.seam("before effect")
+        if self.seam is not None:
+            await self.seam("before effect")
         given = await driver.run(query, attempt)
-        await self.seam("after effect")
+        if self.seam is not None:
+            await self.seam("after effect")
         return given

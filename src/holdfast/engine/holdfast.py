@@ -307,6 +307,8 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
 
 
 def _given(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
+    if type(answers) is str:  # the usual one
+        return [GivenAnswer(Value(value=answers), None, usage)]
     by_id = [key for key in answers if is_query_path(key)] if isinstance(answers, Mapping) else []
     if not by_id:
         return [_one(answers, None, usage)]

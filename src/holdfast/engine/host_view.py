@@ -55,12 +55,14 @@ async def until_needed(engine: Engine, session_id: str, event: Event, wait: floa
     Or once it has ended, or `wait` seconds are over.
     """
     match event:
-        case RunningEvent(waits_for=kinds) if wait != 0 or "child" in kinds:
-            pass
-        case PausedEvent() | AcceptedEvent() if await _waits_for_children(engine, session_id):
-            pass
+        case PausedEvent() | AcceptedEvent():
+            is_needed = not await _waits_for_children(engine, session_id)
+        case RunningEvent(waits_for=kinds):
+            is_needed = wait == 0 and "child" not in kinds
         case _:
-            return event
+            is_needed = True  # it has ended
+    if is_needed:
+        return event
     with View(engine, session_id) as view:
         return await view.settled(_Deadline(wait))
 
@@ -71,8 +73,7 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
     All answers are checked before any is delivered. Each session takes its own all together; should the process die
     between two sessions, feeding the same again delivers the rest.
     """
-    is_routed = any(given.query_id is not None and "." in given.query_id for given in message.answers)
-    if not is_routed and not await _waits_for_children(engine, session_id):
+    if not _is_routed(message) and not await _waits_for_children(engine, session_id):
         event = await engine.deliver(session_id, message, wait)
         return await until_needed(engine, session_id, event, wait)
     deadline = _Deadline(wait)
@@ -326,8 +327,17 @@ class _Deadline:
 
 async def _waits_for_children(engine: Engine, session_id: str) -> bool:
     if (session := engine.at_hand(session_id)) is not None:
-        return any(isinstance(pending.query, ChildQuery) for pending in session.pending.values())
+        return session.waits_for_child
     return "child" in (await engine.store.session(session_id)).summary.waiting_for.split(",")
+
+
+def _is_routed(message: FeedMessage) -> bool:
+    """Whether an answer is for a child."""
+    for given in message.answers:
+        asked = given.query_id
+        if asked is not None and "." in asked:
+            return True
+    return False
 
 
 def _routed(view: View, message: FeedMessage) -> dict[str, FeedMessage]:

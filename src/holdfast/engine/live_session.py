@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,20 +24,16 @@ from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
+from holdfast.engine.batch import Batch, UndoneOnError
 from holdfast.engine.effects import Effects, children_before
 from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import Revival, fold, read_on, resume
 from holdfast.engine.replies import addressed, event_now, reason_of, repeated, reply_now
-from holdfast.engine.steps import comes_soon
+from holdfast.engine.steps import comes_soon, rest_between_steps
 from holdfast.programs.contract import AskStep, Instance, Step
-from holdfast.programs.errors import (
-    DivergenceError,
-    InstanceLostError,
-    ProgramNotFoundError,
-)
-from holdfast.programs.native.kind import PROMPT_MS
-from holdfast.store.commits import Commit, Lease, StateWrite
+from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
+from holdfast.store.commits import Commit, Lease
 from holdfast.store.errors import (
     LeaseHeldError,
     LeaseLostError,
@@ -66,18 +60,14 @@ class LiveSession:
         self._waking: Waking | None = None
         self._instance: Instance | None = None
         self._revival = Revival(session_id, engine)
-        self._snapshot: tuple[int, bytes] | None = None
-        """The program as it waits after a position of the batch."""
         self._thinking: asyncio.Task[None] | None = None
         self._concluding: asyncio.Task[None] | None = None
         """What continues after a step that took long."""
         self._keeper: asyncio.Task[None] | None = None
         self._epoch: int | None = None
         self._committed = 0
-        self._batch: list[Entry] = []
-        self._bodies: list[bytes | None] = []
-        """The JSON of the records in the batch, where it was made when they were decided."""
-        self._writes: list[StateWrite] = []
+        self._batch = Batch()
+        self._undone_on_error = UndoneOnError(self._drop_uncommitted)
 
     @property
     def session(self) -> Session:
@@ -167,24 +157,16 @@ class LiveSession:
         self.effects.unplan()
         for attendant in self._engine.attendants:
             attendant.undone(self.id)
-        self._tracker = self._waking = self._snapshot = None
+        self._tracker = self._waking = None
         self._revival.why = ""
-        self._history, self._batch, self._bodies, self._writes = [], [], [], []
+        self._history, self._batch = [], Batch()
 
-    @contextlib.contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
-        """Nothing that was not committed is kept."""
-        try:
-            yield
-        except StaleError as error:
-            if error.is_lost:
-                self.forget()
-            else:
-                self._undo()
-            raise
-        except BaseException:
+    def _drop_uncommitted(self, error: BaseException) -> None:
+        """Keep nothing that an error kept from being committed."""
+        if isinstance(error, StaleError) and not error.is_lost:
+            self._undo()
+        else:
             self.forget()
-            raise
 
     # --- messages ----------------------------------------------------------------------------------
 
@@ -192,44 +174,46 @@ class LiveSession:
         """A new session, run to its first pause."""
         async with self.lock:
             self._tracker = ReplayFold(self.id)
-            with self._undone_on_error():
-                self._record(records)
+            with self._undone_on_error:
+                self._record(records, self._engine.now())
                 await self._advance()
                 await self._commit("start")
             return self.event()
 
     async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
         """Decide a message, do what follows from it, and say so once it is durable."""
-        async with self.lock:
+        await self.lock.acquire()
+        try:
             if takes:
                 await self._check_waiting(takes)
-            session = await self.load(with_program=isinstance(message, FeedMessage))
-            message = self._addressed(message)
+            is_feed = isinstance(message, FeedMessage)
+            session = self._tracker.session if self._tracker else await self.load(with_program=is_feed)
+            if len(session.pending) > 1:
+                message = addressed(message, session.pending, self.offered)
+            now = self._engine.now()
             try:
-                decision = decide(session, message, self._engine.now())
+                decision = decide(session, message, now)
             except HoldfastError:
                 await self._check_fresh()
                 raise
             if not decision.drafts:
                 await self._check_fresh()
-            if isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
+            if not is_feed and isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
-            with self._undone_on_error():
-                if isinstance(message, FeedMessage) and decision.drafts:
-                    # Before the answers let the program continue, which has to know of it then.
-                    self._record(session.kind_fold.decide_waiting(session, self._engine.now()))
-                self._append(decision.drafts)
+            with self._undone_on_error:
+                if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
+                    self._record(first, now)  # before the answers let the program continue, which has to know of it
+                self._append(decision.drafts, now)
                 asleep = session.state is State.PAUSED
-                await self._go_on()
+                await self._go_on(now)
                 await self._commit_if_needed(reason_of(message, asleep), takes)
-            if decision.is_replay and isinstance(message, KindMessage):
-                return msgspec.structs.replace(self.event(), replayed=True)
             if decision.is_replay:
-                entries = [entry async for entry in self._engine.store.journal(self.id)]
-                return repeated(self.id, entries, max(decision.replayed), partial(self._engine.drives, self.id))
-            if not isinstance(message, FeedMessage):
-                return self.event()
-            return reply_now(self._engine, session, self.offered, asleep=asleep)
+                if isinstance(message, KindMessage):
+                    return msgspec.structs.replace(self.event(), replayed=True)
+                return await repeated(self._engine, self.id, max(decision.replayed))
+            return reply_now(self._engine, session, self.offered, asleep=asleep) if is_feed else self.event()
+        finally:
+            self.lock.release()
 
     async def check(self, message: Message) -> Message:
         """Raise here and now if the owner would refuse a message.
@@ -238,16 +222,9 @@ class LiveSession:
         """
         async with self.lock:
             session = await self.refresh()
-            message = self._addressed(message)
+            message = addressed(message, session.pending, self.offered)
             decide(session, message, self._engine.now())
             return message
-
-    def _addressed(self, message: Message) -> Message:
-        """An answer without a query id goes to the only query, or the only one that drivers leave to others."""
-        if not isinstance(message, FeedMessage) or all(given.query_id is not None for given in message.answers):
-            return message
-        pending = self.session.pending
-        return addressed(message, list(pending) if len(pending) < 2 else self.offered())
 
     async def _check_waiting(self, takes: Sequence[int]) -> None:
         """Raise `MessageTakenError` for mail that is gone, before anything is touched for it."""
@@ -259,9 +236,9 @@ class LiveSession:
         """Append what was decided about the session; False if that is nothing."""
         async with self.lock:
             records = decided(await self.load())
-            with self._undone_on_error():
-                self._record(records)
-                if records:
+            if records:
+                with self._undone_on_error:
+                    self._record(records, self._engine.now())
                     await self._commit("expire")
             return bool(records)
 
@@ -271,8 +248,8 @@ class LiveSession:
             session = await self.refresh()
             if session.is_terminal or not self._engine.knows(session):
                 return
-            with self._undone_on_error():
-                await self._go_on()
+            with self._undone_on_error:
+                await self._go_on(self._engine.now())
                 self.effects.plan_orphans(self.session.pending)
                 await self._commit_if_needed("takeover")
 
@@ -288,8 +265,8 @@ class LiveSession:
             session = await self.load()
             if asked not in session.pending:
                 return None
-            with self._undone_on_error():
-                self._record([AttemptedRecord(query_id=asked, driver=driver)])
+            with self._undone_on_error:
+                self._record([AttemptedRecord(query_id=asked, driver=driver)], self._engine.now())
                 await self._commit("attempt")
             return self.session.pending[asked].attempts
 
@@ -298,7 +275,7 @@ class LiveSession:
         async with self.lock:
             await self.load()
             if self._epoch is not None:
-                with self._undone_on_error():
+                with self._undone_on_error:
                     await self._commit("renew")
 
     # --- events ------------------------------------------------------------------------------------
@@ -306,11 +283,11 @@ class LiveSession:
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
         drives, running = self._engine.drives, self.effects.running
-        return [
-            asked
-            for asked, pending in self.session.pending.items()
-            if asked not in running and not drives(self.id, pending.query)
-        ]
+        offered = []
+        for asked, pending in self.session.pending.items():
+            if asked not in running and not drives(self.id, pending.query):
+                offered.append(asked)
+        return offered
 
     def event(self) -> Event:
         """What the session says to a host now."""
@@ -318,26 +295,29 @@ class LiveSession:
 
     # --- running the program -----------------------------------------------------------------------
 
-    def _record(self, records: Sequence[Record]) -> None:
+    def _record(self, records: Sequence[Record], now: int) -> None:
         """Add records that have not been encoded yet to the batch, and fold them in."""
-        self._append([RecordDraft(record) for record in records])
+        self._append([RecordDraft(record) for record in records], now)
 
-    def _append(self, drafts: Sequence[RecordDraft]) -> None:
+    def _append(self, drafts: Sequence[RecordDraft], now: int) -> None:
         """Add records to the batch, and fold them in."""
         assert self._tracker is not None
-        session = self._tracker.session
+        tracker, session, batch = self._tracker, self._tracker.session, self._batch
         for draft in drafts:
-            entry = Entry(session.position + 1, self._engine.now(), draft.record)
+            entry = Entry(session.position + 1, now, draft.record)
             waited_for = children_before(session, draft.record)
-            self._waking = self._tracker.apply(entry) or self._waking
-            self._batch.append(entry)
-            self._bodies.append(draft.body)
-            self.effects.drop_withdrawn(waited_for, session)
+            waking = tracker.apply(entry)
+            if waking is not None:
+                self._waking = waking
+            batch.entries.append(entry)
+            batch.bodies.append(draft.body)
+            if waited_for:
+                self.effects.drop_withdrawn(waited_for, session)
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, now: int) -> None:
         if self.session.state is State.PAUSED:
-            await self._answer_own()
-        if not (self.is_stuck and self._history and await self._is_left_to_owner()):
+            await self._answer_own(now)
+        if not (self._history and self.is_stuck and await self._is_left_to_owner()):
             await self._advance()
 
     async def _is_left_to_owner(self) -> bool:
@@ -347,28 +327,28 @@ class LiveSession:
         row = await self._engine.store.session(self.id)
         if row.owner is None or row.owner == self._engine.owner:
             return False
-        if self._batch:
+        if self._batch.entries:
             raise LeaseHeldError(self.id, row.owner, row.lease_until or 0)
         return True
 
     async def _advance(self) -> None:
         """Run the program for as long as it can go on, adding what it does to the batch."""
-        steps, rested = 0, time.monotonic()
-        while self.session.state is State.RUNNING and self._waking is not None and self._thinking is None:
+        session, steps, rested = self.session, 0, 0.0
+        while session.state is State.RUNNING and self._waking is not None and self._thinking is None:
             waking = self._waking
-            steps += 1
-            if steps > MAX_QUIET_STEPS:
-                self._outcome(ENDLESS)
+            if steps == MAX_QUIET_STEPS:
+                self._outcome(ENDLESS, self._engine.now())
                 return
-            if time.monotonic() - rested > PROMPT_MS / 1000:
-                await asyncio.sleep(0)  # the other sessions
-                rested = time.monotonic()
+            if steps:  # most often there is one, which needs no clock
+                rested = await rest_between_steps(rested)
+            steps += 1
             try:
                 instance = self._instance or await self._rebuild()
-                self._record(self._revival.said())
+                if self._revival.why:
+                    self._record(self._revival.said(), self._engine.now())
                 self._waking = None
                 step = resume(instance, waking)
-                if isinstance(step, Awaitable):
+                if type(step) is not AskStep and isinstance(step, Awaitable):
                     thought = asyncio.ensure_future(step)
                     self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
                     is_there = await comes_soon(thought)
@@ -384,8 +364,9 @@ class LiveSession:
             except InstanceLostError as error:
                 self._lose(error, waking)
                 continue
-            self._outcome(step)
-            await self._answer_own()
+            now = self._engine.now()
+            self._outcome(step, now)
+            await self._answer_own(now)
 
     async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
@@ -398,12 +379,13 @@ class LiveSession:
             async with self.lock:
                 self._thinking, self._concluding = None, asyncio.current_task()
                 if self.session.state is State.RUNNING:
-                    with self._undone_on_error():
+                    now = self._engine.now()
+                    with self._undone_on_error:
                         if isinstance(step, InstanceLostError):
                             self._lose(step, waking)
                         else:
-                            self._outcome(step)
-                        await self._go_on()
+                            self._outcome(step, now)
+                        await self._go_on(now)
                         await self._commit_if_needed("step")
         except StaleError:
             self._engine.go_on_with(self.id)
@@ -413,25 +395,27 @@ class LiveSession:
             if self._concluding is asyncio.current_task():
                 self._concluding = None
 
-    def _outcome(self, step: Step) -> None:
-        drafts = outcome_of(self.session, step, self._engine.now())
-        self._append(drafts)
+    def _outcome(self, step: Step, now: int) -> None:
+        drafts = outcome_of(self.session, step, now)
+        self._append(drafts, now)
         if isinstance(step, AskStep) and step.snapshot is not None:
-            self._snapshot = (self.session.position, step.snapshot)
-        if isinstance(paused := drafts[-1].record, PausedRecord):
-            self._record(self.effects.plan(paused.queries, self.session.pending))
+            self._batch.snapshot = (self.session.position, step.snapshot)
+        paused = drafts[-1].record
+        if type(paused) is PausedRecord and (attempts := self.effects.plan(paused.queries, self.session.pending)):
+            self._record(attempts, now)
 
-    async def _answer_own(self) -> None:
+    async def _answer_own(self, now: int) -> None:
         """Answer what the program asks of the runtime itself: the durable state, and what attendants have for it.
 
         Writes go into the commit that records the answer.
         """
-        self._record(await state_tool.answers(self._engine.store, self.session, self._writes))
-        session, now = self.session, self._engine.now()
-        if session.state is State.PAUSED:
-            self._record(session.kind_fold.decide_waiting(session, now))
+        session = self.session
+        if state_tool.is_asked(session):
+            self._record(await state_tool.answers(self._engine.store, session, self._batch.writes), now)
+        if session.state is State.PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
+            self._record(own, now)
         for attendant in self._engine.attendants:
-            self._record(attendant.records(session, now))
+            self._record(attendant.records(session, now), now)
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
@@ -440,7 +424,7 @@ class LiveSession:
             entries = [entry async for entry in self._engine.store.journal(self.id)]
             if len(entries) != self._committed:
                 raise StaleError(is_lost=True)
-        *_, instance = await self._revival.revive([*entries, *self._batch])
+        *_, instance = await self._revival.revive([*entries, *self._batch.entries])
         instance.session = self.session
         self._instance, self._history = instance, []
         return instance
@@ -454,46 +438,47 @@ class LiveSession:
 
     async def _commit_if_needed(self, reason: str, takes: Sequence[int] = ()) -> None:
         claims = self._thinking is not None and self._epoch is None
-        if self._batch or takes or claims or self.effects.is_planned:
+        if self._batch.entries or takes or claims or self.effects.is_planned:
             await self._commit(reason, takes)
         else:
             self.effects.begin(self.session)
 
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
-        session = self.session
+        session, engine, batch = self.session, self._engine, self._batch
         holds = not session.is_terminal and (self._thinking is not None or self.effects.holds(session.pending))
-        snapshot = None if session.is_terminal else self._snapshot
+        snapshot = None if session.is_terminal else batch.snapshot
         commit = Commit(
             session_id=self.id,
             expected=self._committed,
-            entries=self._batch,
-            bodies=self._bodies,
+            entries=batch.entries,
+            bodies=batch.bodies,
             summary=summarize(session),
-            owner=self._engine.owner,
+            owner=engine.owner,
             epoch=self._epoch,
-            hold_ms=self._engine.lease_ms if holds else 0,
+            hold_ms=engine.lease_ms if holds else 0,
             takes=takes,
-            writes=self._writes,
-            snapshot=snapshot and self._engine.sealer.seal(self.id, *snapshot),
+            writes=batch.writes,
+            snapshot=snapshot and engine.sealer.seal(self.id, *snapshot),
         )
         try:
-            await self._engine.seam(f"before {reason}")
-            receipt = await self._engine.store.append(commit)
-            await self._engine.seam(f"after {reason}")
+            if engine.seam is not None:
+                await engine.seam(f"before {reason}")
+            receipt = await engine.store.append(commit)
+            if engine.seam is not None:
+                await engine.seam(f"after {reason}")
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
-        self._committed, self._batch, self._bodies = receipt.position, [], []
-        self._writes, self._snapshot = [], None
-        for observer in self._engine.on_commit:
+        self._committed, self._batch = receipt.position, Batch()
+        for observer in engine.on_commit:
             observer(self.id, commit.entries)
         self._epoch = receipt.epoch if holds else None
         if holds and self._keeper is None:
-            self._keeper = asyncio.create_task(self._engine.keep(self))
+            self._keeper = asyncio.create_task(engine.keep(self))
         self.effects.begin(session)
         if session.is_terminal:
             self._stop()
-        self._engine.committed(session)
+        engine.committed(session, commit.summary.due_at)
 
     def _stop(self) -> None:
         """Let go of the program. A step in a thread cannot be interrupted, only ignored."""

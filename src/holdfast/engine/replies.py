@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -14,18 +15,23 @@ from holdfast.core.decide import (
     Message,
     WakeMessage,
 )
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, reply_of
-from holdfast.core.queries import Query
-from holdfast.core.records import Entry, PausedRecord
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, waits_on
+from holdfast.core.records import PausedRecord
 from holdfast.core.state import Session, State
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
 
 
-def addressed(message: Message, candidates: Sequence[str]) -> Message:
-    """The message, with the id of the only query that its answers without an id can be for, if there is one."""
-    if not isinstance(message, FeedMessage) or len(candidates) != 1:
+def addressed(message: Message, pending: Collection[str], offered: Callable[[], list[str]]) -> Message:
+    """The message, with the id of the only query that its answers without an id can be for, if there is one.
+
+    That is the only one that is pending, or the only one that is `offered`: that drivers leave to others.
+    """
+    if not isinstance(message, FeedMessage) or all(given.query_id is not None for given in message.answers):
+        return message
+    candidates = list(pending) if len(pending) < 2 else offered()
+    if len(candidates) != 1:
         return message
     answers = [
         given if given.query_id is not None else msgspec.structs.replace(given, query_id=candidates[0])
@@ -34,8 +40,10 @@ def addressed(message: Message, candidates: Sequence[str]) -> Message:
     return msgspec.structs.replace(message, answers=answers)
 
 
-def repeated(session_id: str, entries: Sequence[Entry], position: int, drives: Callable[[Query], bool]) -> Event:
+async def repeated(engine: Engine, session_id: str, position: int) -> Event:
     """The reply to the answer at a position, without the queries that are answered here by themselves."""
+    entries = [entry async for entry in engine.store.journal(session_id)]
+    drives = partial(engine.drives, session_id)
     event = reply_after(session_id, entries, position)
     if isinstance(event, AcceptedEvent):
         pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
@@ -58,8 +66,7 @@ def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]
 
 def reply_now(engine: Engine, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
     """The reply to answers; `asleep` if the program waits for more than those."""
-    is_accepted = asleep or isinstance(reply_of(session, engine.now()), AcceptedEvent)
-    if is_accepted and (remaining := offered()):
+    if (asleep or waits_on(session)) and (remaining := offered()):
         return AcceptedEvent(session_id=session.id, remaining=remaining)
     return event_now(engine, session, offered)
 

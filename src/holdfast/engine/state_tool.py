@@ -21,6 +21,15 @@ from holdfast.store.commits import StateWrite
 from holdfast.store.contract import StateItem, Store
 
 
+def is_asked(session: Session) -> bool:
+    """Whether a session asks anything of the durable state."""
+    for pending in session.pending.values():
+        query = pending.query
+        if query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL:
+            return True
+    return False
+
+
 async def answers(store: Store, session: Session, writes: list[StateWrite]) -> list[Record]:
     """The answers to all that a session asks of the durable state.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from holdfast.programs.contract import Step, StepFuture
 from holdfast.programs.native.kind import PROMPT_MS
@@ -21,6 +22,15 @@ async def comes_soon(thought: asyncio.Future[Step]) -> bool:
         if not isinstance(thought, StepFuture) or thought.has_begun:
             return False
     return False
+
+
+async def rest_between_steps(rested: float) -> float:
+    """Let the other sessions have a turn if the last one, at `rested`, was long ago; gives the time of the last one."""
+    now = time.monotonic()
+    if rested and now - rested > PROMPT_MS / 1000:
+        await asyncio.sleep(0)
+        return time.monotonic()
+    return rested or now
 
 
 def _heard(thought: asyncio.Future[Step]) -> None:

@@ -1,0 +1,38 @@
+"""`Batch`: what was decided about a session, is folded into it already, and is not committed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.core.records import Entry
+from holdfast.store.commits import StateWrite
+
+
+class Batch:
+    """One commit to be. Whatever becomes of it, the next one begins with a new batch."""
+
+    __slots__ = ("bodies", "entries", "snapshot", "writes")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.bodies: list[bytes | None] = []
+        """The JSON of each entry's record, where deciding about it has made that."""
+        self.writes: list[StateWrite] = []
+        self.snapshot: tuple[int, bytes] | None = None
+        """The program as it waits after a position of the batch."""
+
+
+class UndoneOnError:
+    """A `with` block after whose failure nothing is kept that was not committed. It can be entered again and again."""
+
+    __slots__ = ("_undo",)
+
+    def __init__(self, undo: Callable[[BaseException], None]) -> None:
+        self._undo = undo
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._undo(error)

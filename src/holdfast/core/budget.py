@@ -78,6 +78,8 @@ def check_limits(budget: Budget | None, prices: Mapping[str, Price]) -> None:
 
 def price_for(query: LlmQuery, prices: Mapping[str, Price]) -> Price | None:
     """The price that applies to a query: that of its `model` option, else the default."""
+    if not prices:
+        return None
     model = query.options.get("model")
     named = prices.get(model) if isinstance(model, str) else None
     return named or prices.get(DEFAULT_PRICE)
@@ -93,9 +95,11 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
 
     What the queries in `withdrawn` had reserved is free again.
     """
-    asked = [query for query in queries if isinstance(query, LlmQuery)]
     started, spent = session.started, session.metrics
-    if started is None or started.budget is None or not asked:
+    if started is None or started.budget is None:
+        return
+    asked = [query for query in queries if isinstance(query, LlmQuery)]
+    if not asked:
         return
     budget = started.budget
     freed = [spent.open[query] for query in withdrawn if query in spent.open]

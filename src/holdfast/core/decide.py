@@ -52,7 +52,7 @@ from holdfast.core.records import (
     StartedRecord,
     Wake,
 )
-from holdfast.core.state import Session, State, answer_fingerprint
+from holdfast.core.state import Session, State, answer_fingerprint, said_in
 from holdfast.core.values import (
     Json,
     check_value,
@@ -175,7 +175,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         if asked in taken:
             check_answer(given.answer)
             if answer_fingerprint(taken[asked].answer) != answer_fingerprint(given.answer):
-                raise _conflict(session, asked, preview(_shown(taken[asked].answer)), given.answer)
+                raise _conflict(session, asked, preview(said_in(taken[asked].answer)), given.answer)
             continue
         taken[asked] = given
         if asked in session.pending:
@@ -221,11 +221,7 @@ def _sole_pending(session: Session) -> str:
 
 
 def _conflict(session: Session, asked: str, recorded: str, given: Answer) -> AnswerConflictError:
-    return AnswerConflictError(session.id, asked, recorded, preview(_shown(given)))
-
-
-def _shown(answer: Answer) -> Json:
-    return answer.value if isinstance(answer, Value) else answer
+    return AnswerConflictError(session.id, asked, recorded, preview(said_in(given)))
 
 
 def decide_due(session: Session, now: int) -> list[Record]:

@@ -160,18 +160,17 @@ class Metrics:
             self.response_bytes += size
             text = answer.value
             estimate = estimate_tokens(text) if isinstance(text, str) else (size + 3) // 4
-        provided = usage or _NO_USAGE
-        if provided.completion_tokens is None:
+        if usage is None or usage.completion_tokens is None:
             exchange.response_tokens = estimate
             self.response_tokens.tokens += estimate
         else:
-            exchange.response_tokens = provided.completion_tokens
-            self.response_tokens.correct(0, provided.completion_tokens)
-        if provided.prompt_tokens is not None:
-            self.prompt_tokens.correct(exchange.prompt_tokens, provided.prompt_tokens)
-            exchange.prompt_tokens = provided.prompt_tokens
-        if provided.cost is not None:
-            self.cost += provided.cost
+            exchange.response_tokens = usage.completion_tokens
+            self.response_tokens.correct(0, usage.completion_tokens)
+        if usage is not None and usage.prompt_tokens is not None:
+            self.prompt_tokens.correct(exchange.prompt_tokens, usage.prompt_tokens)
+            exchange.prompt_tokens = usage.prompt_tokens
+        if usage is not None and usage.cost is not None:
+            self.cost += usage.cost
         elif price is not None:
             self.cost += price.of(exchange.prompt_tokens, exchange.response_tokens)
 
@@ -259,6 +258,3 @@ class Metrics:
             limits = {name: getattr(budget, name) for name in budget.__struct_fields__}
             auto["budget"] = {name: limit for name, limit in limits.items() if limit is not None}
         return {"auto": auto, "custom": dict(self.custom)}
-
-
-_NO_USAGE = Usage()

@@ -187,7 +187,7 @@ OWN_TOOLS = "holdfast."
 
 def is_own(query: Query) -> bool:
     """Whether the runtime itself answers a query, and always."""
-    return isinstance(query, ToolQuery) and query.name.startswith(OWN_TOOLS)
+    return query.kind == "tool" and isinstance(query, ToolQuery) and query.name.startswith(OWN_TOOLS)
 
 
 def check_query(query: Query) -> None:

@@ -54,15 +54,12 @@ class ReplayFold:
         record = entry.record
         wakings = self.session.wakings
         self.session.apply(entry)
-        match record:
-            case StartedRecord():
-                return Waking(entry.at, [])
-            case RefusedRecord(failure=failure):
-                return Waking(entry.at, [], failure)
-            case AnsweredRecord(query_id=asked, answer=answer):
-                self._inbox.append((asked, answer))
-            case _:
-                pass
+        if type(record) is AnsweredRecord:
+            self._inbox.append((record.query_id, record.answer))
+        elif type(record) is StartedRecord:
+            return Waking(entry.at, [])
+        elif type(record) is RefusedRecord:
+            return Waking(entry.at, [], record.failure)
         if self.session.wakings == wakings:
             return None
         answers, self._inbox = self._inbox, []

@@ -38,12 +38,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.ids import query_id
 from holdfast.core.kinds import KindFold, find_kind
+from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.metrics import Metrics
 from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, Value, is_own
 from holdfast.core.records import (
@@ -66,7 +67,7 @@ from holdfast.core.records import (
     Wake,
     type_of,
 )
-from holdfast.core.values import fingerprint, preview
+from holdfast.core.values import Json, fingerprint, preview
 
 
 class State(StrEnum):
@@ -131,20 +132,38 @@ class PendingQuery:
         self.attempts = 0
 
 
+AnswerFingerprint: TypeAlias = tuple[int, int] | bytes
+"""Length and hash of a text, or a digest of anything else. Python's hash is this process's own: it is never stored."""
+
+
 class SettledAnswer:
     """What a session remembers of an answer it was given: enough to recognise it. The journal has the rest."""
 
-    __slots__ = ("fingerprint", "position", "preview")
+    __slots__ = ("_beginning", "fingerprint", "position")
 
     def __init__(self, answer: Answer, position: int) -> None:
+        said = said_in(answer)
         self.fingerprint = answer_fingerprint(answer)
         self.position = position
-        self.preview = preview(answer.value if isinstance(answer, Value) else answer)
+        self._beginning: str = said[: ERROR_PREVIEW_CHARS + 1] if type(said) is str else preview(said)
+
+    @property
+    def preview(self) -> str:
+        """The answer as it is quoted in messages, cut short. Of a text, the beginning is kept and quoted here."""
+        return preview(self._beginning) if type(self.fingerprint) is tuple else self._beginning
 
 
-def answer_fingerprint(answer: Answer) -> bytes:
+def answer_fingerprint(answer: Answer) -> AnswerFingerprint:
     """Equal exactly when two answers say the same. A failure never says the same as a value."""
-    return fingerprint(answer.value) if isinstance(answer, Value) else b"failure" + fingerprint(answer)
+    if type(answer) is not Value:
+        return b"failure" + fingerprint(answer)
+    value = answer.value
+    return (len(value), hash(value)) if type(value) is str else fingerprint(value)
+
+
+def said_in(answer: Answer) -> Json:
+    """The value of an answer, or the failure itself, to be quoted."""
+    return answer.value if isinstance(answer, Value) else answer
 
 
 class Session:
@@ -205,39 +224,41 @@ class Session:
 
     def next_due(self) -> int | None:
         """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
-        due = [p.due_at for p in self.pending.values() if p.due_at is not None]
-        if (own := self.kind_fold.next_due()) is not None:
-            due.append(own)
-        return min(due, default=None)
+        earliest = self.kind_fold.next_due()
+        for pending in self.pending.values():
+            due = pending.due_at
+            if due is not None and (earliest is None or due < earliest):
+                earliest = due
+        return earliest
 
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
-        row = _row_of(record)
+        self._check(_row_of(record), record)
+
+    def _check(self, row: type[Any], record: Record) -> None:
         if row not in self._legal:
             raise TransitionError(self.id, type_of(record), _legal_states(row), self.state)
-        if isinstance(record, PausedRecord):
-            self._check_pause(record)
-        elif isinstance(record, (AnsweredRecord, AttemptedRecord)):
-            if record.query_id not in self.pending:
-                raise self._refuse(f"it speaks of {record.query_id}, which is not pending")
-        elif isinstance(record, KindRecord) and (why := self.kind_fold.check(self, record)) is not None:
-            raise self._refuse(why)
+        reason_against = _REASON_AGAINST.get(row)
+        if reason_against is not None and (why := reason_against(self, record)) is not None:
+            raise JournalError(self.id, self.position + 1, why)
 
-    def _check_pause(self, record: PausedRecord) -> None:
-        expected = self.queries_asked
-        for query in record.queries:
-            if query.id != query_id(expected):
-                raise self._refuse(f"it asks {query.id or 'a query without id'}, expected {query_id(expected)}")
-            expected += 1
+    def _against_pause(self, record: PausedRecord) -> str | None:
+        for number, query in enumerate(record.queries, self.queries_asked):
+            if query.id != query_id(number):
+                return f"it asks {query.id or 'a query without id'}, expected {query_id(number)}"
         for gone in record.withdrawn:
             if gone not in self.pending:
-                raise self._refuse(f"it withdraws {gone}, which is not pending")
-        left = len(self.pending) - len(set(record.withdrawn)) + len(record.queries)
-        if not left and not self.undelivered:
-            raise self._refuse("it waits for nothing")
+                return f"it withdraws {gone}, which is not pending"
+        if not record.queries and len(self.pending) == len(set(record.withdrawn)) and not self.undelivered:
+            return "it waits for nothing"
+        return None
 
-    def _refuse(self, why: str) -> JournalError:
-        return JournalError(self.id, self.position + 1, why)
+    def _against_not_pending(self, record: AnsweredRecord | AttemptedRecord) -> str | None:
+        asked = record.query_id
+        return None if asked in self.pending else f"it speaks of {asked}, which is not pending"
+
+    def _against_kind_record(self, record: KindRecord) -> str | None:
+        return self.kind_fold.check(self, record)
 
     def apply(self, entry: Entry) -> None:
         """Fold one more entry into the session, or raise and change nothing."""
@@ -245,8 +266,8 @@ class Session:
         if entry.position != self.position + 1:
             why = f"expected position {self.position + 1}, got {entry.position}"
             raise JournalError(self.id, entry.position, why)
-        self.check(record)
         row = _row_of(record)
+        self._check(row, record)
         following = self._legal[row]
         _FOLD[row](self, record, entry)
         if following is not None:
@@ -326,7 +347,7 @@ class Session:
         query = self.pending.pop(record.query_id).query
         self.settled[record.query_id] = settled
         self.undelivered.append(record.query_id)
-        if isinstance(record.answer, Failure):
+        if type(record.answer) is Failure:
             self._failure_undelivered = True
             self.metrics.failures += 1
         if isinstance(query, LlmQuery):
@@ -372,6 +393,15 @@ _FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
     CancelledRecord: Session._on_ended,
     ExpiredRecord: Session._on_ended,
 }
+
+
+_REASON_AGAINST: dict[type[Any], Callable[[Session, Any], str | None]] = {
+    PausedRecord: Session._against_pause,
+    AnsweredRecord: Session._against_not_pending,
+    AttemptedRecord: Session._against_not_pending,
+    KindRecord: Session._against_kind_record,
+}
+"""Why a record that is legal in a state may still not come next, or None if it may."""
 
 
 def _row_of(record: Record) -> type[Any]:

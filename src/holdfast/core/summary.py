@@ -30,9 +30,6 @@ def summarize(session: Session) -> Summary:
     started = session.started
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
-    waiting_for = {pending.query.kind for pending in session.pending.values()}
-    if (own := session.kind_fold.waiting_for) is not None:
-        waiting_for.add(own)
     return Summary(
         state=session.state,
         program_kind=started.program.kind,
@@ -41,6 +38,15 @@ def summarize(session: Session) -> Summary:
         created_at=session.metrics.started_at,
         updated_at=session.metrics.last_activity_at,
         pending=len(session.pending),
-        waiting_for=",".join(sorted(waiting_for)),
+        waiting_for=_waiting_for(session),
         due_at=session.next_due(),
     )
+
+
+def _waiting_for(session: Session) -> str:
+    own = session.kind_fold.waiting_for
+    if own is None and len(session.pending) == 1:
+        (only,) = session.pending.values()
+        return only.query.kind
+    kinds = {pending.query.kind for pending in session.pending.values()}
+    return ",".join(sorted(kinds if own is None else kinds | {own}))

@@ -57,8 +57,10 @@ def encode_entry(session_id: str, entry: Entry, body: bytes | None = None) -> St
 
 def encode_entries(commit: Commit) -> list[StoredEntry]:
     """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
-    pairs = zip_longest(commit.entries, commit.bodies[: len(commit.entries)])
-    return [encode_entry(commit.session_id, entry, body) for entry, body in pairs]
+    stored = []
+    for entry, body in zip_longest(commit.entries, commit.bodies[: len(commit.entries)]):
+        stored.append(encode_entry(commit.session_id, entry, body))
+    return stored
 
 
 def checksum(session_id: str, position: int, at: int, body: str) -> int:

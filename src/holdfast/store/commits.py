@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import NoneType
 
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
-from holdfast.core.limits import MAX_WAIT_MS
+from holdfast.core.limits import MAX_INTEGER, MAX_WAIT_MS, MIN_INTEGER
 from holdfast.core.records import Entry
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
@@ -129,8 +128,10 @@ def check_summary(summary: Summary) -> None:
     for value in msgspec.structs.astuple(summary):
         kind = type(value)
         if kind is int:
-            check_number(value, "summary")
-        elif kind is str and not value.isascii():
-            check_value(value, "summary")
-        elif kind not in (str, State, NoneType):
+            if not MIN_INTEGER <= value <= MAX_INTEGER:
+                check_number(value, "summary")
+        elif kind is str:
+            if not value.isascii():
+                check_value(value, "summary")
+        elif value is not None and kind is not State:
             raise InvalidValueError("summary", f"{kind.__name__} is not expected")

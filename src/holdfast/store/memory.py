@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -110,22 +111,19 @@ class MemoryStore(Store):
         else:
             session = self._find(session_id)
         epoch = commit_epoch(commit, session.head, now)
-        waiting = {mail.number: mail for mail in session.mail.values() if not mail.taken}
-        for number in commit.takes:
-            if number not in waiting:
-                raise MessageTakenError(session_id, number)
-        versions = write_versions(commit.writes, self._version)
+        taken = self._waiting(session_id, session, commit.takes) if commit.takes else []
+        versions = write_versions(commit.writes, self._version) if commit.writes else []
         if not session.num:
             session.num = self._next_number()
             self._by_id[session_id] = session
-        for number in commit.takes:
-            waiting[number].taken = True
+        for mail in taken:
+            mail.taken = True
         for write, version in zip(commit.writes, versions, strict=True):
             self._write(write, version)
         for entry in stored:
             self._blobs |= entry.blobs
             session.refs |= entry.blobs.keys()
-            session.entries.append(msgspec.structs.replace(entry, blobs={}))
+            session.entries.append(msgspec.structs.replace(entry, blobs={}) if entry.blobs else entry)
         position = commit.expected + len(stored)
         session.head = LeaseState(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
         session.summary = commit.summary
@@ -135,6 +133,14 @@ class MemoryStore(Store):
             session.snapshot = commit.snapshot
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
+
+    def _waiting(self, session_id: str, session: _Stored, numbers: Sequence[int]) -> list[_Mail]:
+        """The mail with these numbers; `MessageTakenError` if any was taken."""
+        waiting = {mail.number: mail for mail in session.mail.values() if not mail.taken}
+        for number in numbers:
+            if number not in waiting:
+                raise MessageTakenError(session_id, number)
+        return [waiting[number] for number in numbers]
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         shared = self._find(source)

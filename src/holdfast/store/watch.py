@@ -68,6 +68,8 @@ class Watches:
                 watch.notify()
 
     def notify(self, session_id: str) -> None:
+        if not self._by_session:
+            return
         for watch in (*self._by_session.get(session_id, ()), *self._by_session.get(None, ())):
             watch.notify()
 

@@ -26,6 +26,13 @@ BUSY_TIMEOUT_MS = 30_000
 IN_PLACE_MAX_MS = patience(10)
 """Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
 
+IN_ROW_MAX = 16
+"""Writes of one task in a row, in one turn of the event loop: a turn costs about a fifth of a write, so more would save
+little more."""
+
+IN_ROW_MAX_MS = patience(5)
+"""Milliseconds after which such a row ends in any case, so that the other tasks have their turn."""
+
 IN_PLACE_REST = 20
 """For how many times as long as such a write took they are left to it: slow writes hold up the loop for a twentieth of
 the time at most, and one slow write among many quick ones costs little."""

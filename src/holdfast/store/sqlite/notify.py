@@ -78,8 +78,11 @@ class _RunRead(Protocol):
     def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
 
 
-async def follow_changes(path: str, watches: Watches, read: _RunRead) -> None:
-    """Tell watches what other processes commit, for as long as there are any."""
+async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wrote: Callable[[], bool]) -> None:
+    """Tell watches what other processes commit, for as long as there are any.
+
+    `others_wrote` tells, without a look at the tables, whether a touch can have been somebody else's: most are our own.
+    """
     touched = asyncio.Event()
     signal = FileWatch.on(path, touched.set)
     patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
@@ -92,9 +95,11 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead) -> None:
                     await touched.wait()
             was_touched = touched.is_set()
             touched.clear()
+            if was_touched and not others_wrote():
+                continue
             seen, changed = await read(partial(sql.changes_since, seen=seen))
             if was_touched and not changed:
-                watches.notify_all()  # a commit without entries, or one of our own
+                watches.notify_all()  # a commit without entries, or one of our own thread
             for session_id in changed:
                 watches.notify(session_id)
     finally:

@@ -24,8 +24,7 @@ class NewFork:
             "SELECT first, last, source, source_id FROM shares WHERE session = ? ORDER BY first", (source,)
         )
         segments = segments_of(source, self.source, [Segment(*row) for row in own], self.at)
-        receipt = sql.append(connection, self.commit, self.stored, self.packed)
-        num, _ = sql.find(connection, self.commit.session_id)
+        num, receipt = sql.append(connection, self.commit, self.stored, self.packed)
         connection.execute("UPDATE sessions SET position = ? WHERE num = ?", (self.at, num))
         connection.executemany(
             "INSERT INTO shares (session, first, last, source, source_id) VALUES (?, ?, ?, ?, ?)",

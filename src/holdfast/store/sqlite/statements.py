@@ -31,7 +31,16 @@ Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
 """Blobs by id: size, packing, and the packed bytes."""
 
 
-def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEntry], packed: Packed) -> CommitReceipt:
+CHANGE_ROW = (
+    f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
+    " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?"
+)
+
+
+def append(
+    connection: sqlite3.Connection, commit: Commit, stored: list[StoredEntry], packed: Packed
+) -> tuple[int, CommitReceipt]:
+    """Append a commit, or raise the reason why it is refused; gives the number of the session as well."""
     session_id, summary, now = commit.session_id, commit.summary, now_ms()
     if commit.expected == 0:
         num, head = 0, vacant(connection, session_id)
@@ -49,8 +58,7 @@ def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEn
     owner, until = lease_columns(commit.owner, commit.hold_ms, now)
     if num:
         connection.execute(
-            f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
-            " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
+            f"{CHANGE_ROW} WHERE num = ?",
             (
                 *(position, epoch, owner, until, commit.hold_ms),
                 *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at, num),
@@ -75,7 +83,7 @@ def append(connection: sqlite3.Connection, commit: Commit, stored: list[StoredEn
         connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
     elif commit.snapshot is not None:
         write_snapshot(connection, num, commit.snapshot)
-    return CommitReceipt(session_id, position, epoch)
+    return num, CommitReceipt(session_id, position, epoch)
 
 
 def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, LeaseState]:

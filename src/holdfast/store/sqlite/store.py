@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.decide import Message
-from holdfast.core.errors import SessionDeletedError
+from holdfast.core.errors import HoldfastError, SessionDeletedError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.store.codec import (
@@ -45,10 +44,11 @@ from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.append import Append, KnownRows, receipt_of
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
-from holdfast.store.sqlite.schema import configure, connect, prepare
-from holdfast.store.sqlite.writer import Writer
+from holdfast.store.sqlite.schema import StoreConnection, configure, connect, prepare
+from holdfast.store.sqlite.writer import NotHereError, Work, Writer
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
 T = TypeVar("T")
@@ -69,12 +69,13 @@ class SqliteStore(Store):
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[StoreConnection] = []
         self._watches = Watches()
         self._streams = LiveStreams()
         self._presence = SqlitePresence(self._path)
         self._listener: asyncio.Task[None] | None = None
         self._rest_until = 0.0
+        self._rows = KnownRows()
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -87,7 +88,7 @@ class SqliteStore(Store):
         self._writer = Writer(patient, in_place, self._path)
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader", initializer=self._start_reader)
 
-    def _prepare(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    def _prepare(self) -> tuple[StoreConnection, StoreConnection]:
         try:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -108,7 +109,7 @@ class SqliteStore(Store):
         self._local.connection = self._new_reader()
         self._connections.append(self._local.connection)
 
-    def _new_reader(self, **options: int) -> sqlite3.Connection:
+    def _new_reader(self, **options: int) -> StoreConnection:
         connection = connect(self._path, self.url, **options)
         configure(connection, self.url)
         self._presence.register(connection)
@@ -132,21 +133,28 @@ class SqliteStore(Store):
         self._connections = []
         self._presence.close()
 
-    async def _run_write(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _run_write(self, session_id: str, work: Work[T]) -> T:
         if self._writer is None:
             raise StoreUnavailableError(self.url, "it is not open")
-        writing = self._writer.submit(work)
-        if writing.done() and writing.exception() is None:  # written in place
-            return writing.result()
-        with self._translated(session_id):
-            return await writing
+        try:
+            return self._writer.write_here(work)
+        except NotHereError:
+            pass
+        except (sqlite3.Error, OSError) as error:
+            raise self._translation(session_id, error) from None
+        try:
+            return await self._writer.submit(work)
+        except (sqlite3.Error, OSError) as error:
+            raise self._translation(session_id, error) from None
 
     async def _run_read(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readers is None:
             raise StoreUnavailableError(self.url, "it is not open")
         loop = asyncio.get_running_loop()
-        with self._translated(session_id):
+        try:
             return await loop.run_in_executor(self._readers, lambda: _consistently(self._local.connection, work))
+        except (sqlite3.Error, OSError) as error:
+            raise self._translation(session_id, error) from None
 
     async def _run_lookup(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read a few rows by their index without a change of thread, which would take several times as long.
@@ -165,25 +173,22 @@ class SqliteStore(Store):
             if took * 1000 > IN_PLACE_MAX_MS:
                 self._rest_until = began + took * IN_PLACE_REST
 
-    @contextlib.contextmanager
-    def _translated(self, session_id: str) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.OperationalError, sqlite3.InterfaceError, OSError) as error:
-            raise StoreUnavailableError(self.url, str(error)) from None
-        except sqlite3.DatabaseError as error:
-            if session_id:
-                raise CorruptSessionError(session_id, "the database file", str(error)) from None
-            raise StoreUnavailableError(self.url, str(error)) from None
+    def _translation(self, session_id: str, error: Exception) -> HoldfastError:
+        """What an error of SQLite or of the system means to whoever uses the store."""
+        is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+        if is_damage and session_id:
+            return CorruptSessionError(session_id, "the database file", str(error))
+        return StoreUnavailableError(self.url, str(error))
 
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_entries(commit)
-        work = partial(sql.append, commit=commit, stored=stored, packed=sql.pack_blobs(stored))
-        receipt = await self._run_write(commit.session_id, work)
-        self._watches.notify(commit.session_id)
-        return receipt
+        session_id = commit.session_id
+        work = Append(commit, encode_entries(commit), self._rows.take(session_id))
+        row = await self._run_write(session_id, work)
+        self._rows.put(session_id, row)
+        self._watches.notify(session_id)
+        return receipt_of(session_id, row)
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         stored = encode_entries(commit)
@@ -252,6 +257,7 @@ class SqliteStore(Store):
             num, _ = sql.find(connection, session_id)
             sql.write_summary(connection, num, summary)
 
+        self._rows.take(session_id)
         await self._run_write(session_id, work)
         self._watches.notify(session_id)
 
@@ -266,7 +272,9 @@ class SqliteStore(Store):
     # --- leases ----------------------------------------------------------------------------------
 
     async def _release(self, lease: Lease) -> None:
+        self._rows.take(lease.session_id)
         await self._run_write(lease.session_id, lambda connection: sql.release(connection, lease))
+        self._watches.notify(lease.session_id)
 
     async def _lost(self, limit: int) -> list[Lease]:
         return await self._run_read("", lambda connection: sql.lost(connection, limit))
@@ -373,6 +381,7 @@ class SqliteStore(Store):
             sharing.delete_session(connection, session_id, num, at)
             return True
 
+        self._rows.take(session_id)
         if await self._run_write(session_id, work):
             self._watches.notify(session_id)
 
@@ -386,9 +395,12 @@ class SqliteStore(Store):
 
     async def _follow_changes(self) -> None:
         try:
-            await follow_changes(self._path, self._watches, partial(self._run_lookup, ""))
+            await follow_changes(self._path, self._watches, partial(self._run_lookup, ""), self._others_wrote)
         finally:
             self._listener = None
+
+    def _others_wrote(self) -> bool:
+        return self._writer is None or self._writer.others_wrote()
 
     def _publish(self, session_id: str, item: LiveItem) -> None:
         """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""

@@ -7,7 +7,8 @@ again one by one: a bad one fails alone.
 The first work in a turn of the event loop that finds nobody else writing is written at once, where it stands: handing
 it over and back would cost about as much as the fsync itself (docs/decisions/004-writing-in-place.md). That path never
 waits for a lock, and is left for a while whenever the disk turns out to be slow. The works that come after it in the
-same turn are written at its end: one alone likewise, several by a thread of their own, while the loop goes on.
+same turn are written at its end: one alone likewise, several by a thread of their own, while the loop goes on. A task
+that was alone with its works in the last turn may write some in a row; so a turn is not all that one commit costs.
 """
 
 from __future__ import annotations
@@ -19,18 +20,25 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.store.limits import GROUP_COMMIT_MAX, IN_PLACE_MAX_MS, IN_PLACE_REST
+from holdfast.store.limits import GROUP_COMMIT_MAX, IN_PLACE_MAX_MS, IN_PLACE_REST, IN_ROW_MAX, IN_ROW_MAX_MS
+from holdfast.store.sqlite.schema import StoreConnection
 
 T = TypeVar("T")
+
+Work: TypeAlias = Callable[[StoreConnection], T]
+
+
+class NotHereError(Exception):
+    """A work was not done, because it cannot be done here and now."""
 
 
 class _Job:
     __slots__ = ("error", "future", "result", "work")
 
-    def __init__(self, work: Callable[[sqlite3.Connection], Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Work[Any], future: asyncio.Future[Any]) -> None:
         self.work = work
         self.future = future
         self.result: Any = None
@@ -51,12 +59,20 @@ class Writer:
     `patient` waits for other writers, and is used by the thread; `in_place` must be set never to wait.
     """
 
-    def __init__(self, patient: sqlite3.Connection, in_place: sqlite3.Connection, path: str) -> None:
+    def __init__(self, patient: StoreConnection, in_place: StoreConnection, path: str) -> None:
         self._patient = patient
         self._in_place = in_place
         self._path = path
         self._fresh: list[_Job] = []
         self._flush_is_due = False
+        self._first: asyncio.Task[Any] | None = None
+        """Who wrote first in this turn of the loop, since when, and how often in a row."""
+        self._first_at = 0.0
+        self._in_row = 0
+        self._was_alone = False
+        """Whether nobody else had works in the last turn, and whether somebody has in this."""
+        self._has_others = False
+        self._data_version: int | None = None
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._with_thread = 0
         self._rest_until = 0.0
@@ -64,17 +80,45 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+    def write_here(self, work: Work[T]) -> T:
+        """The work's result, which is durable; `NotHereError`, with nothing done, if it is to be submitted instead."""
+        if self._with_thread or self._fresh:
+            raise NotHereError
+        began = self._loop.time()
+        if began < self._rest_until:
+            raise NotHereError
+        if not self._flush_is_due:
+            self._expect_flush()
+            self._first, self._first_at, self._in_row = asyncio.current_task(), began, 1
+        elif (
+            self._was_alone
+            and self._first is asyncio.current_task()
+            and self._in_row < IN_ROW_MAX
+            and (began - self._first_at) * 1000 < IN_ROW_MAX_MS
+        ):
+            self._in_row += 1
+        else:
+            raise NotHereError
+        return self._do_here(work, began)
+
+    def submit(self, work: Work[T]) -> asyncio.Future[T]:
         """A future of the work's result, done once the result is durable."""
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(work, future)
         if not self._flush_is_due:
-            self._flush_is_due = True
-            self._loop.call_soon(self._flush)
-            if not self._with_thread and self._write_in_place(job):
-                return future
-        self._fresh.append(job)
+            self._expect_flush()
+        if self._first is not asyncio.current_task():
+            self._has_others = True
+        self._fresh.append(_Job(work, future))
         return future
+
+    def others_wrote(self) -> bool:
+        """Whether the file was written to, since this was asked last, by any other connection than that in place."""
+        try:
+            version = self._in_place.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error:
+            return True
+        before, self._data_version = self._data_version, version
+        return bool(version != before)
 
     async def close(self) -> None:
         """Do all work that was submitted, then end."""
@@ -82,8 +126,15 @@ class Writer:
         self._groups.put(None)
         await asyncio.to_thread(self._thread.join)
 
+    def _expect_flush(self) -> None:
+        self._flush_is_due = True
+        self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
-        self._flush_is_due = False
+        self._was_alone, self._has_others = not self._has_others, False
+        self._flush_is_due, self._first = False, None
+        if not self._fresh:
+            return
         jobs = [job for job in self._fresh if not job.future.cancelled()]
         self._fresh = []
         if len(jobs) == 1 and not self._with_thread and self._write_in_place(jobs[0]):
@@ -99,15 +150,34 @@ class Writer:
         if began < self._rest_until:
             return False
         try:
-            self._in_place.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error:
-            return False  # somebody else is writing, or the thread will find out what is wrong
-        self._transact(self._in_place, [job])
+            job.result = self._do_here(job.work, began)
+        except NotHereError:
+            return False
+        except Exception as error:
+            job.error = error
         job.settle()
-        took = self._loop.time() - began
-        if took * 1000 > IN_PLACE_MAX_MS:
-            self._rest_until = self._loop.time() + took * IN_PLACE_REST
         return True
+
+    def _do_here(self, work: Work[T], began: float) -> T:
+        """Do a work in a transaction of its own, on the connection that never waits."""
+        connection = self._in_place
+        run = connection.quick.execute
+        try:
+            run("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            raise NotHereError from None  # somebody else is writing, or the thread will find out what is wrong
+        try:
+            result = work(connection)
+            run("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+        finally:
+            ended = self._loop.time()
+            if (ended - began) * 1000 > IN_PLACE_MAX_MS:
+                self._rest_until = ended + (ended - began) * IN_PLACE_REST
+        self._touch()
+        return result
 
     def _run(self) -> None:
         while (jobs := self._groups.get()) is not None:
@@ -131,7 +201,7 @@ class Writer:
                 for job in jobs:
                     self._commit([job])
 
-    def _transact(self, connection: sqlite3.Connection, jobs: list[_Job]) -> bool:
+    def _transact(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
         """Do the works in the transaction that was begun; False if it was undone and they should be tried alone."""
         try:
             for job in jobs:
@@ -142,12 +212,21 @@ class Writer:
                     job.error = refusal
             connection.execute("COMMIT")
         except Exception as error:
-            with contextlib.suppress(sqlite3.Error):
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+            _roll_back(connection)
             jobs[0].error = error
             return len(jobs) == 1
-        # Tells watchers in other processes (see sqlite.notify); the commit is visible by now.
-        with contextlib.suppress(OSError):
-            os.utime(self._path)
+        self._touch()
         return True
+
+    def _touch(self) -> None:
+        """Tell watchers in other processes (see `sqlite.notify`) of a commit, which is visible by now."""
+        try:  # noqa: SIM105 - part of every commit, and `suppress` would cost more than the call
+            os.utime(self._path)
+        except OSError:
+            pass
+
+
+def _roll_back(connection: StoreConnection) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

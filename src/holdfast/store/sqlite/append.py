@@ -1,0 +1,146 @@
+"""Appending to a journal in a SQLite file, as one work of the writer.
+
+Where this process wrote to the session last, it knows the session's row, and one fenced statement both checks and
+changes it: the row is changed only if it still is as it is known. If it is not, or more is to be done than to add
+records and to change the lease, the row is read first, and whoever is refused learns why (`statements.append`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.core.summary import Summary
+from holdfast.store.codec import StoredEntry
+from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.store.leases import lease_columns
+from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.schema import StoreConnection
+
+KNOWN_ROWS = 4_096
+"""Sessions whose rows are remembered: more than are hot in one process, and a megabyte at most."""
+
+FEW_ROWS = 4
+"""Records that are inserted with one statement: nearly all commits have fewer, and each number is a statement."""
+
+
+class KnownRow(NamedTuple):
+    """The row of a session, as this process wrote it last."""
+
+    num: int
+    position: int
+    epoch: int
+    is_held: bool
+    summary: Summary
+
+
+class KnownRows:
+    """The rows that this process knows, by session. One that is taken out is in use, or may have changed since."""
+
+    def __init__(self) -> None:
+        self._by_session: dict[str, KnownRow] = {}
+
+    def take(self, session_id: str) -> KnownRow | None:
+        """What is known of a session, once: whoever writes to it puts back what is known then."""
+        return self._by_session.pop(session_id, None)
+
+    def put(self, session_id: str, row: KnownRow) -> None:
+        if row.summary.state.is_terminal:
+            return
+        if len(self._by_session) >= KNOWN_ROWS:
+            del self._by_session[next(iter(self._by_session))]
+        self._by_session[session_id] = row
+
+
+class Append:
+    """One commit to be written."""
+
+    __slots__ = ("_commit", "_known", "_packed", "_stored")
+
+    def __init__(self, commit: Commit, stored: list[StoredEntry], known: KnownRow | None) -> None:
+        self._commit = commit
+        self._stored = stored
+        self._packed = sql.pack_blobs(stored)
+        self._known = known
+
+    def __call__(self, connection: StoreConnection) -> KnownRow:
+        """Write it, and give the row as it is then; or raise the reason why it is refused."""
+        commit = self._commit
+        if self._known is not None and self._is_usual(self._known):
+            written = self._write_fenced(connection, self._known)
+            if written is not None:
+                return written
+        num, receipt = sql.append(connection, commit, self._stored, self._packed)
+        return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
+
+    def _is_usual(self, known: KnownRow) -> bool:
+        """Whether a commit adds records and changes the lease at most, and seems to fit what is known."""
+        commit = self._commit
+        return (
+            commit.expected == known.position
+            and (not known.is_held if commit.epoch is None else commit.epoch == known.epoch)
+            and not commit.takes
+            and not commit.writes
+            and not self._packed
+            and commit.snapshot is None
+            and not commit.summary.state.is_terminal
+        )
+
+    def _write_fenced(self, connection: StoreConnection, known: KnownRow) -> KnownRow | None:
+        """Write it if the row is as it is known; None, with nothing done, if it is not."""
+        commit, stored = self._commit, self._stored
+        summary, hold_ms = commit.summary, commit.hold_ms
+        position = known.position + len(stored)
+        epoch = known.epoch + 1 if commit.epoch is None else known.epoch
+        run = connection.quick.execute
+        if not known.is_held and not hold_ms and _is_alike(summary, known.summary):
+            changed = run(_ADVANCE, (position, epoch, summary.updated_at, known.num, known.position, known.epoch))
+        else:
+            owner, until = lease_columns(commit.owner, hold_ms, sql.now_ms())
+            changed = run(
+                _CLAIM if commit.epoch is None else _CHANGE,
+                (
+                    *(position, epoch, owner, until, hold_ms),
+                    *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at),
+                    *(known.num, known.position, known.epoch),
+                ),
+            )
+        if changed.rowcount != 1:
+            return None
+        insert_entries(connection, known.num, stored)
+        return KnownRow(known.num, position, epoch, hold_ms > 0, summary)
+
+
+def insert_entries(connection: StoreConnection, num: int, stored: Sequence[StoredEntry]) -> None:
+    """Add entries to a journal, few of them with one statement."""
+    values: list[object] = []
+    for entry in stored:
+        values += (num, entry.position, entry.at, entry.checksum, entry.body)
+    for start in range(0, len(stored), FEW_ROWS):
+        rows = min(FEW_ROWS, len(stored) - start)
+        connection.quick.execute(_INSERTS[rows], values[5 * start : 5 * (start + rows)])
+
+
+def receipt_of(session_id: str, row: KnownRow) -> CommitReceipt:
+    """The proof that a commit which left its session's row like this is durable."""
+    return CommitReceipt(session_id, row.position, row.epoch)
+
+
+def _is_alike(summary: Summary, known: Summary) -> bool:
+    """Whether a row need not be told of a summary, but for the time of its last entry."""
+    return (
+        summary.state is known.state
+        and summary.pending == known.pending
+        and summary.waiting_for == known.waiting_for
+        and summary.due_at == known.due_at
+    )
+
+
+_FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
+_ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ? {_FENCE} AND owner IS NULL"
+_CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"
+_CLAIM = f"{_CHANGE} AND owner IS NULL"
+_INSERTS = [
+    f"INSERT INTO journal (session, position, at, checksum, body) VALUES {', '.join(['(?, ?, ?, ?, ?)'] * rows)}"
+    for rows in range(FEW_ROWS + 1)
+]

@@ -396,12 +396,13 @@ class LiveSession:
                 self._concluding = None
 
     def _outcome(self, step: Step, now: int) -> None:
-        drafts = outcome_of(self.session, step, now)
+        session = self.session
+        drafts = outcome_of(session, step, now)
         self._append(drafts, now)
         if isinstance(step, AskStep) and step.snapshot is not None:
-            self._batch.snapshot = (self.session.position, step.snapshot)
+            self._batch.snapshot = (session.position, step.snapshot)
         paused = drafts[-1].record
-        if type(paused) is PausedRecord and (attempts := self.effects.plan(paused.queries, self.session.pending)):
+        if type(paused) is PausedRecord and (attempts := self.effects.plan(paused.queries, session.pending)):
             self._record(attempts, now)
 
     async def _answer_own(self, now: int) -> None:

@@ -166,7 +166,7 @@ def _compare(session: Session, entry: Entry, step: Step) -> None:
             return
         case _:
             pass
-    where = step.where if isinstance(step, AskStep) else ""
+    where = str(step.where) if isinstance(step, AskStep) else ""
     raise DivergenceError(session.id, entry.position, _description(record), _description(step), where)
 
 

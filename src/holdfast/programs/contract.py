@@ -32,8 +32,8 @@ class AskStep(msgspec.Struct, frozen=True, kw_only=True):
     wake: Wake = "all"
     withdrawn: list[str] = []
     notes: list[Note] = []
-    where: str = ""
-    """The place in the program's source that asked, for people."""
+    where: object = ""
+    """The place in the program's source that asked, for people: `str` of it says which."""
     snapshot: bytes | None = None
     """The state of the waiting program, from which any process can resume it; None if its kind has no snapshots."""
 

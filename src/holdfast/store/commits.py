@@ -127,11 +127,11 @@ def check_summary(summary: Summary) -> None:
     """Raise unless a summary can be stored and read back. Part of every commit, so it costs next to nothing."""
     for value in msgspec.structs.astuple(summary):
         kind = type(value)
-        if kind is int:
-            if not MIN_INTEGER <= value <= MAX_INTEGER:
-                check_number(value, "summary")
-        elif kind is str:
+        if kind is str:
             if not value.isascii():
                 check_value(value, "summary")
+        elif kind is int:
+            if not MIN_INTEGER <= value <= MAX_INTEGER:
+                check_number(value, "summary")
         elif value is not None and kind is not State:
             raise InvalidValueError("summary", f"{kind.__name__} is not expected")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
+import sys
 import time
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -86,12 +87,14 @@ class NativeKind:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def is_slow(self, strategy: Strategy) -> bool:
+        if not self._slow_until:
+            return False
         until = self._slow_until.get(strategy.name)
         return until is not None and time.perf_counter() < until
 
-    def took(self, strategy: Strategy, seconds: float) -> None:
-        if seconds * 1000 > PROMPT_MS:
-            self._slow_until[strategy.name] = time.perf_counter() + _PATIENCE * seconds
+    def note_slow(self, strategy: Strategy, seconds: float) -> None:
+        """A step of a strategy took so long that its next ones are to be run in a thread."""
+        self._slow_until[strategy.name] = time.perf_counter() + _PATIENCE * seconds
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -119,7 +122,7 @@ class NativeInstance:
         self._withdrawn: list[str] = []
         self.remaining: RemainingBudget | None = None
         """What was left of the budget when the program was last resumed: the same in every replay."""
-        self._where = ""
+        self._where: CodePlace | str = ""
 
     # --- the engine's side -----------------------------------------------------------------------
 
@@ -159,16 +162,15 @@ class NativeInstance:
             self.loop.discard()
 
     def _settle(self, target: QueryFuture | Timer | None, answer: Answer) -> None:
-        match target:
-            case QueryFuture() if not target.done():
-                if isinstance(answer, Value):
-                    target.set_result(own_copy(answer.value))
-                else:
-                    target.set_exception(QueryFailedError(answer.message, answer.code))
-            case Timer() if not target.cancelled():
-                self.loop.fire(target)
-            case _:
-                pass
+        if isinstance(target, QueryFuture):
+            if target.done():
+                return
+            if isinstance(answer, Value):
+                target.set_result(own_copy(answer.value))
+            else:
+                target.set_exception(QueryFailedError(answer.message, answer.code))
+        elif target is not None and not target.cancelled():
+            self.loop.fire(target)
 
     def _go_on(self) -> Step | Awaitable[Step]:
         if self._kind.is_slow(self._strategy):
@@ -176,7 +178,9 @@ class NativeInstance:
             return running.run_in_executor(self._kind.threads, self._run)
         began = time.perf_counter()
         step = self._run()
-        self._kind.took(self._strategy, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        if seconds * 1000 > PROMPT_MS:
+            self._kind.note_slow(self._strategy, seconds)
         return step
 
     def _run(self) -> Step:
@@ -208,9 +212,9 @@ class NativeInstance:
 
     def _wake(self) -> Wake:
         """Wait for all answers if nothing could continue before the last of them, otherwise for the first."""
-        waiting = [*self._open.values(), *self._new]
-        if len(waiting) == 1:
+        if len(self._open) + len(self._new) == 1:
             return "all"
+        waiting = [*self._open.values(), *self._new]
         joints = {_joint(target) for target in waiting}
         if len(joints) != 1 or None in joints:
             return "first"
@@ -272,12 +276,31 @@ def _is_fixed(query: Query) -> bool:
             return False
 
 
-def _place_of_strategy() -> str:
-    """The line of the strategy that is asking: the innermost one that is neither ours nor asyncio's."""
-    frame = inspect.currentframe()
+class CodePlace:
+    """A place in Python code. Which line it is, is found out when somebody asks: nearly nobody does."""
+
+    __slots__ = ("_code", "_offset")
+
+    def __init__(self, frame: FrameType) -> None:
+        self._code = frame.f_code
+        self._offset = frame.f_lasti
+
+    def __str__(self) -> str:
+        spans = self._code.co_lines()
+        line = next((line for start, end, line in spans if start <= self._offset < end), self._code.co_firstlineno)
+        return f"{self._code.co_filename}:{line}"
+
+
+def _place_of_strategy() -> CodePlace | str:
+    """Where the strategy is asking: the innermost place that is neither ours nor asyncio's."""
+    frame: FrameType | None = sys._getframe(_OWN_FRAMES)
     while frame is not None and _is_machinery(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+    return CodePlace(frame) if frame is not None else ""
+
+
+_OWN_FRAMES = 3
+"""This function, `NativeInstance.ask`, and the method of `ctx` that calls it."""
 
 
 _MACHINERY = (Path(__file__).parent, Path(__file__).parent / "ctx", Path(asyncio.__file__).parent)

@@ -9,12 +9,12 @@ explanation, because it could not be replayed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from types import BuiltinFunctionType
+from typing import Any, TypeAlias
 
 from holdfast.programs.errors import NotAQueryError
 
@@ -28,6 +28,17 @@ class Timer(asyncio.TimerHandle):
     __hash__ = object.__hash__
 
 
+_Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]
+"""A call without a handle: of those that asyncio's own tasks ask for, nobody keeps the handle or cancels the call."""
+
+
+def _is_task_step(callback: Callable[..., object]) -> bool:
+    """Whether this is how a task of asyncio goes on: by itself, or because the future that it waits for is done."""
+    if type(callback) is BuiltinFunctionType:
+        return callback.__name__ == "task_wakeup" and type(callback.__self__) is asyncio.Task
+    return type(callback).__name__ == "TaskStepMethWrapper"
+
+
 _Base: Any = asyncio.AbstractEventLoop  # most of its methods are refused below, by name
 
 
@@ -36,7 +47,7 @@ class EventLoop(_Base):  # type: ignore[misc]
 
     def __init__(self, set_timer: SetTimer, cancel_timer: SetTimer) -> None:
         self.now_ms = 0
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[asyncio.Handle | _Call] = deque()
         self._set_timer = set_timer
         self._cancel_timer = cancel_timer
         self.unhandled: dict[str, Any] | None = None
@@ -51,11 +62,17 @@ class EventLoop(_Base):  # type: ignore[misc]
         events._set_running_loop(self)
         try:
             while self._ready:
-                handle = self._ready.popleft()
-                if not handle.cancelled():
-                    # A strategy that wants to exit ends itself, not the process: its task has noted the exception.
-                    with contextlib.suppress(SystemExit):
-                        handle._run()
+                ready = self._ready.popleft()
+                try:
+                    if type(ready) is tuple:
+                        callback, args, context = ready
+                        context.run(callback, *args)
+                    elif not ready.cancelled():
+                        ready._run()
+                except SystemExit:
+                    pass  # a strategy that wants to exit ends itself, not the process: its task has noted the exception
+                except Exception as error:
+                    self.call_exception_handler({"message": "a task broke", "exception": error})
         finally:
             events._set_running_loop(outer)
 
@@ -71,6 +88,9 @@ class EventLoop(_Base):  # type: ignore[misc]
     def call_soon(
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
+        if context is not None and _is_task_step(callback):
+            self._ready.append((callback, args, context))
+            return _UNUSED_HANDLE
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -156,3 +176,7 @@ def run_coroutine(loop: EventLoop, main: Coroutine[Any, Any, Any]) -> asyncio.Ta
         return asyncio.Task(main, loop=loop, name="strategy")
     finally:
         events._set_running_loop(outer)
+
+
+_UNUSED_HANDLE: Any = None
+"""What tasks get for a call: they do not look at it."""

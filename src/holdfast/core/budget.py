@@ -78,8 +78,6 @@ def check_limits(budget: Budget | None, prices: Mapping[str, Price]) -> None:
 
 def price_for(query: LlmQuery, prices: Mapping[str, Price]) -> Price | None:
     """The price that applies to a query: that of its `model` option, else the default."""
-    if not prices:
-        return None
     model = query.options.get("model")
     named = prices.get(model) if isinstance(model, str) else None
     return named or prices.get(DEFAULT_PRICE)

@@ -52,7 +52,7 @@ from holdfast.core.records import (
     StartedRecord,
     Wake,
 )
-from holdfast.core.state import Session, State, answer_fingerprint, said_in
+from holdfast.core.state import PAUSED, RUNNING, Session, State, answer_fingerprint, said_in
 from holdfast.core.values import (
     Json,
     check_value,
@@ -272,7 +272,7 @@ def decide_pause(
     withdrawn: Sequence[str] = (),
 ) -> RecordDraft[PausedRecord]:
     """The program asks. The queries get their ids here."""
-    if session.state is not State.RUNNING:
+    if session.state is not RUNNING:
         raise TransitionError(session.id, "paused", State.RUNNING, session.state)
     if len(queries) > MAX_QUERIES_PER_PAUSE:
         why = f"{len(queries)} queries at once; at most {MAX_QUERIES_PER_PAUSE} are allowed"
@@ -344,7 +344,7 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
     A session that waits for a timer or a timeout is not idle, not even when that is overdue: the clock still owes it an
     answer. Nor is one that waits for something patient, such as a child, which has a limit of its own.
     """
-    if session.state is not State.PAUSED or now - session.metrics.last_activity_at < ttl_ms:
+    if session.state is not PAUSED or now - session.metrics.last_activity_at < ttl_ms:
         return []
     for pending in session.pending.values():
         if pending.due_at is not None or pending.query.is_patient:

@@ -18,7 +18,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
 )
-from holdfast.core.state import PendingQuery, Session, State
+from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.core.values import Json
 
 
@@ -145,7 +145,7 @@ def query_json(query: Query) -> dict[str, Any]:
 
 def event_of(session: Session, now: int) -> Event:
     """What a session says to its host at `now`."""
-    if session.state is State.PAUSED:
+    if session.state is PAUSED:
         return paused_event(session.id, list(session.pending.values()))
     ended = session.ended
     if ended is None:
@@ -191,7 +191,7 @@ def reply_of(session: Session, now: int) -> Event:
 
 def waits_on(session: Session) -> bool:
     """Whether the program waits for earlier queries, and asked nothing new."""
-    return session.state is State.PAUSED and not session.asked_last
+    return session.state is PAUSED and not session.asked_last
 
 
 def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Event:
@@ -203,10 +203,10 @@ def reply_after(session_id: str, entries: Sequence[Entry], position: int) -> Eve
     session = Session(session_id)
     now = 0
     for entry in entries:
-        if entry.position > position and session.state is not State.RUNNING:
+        if entry.position > position and session.state is not RUNNING:
             break
         session.apply(entry)
         now = entry.at
-        if entry.position == position and session.state is State.PAUSED:
+        if entry.position == position and session.state is PAUSED:
             return msgspec.structs.replace(accepted_event(session), replayed=True)
     return msgspec.structs.replace(reply_of(session, now), replayed=True)

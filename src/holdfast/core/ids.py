@@ -29,8 +29,9 @@ def new_item_id() -> str:
     return f"i{new_session_id()[1:18]}"
 
 
+@lru_cache(maxsize=4096)
 def query_id(number: int) -> str:
-    """The id of the session's n-th query, counted from 0 through its whole life."""
+    """The id of the session's n-th query, counted from 0 through its whole life. Kept: each is made several times."""
     return f"q-{number}"
 
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.core.budget import Budget, Price, price_for, prompt_estimate
+from holdfast.core.budget import Budget, Price, price_for
 from holdfast.core.limits import HISTORY_ENTRIES, RECENT_LOGS
 from holdfast.core.queries import Answer, Failure, LlmQuery, Usage, Value
 from holdfast.core.records import LoggedRecord, ProgressedRecord
-from holdfast.core.tokens import TokenCount, estimate_tokens
+from holdfast.core.tokens import TokenCount, measure_text
 from holdfast.core.values import Json, value_bytes
 
 
@@ -29,14 +29,14 @@ class LlmCall:
         "started_at",
     )
 
-    def __init__(self, query: LlmQuery, price: Price | None, at: int) -> None:
+    def __init__(self, query: LlmQuery, prompt_tokens: int, price: Price | None, at: int) -> None:
         self.query_id = query.id
         self.prompt = query.prompt
         self.answer: Answer | None = None
-        self.prompt_tokens = prompt_estimate(query)
+        self.prompt_tokens = prompt_tokens
         self.response_tokens = 0
         self.reserved_tokens = query.max_tokens
-        self.reserved_cost = price.of(self.prompt_tokens, query.max_tokens) if price else 0.0
+        self.reserved_cost = price.of(prompt_tokens, query.max_tokens) if price else 0.0
         self.started_at = at
         self.completed_at: int | None = None
 
@@ -127,15 +127,15 @@ class Metrics:
         self.ended_at = self.last_activity_at
 
     def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
-        exchange = LlmCall(query, price_for(query, prices), at)
+        chars, size, tokens = measure_text(query.prompt)
+        if query.system is not None:
+            system_chars, system_size, system_tokens = measure_text(query.system)
+            self.system_chars += system_chars
+            chars, size, tokens = chars + system_chars, size + system_size, tokens + system_tokens
+        exchange = LlmCall(query, tokens, price_for(query, prices) if prices else None, at)
         self.open[query.id] = exchange
         self.history.append(exchange)
         self.llm_calls += 1
-        chars, size = value_bytes(query.prompt)
-        if query.system is not None:
-            system_chars, system_size = value_bytes(query.system)
-            self.system_chars += system_chars
-            chars, size = chars + system_chars, size + system_size
         self.prompt_chars += chars
         self.prompt_bytes += size
         self.prompt_tokens.add(exchange.prompt_tokens)
@@ -155,11 +155,14 @@ class Metrics:
         exchange.completed_at = at
         estimate = 0
         if isinstance(answer, Value):
-            chars, size = value_bytes(answer.value)
+            said = answer.value
+            if isinstance(said, str):
+                chars, size, estimate = measure_text(said)
+            else:
+                chars, size = value_bytes(said)
+                estimate = (size + 3) // 4
             self.response_chars += chars
             self.response_bytes += size
-            text = answer.value
-            estimate = estimate_tokens(text) if isinstance(text, str) else (size + 3) // 4
         if usage is None or usage.completion_tokens is None:
             exchange.response_tokens = estimate
             self.response_tokens.tokens += estimate

@@ -84,8 +84,11 @@ class State(StrEnum):
     @property
     def is_terminal(self) -> bool:
         """Whether nothing can happen in this state any more."""
-        return not TRANSITIONS[self]
+        return self not in _LIVING
 
+
+RUNNING, PAUSED = State.RUNNING, State.PAUSED
+"""The two that are asked for at every step, with names of their own: finding a member in its enum takes long."""
 
 _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it is
     AttemptedRecord: None,
@@ -117,6 +120,9 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
     State.CANCELLED: {},
     State.EXPIRED: {},
 }
+
+
+_LIVING = tuple(state for state in State if TRANSITIONS[state])
 
 
 class PendingQuery:
@@ -272,13 +278,13 @@ class Session:
         _FOLD[row](self, record, entry)
         if following is not None:
             self._enter(following)
-        if self.state is State.PAUSED and self._pause_is_over():
-            self._enter(State.RUNNING)
+        if self.state is PAUSED and self._pause_is_over():
+            self._enter(RUNNING)
             self.undelivered.clear()
             self._failure_undelivered = False
             self.wakings += 1
             self.metrics.rounds += self._is_outward
-        self.metrics.tick(entry.at, self.state is State.PAUSED)
+        self.metrics.tick(entry.at, self.state is PAUSED)
         if self.ended is not None:
             self.metrics.end()
         self.position = entry.position
@@ -351,7 +357,8 @@ class Session:
             self._failure_undelivered = True
             self.metrics.failures += 1
         if isinstance(query, LlmQuery):
-            price = price_for(query, self.started.prices) if self.started else None
+            prices = self.started.prices if self.started else {}
+            price = price_for(query, prices) if prices else None
             self.metrics.answer(query, record.answer, record.usage, price, entry.at)
         elif isinstance(query, ChildQuery) and record.usage is not None:
             self.metrics.answer_child(record.usage)

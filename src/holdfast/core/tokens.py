@@ -17,6 +17,14 @@ def estimate_tokens(text: str) -> int:
     return (plain + 3) // 4 + (2 * others + 2) // 3
 
 
+def measure_text(text: str) -> tuple[int, int, int]:
+    """Characters, UTF-8 bytes and estimated tokens of a text."""
+    chars = len(text)
+    if text.isascii():
+        return chars, chars, (chars + 3) // 4
+    return chars, len(text.encode("utf-8", "surrogatepass")), estimate_tokens(text)
+
+
 class TokenCount:
     """A running sum of tokens that knows how many of its parts were only estimated."""
 

@@ -20,7 +20,7 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, InvalidValueError, SessionNotFoundError
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
-from holdfast.core.queries import ChildQuery, Query, ToolQuery
+from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.state import Session, State
 from holdfast.engine.children import ChildSessions
@@ -28,10 +28,10 @@ from holdfast.engine.drivers import Attempt, Driver, Drivers
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.live_session import LiveSession
 from holdfast.engine.snapshots import Sealer
+from holdfast.engine.state_tool import asks_state
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, MessageTakenError
 
@@ -177,9 +177,7 @@ class Engine:
 
     def drives(self, session_id: str, query: Query) -> bool:
         """Whether a query is answered here without a host."""
-        if query.kind in ("timer", "child"):
-            return True
-        if query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL:
+        if query.kind in ("timer", "child") or asks_state(query):
             return True
         driver = self.drivers.find(session_id, query)
         return driver is not None and driver.recovery != "ask"
@@ -230,7 +228,7 @@ class Engine:
     def at_hand(self, session_id: str) -> Session | None:
         """A session as it is known here, if it is; somebody else may have written to it since."""
         live = self._live_sessions.get(session_id)
-        return live.session if live is not None and live.is_loaded else None
+        return live.known if live is not None else None
 
     async def known(self, session_id: str) -> Session:
         """A session as it is now."""
@@ -284,13 +282,14 @@ class Engine:
                 raise
         raise ContentionError(session_id, RETRIES)
 
-    async def _whole(self, live: LiveSession, work: Coroutine[Any, Any, T]) -> T:
+    def _whole(self, live: LiveSession, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Do something to the end, even if its caller is cancelled, where stopping would lose effects.
 
         Effects that run already would be lost, and so would those whose attempt was just recorded.
         """
-        if not self.drivers.may_have_effects and not live.is_under_way:
-            return await work
+        return self._shielded(work) if self.drivers.may_have_effects or live.is_under_way else work
+
+    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
         task = self.spawn(work)
         try:
             return await asyncio.shield(task)

@@ -56,7 +56,8 @@ async def until_needed(engine: Engine, session_id: str, event: Event, wait: floa
     """
     match event:
         case PausedEvent() | AcceptedEvent():
-            is_needed = not await _waits_for_children(engine, session_id)
+            session = engine.at_hand(session_id)
+            is_needed = not (session.waits_for_child if session else await _waits_for_children(engine, session_id))
         case RunningEvent(waits_for=kinds):
             is_needed = wait == 0 and "child" not in kinds
         case _:
@@ -73,7 +74,9 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
     All answers are checked before any is delivered. Each session takes its own all together; should the process die
     between two sessions, feeding the same again delivers the rest.
     """
-    if not _is_routed(message) and not await _waits_for_children(engine, session_id):
+    session = engine.at_hand(session_id)
+    waits = session.waits_for_child if session else await _waits_for_children(engine, session_id)
+    if not waits and not _is_routed(message):
         event = await engine.deliver(session_id, message, wait)
         return await until_needed(engine, session_id, event, wait)
     deadline = _Deadline(wait)
@@ -326,8 +329,7 @@ class _Deadline:
 
 
 async def _waits_for_children(engine: Engine, session_id: str) -> bool:
-    if (session := engine.at_hand(session_id)) is not None:
-        return session.waits_for_child
+    """Whether a session that is not at hand waits for children, as its row says."""
     return "child" in (await engine.store.session(session_id)).summary.waiting_for.split(",")
 
 

@@ -21,7 +21,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
-from holdfast.core.state import Session, State
+from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.core.summary import summarize
 from holdfast.engine import state_tool
 from holdfast.engine.batch import Batch, UndoneOnError
@@ -75,8 +75,9 @@ class LiveSession:
         return self._tracker.session
 
     @property
-    def is_loaded(self) -> bool:
-        return self._tracker is not None
+    def known(self) -> Session | None:
+        """The session as it was when it was last looked at, if it was."""
+        return None if self._tracker is None else self._tracker.session
 
     @property
     def is_busy(self) -> bool:
@@ -91,7 +92,7 @@ class LiveSession:
     @property
     def is_stuck(self) -> bool:
         """Whether the program could go on, but not in this process."""
-        return self.session.state is State.RUNNING and self._thinking is None and self._waking is not None
+        return self.session.state is RUNNING and self._thinking is None and self._waking is not None
 
     @property
     def lease(self) -> Lease | None:
@@ -109,8 +110,7 @@ class LiveSession:
     async def load(self, *, with_program: bool = False) -> Session:
         """What the journal says. Read again only after somebody else has written.
 
-        `with_program` saves reading it twice where the program will be needed. A program that cannot be found is not an
-        error before it has to continue.
+        `with_program` rebuilds the program from the same entries. If that fails, it is tried again when it is needed.
         """
         if self._tracker is None:
             history = [entry async for entry in self._engine.store.journal(self.id)]
@@ -200,14 +200,17 @@ class LiveSession:
                 await self._check_fresh()
             if not is_feed and isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
-            with self._undone_on_error:
+            try:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
                     self._record(first, now)  # before the answers let the program continue, which has to know of it
                 self._append(decision.drafts, now)
-                asleep = session.state is State.PAUSED
-                await self._go_on(now)
+                asleep = session.state is PAUSED
+                await self._go_on(session, now)
                 await self._commit_if_needed(reason_of(message, asleep), takes)
-            if decision.is_replay:
+            except BaseException as error:
+                self._drop_uncommitted(error)
+                raise
+            if not decision.drafts and decision.is_replay:
                 if isinstance(message, KindMessage):
                     return msgspec.structs.replace(self.event(), replayed=True)
                 return await repeated(self._engine, self.id, max(decision.replayed))
@@ -228,8 +231,7 @@ class LiveSession:
 
     async def _check_waiting(self, takes: Sequence[int]) -> None:
         """Raise `MessageTakenError` for mail that is gone, before anything is touched for it."""
-        waiting = {item.number for item in await self._engine.store.mailbox(self.id)}
-        if gone := set(takes) - waiting:
+        if gone := set(takes) - {item.number for item in await self._engine.store.mailbox(self.id)}:
             raise MessageTakenError(self.id, min(gone))
 
     async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
@@ -249,7 +251,7 @@ class LiveSession:
             if session.is_terminal or not self._engine.knows(session):
                 return
             with self._undone_on_error:
-                await self._go_on(self._engine.now())
+                await self._go_on(session, self._engine.now())
                 self.effects.plan_orphans(self.session.pending)
                 await self._commit_if_needed("takeover")
 
@@ -314,9 +316,9 @@ class LiveSession:
             if waited_for:
                 self.effects.drop_withdrawn(waited_for, session)
 
-    async def _go_on(self, now: int) -> None:
-        if self.session.state is State.PAUSED:
-            await self._answer_own(now)
+    async def _go_on(self, session: Session, now: int) -> None:
+        if session.state is PAUSED:
+            await self._answer_own(session, now)
         if not (self._history and self.is_stuck and await self._is_left_to_owner()):
             await self._advance()
 
@@ -334,7 +336,7 @@ class LiveSession:
     async def _advance(self) -> None:
         """Run the program for as long as it can go on, adding what it does to the batch."""
         session, steps, rested = self.session, 0, 0.0
-        while session.state is State.RUNNING and self._waking is not None and self._thinking is None:
+        while session.state is RUNNING and self._waking is not None and self._thinking is None:
             waking = self._waking
             if steps == MAX_QUIET_STEPS:
                 self._outcome(ENDLESS, self._engine.now())
@@ -366,7 +368,7 @@ class LiveSession:
                 continue
             now = self._engine.now()
             self._outcome(step, now)
-            await self._answer_own(now)
+            await self._answer_own(session, now)
 
     async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
@@ -378,14 +380,14 @@ class LiveSession:
                 step = error
             async with self.lock:
                 self._thinking, self._concluding = None, asyncio.current_task()
-                if self.session.state is State.RUNNING:
+                if self.session.state is RUNNING:
                     now = self._engine.now()
                     with self._undone_on_error:
                         if isinstance(step, InstanceLostError):
                             self._lose(step, waking)
                         else:
                             self._outcome(step, now)
-                        await self._go_on(now)
+                        await self._go_on(self.session, now)
                         await self._commit_if_needed("step")
         except StaleError:
             self._engine.go_on_with(self.id)
@@ -405,15 +407,14 @@ class LiveSession:
         if type(paused) is PausedRecord and (attempts := self.effects.plan(paused.queries, session.pending)):
             self._record(attempts, now)
 
-    async def _answer_own(self, now: int) -> None:
+    async def _answer_own(self, session: Session, now: int) -> None:
         """Answer what the program asks of the runtime itself: the durable state, and what attendants have for it.
 
         Writes go into the commit that records the answer.
         """
-        session = self.session
         if state_tool.is_asked(session):
             self._record(await state_tool.answers(self._engine.store, session, self._batch.writes), now)
-        if session.state is State.PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
+        if session.state is PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
             self._record(own, now)
         for attendant in self._engine.attendants:
             self._record(attendant.records(session, now), now)
@@ -447,8 +448,9 @@ class LiveSession:
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
         session, engine, batch = self.session, self._engine, self._batch
-        holds = not session.is_terminal and (self._thinking is not None or self.effects.holds(session.pending))
-        snapshot = None if session.is_terminal else batch.snapshot
+        has_ended = session.is_terminal
+        holds = not has_ended and (self._thinking is not None or self.effects.holds(session.pending))
+        snapshot = None if has_ended else batch.snapshot
         commit = Commit(
             session_id=self.id,
             expected=self._committed,
@@ -477,7 +479,7 @@ class LiveSession:
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(engine.keep(self))
         self.effects.begin(session)
-        if session.is_terminal:
+        if has_ended:
             self._stop()
         engine.committed(session, commit.summary.due_at)
 

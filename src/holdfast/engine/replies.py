@@ -17,7 +17,7 @@ from holdfast.core.decide import (
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, waits_on
 from holdfast.core.records import PausedRecord
-from holdfast.core.state import Session, State
+from holdfast.core.state import PAUSED, Session
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
@@ -57,7 +57,7 @@ async def repeated(engine: Engine, session_id: str, position: int) -> Event:
 
 def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]) -> Event:
     """What a session says to a host; `offered` gives the queries that nothing here will answer by itself."""
-    if session.state is State.PAUSED and (open_ones := offered()):
+    if session.state is PAUSED and (open_ones := offered()):
         return paused_event(session.id, [session.pending[asked] for asked in open_ones])
     if session.ended is None:
         return engine.running_event(session)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.limits import MAX_INTEGER, MIN_INTEGER
-from holdfast.core.queries import OWN_TOOLS, Answer, Failure, ToolQuery, Value
+from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
@@ -21,11 +21,16 @@ from holdfast.store.commits import StateWrite
 from holdfast.store.contract import StateItem, Store
 
 
+def asks_state(query: Query) -> bool:
+    """Whether a query is for the durable state."""
+    return query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL
+
+
 def is_asked(session: Session) -> bool:
     """Whether a session asks anything of the durable state."""
     for pending in session.pending.values():
         query = pending.query
-        if query.kind == "tool" and isinstance(query, ToolQuery) and query.name == STATE_TOOL:
+        if asks_state(query):
             return True
     return False
 

@@ -11,7 +11,6 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from itertools import zip_longest
 from typing import Any
 from zlib import crc32
 
@@ -45,20 +44,23 @@ class StoredEntry(msgspec.Struct, frozen=True):
 
 def encode_entry(session_id: str, entry: Entry, body: bytes | None = None) -> StoredEntry:
     """The stored form of an entry; `body` is the JSON of its record, if that was checked before."""
-    check_number(entry.at, "time of an entry")
     if body is None:
+        check_number(entry.at, "time of an entry")
         body = encode_checked(entry.record, "record")
+    text = body.decode()
     blobs: dict[str, bytes] = {}
-    if len(body) > INLINE_VALUE_BYTES or (b"$" in body and b'"$' in body):  # a single byte is found much faster
+    if len(body) > INLINE_VALUE_BYTES or ("$" in text and '"$' in text):  # a single character is found much faster
         body = encode(_move_out(msgspec.json.decode(body), blobs, outermost=True))
+        text = body.decode()
     crc = _checksum(session_id, entry.position, entry.at, body)
-    return StoredEntry(entry.position, entry.at, crc, body.decode(), blobs)
+    return StoredEntry(entry.position, entry.at, crc, text, blobs)
 
 
 def encode_entries(commit: Commit) -> list[StoredEntry]:
     """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
     stored = []
-    for entry, body in zip_longest(commit.entries, commit.bodies[: len(commit.entries)]):
+    bodies = commit.bodies or [None] * len(commit.entries)
+    for entry, body in zip(commit.entries, bodies, strict=True):
         stored.append(encode_entry(commit.session_id, entry, body))
     return stored
 
@@ -69,7 +71,7 @@ def checksum(session_id: str, position: int, at: int, body: str) -> int:
 
 
 def _checksum(session_id: str, position: int, at: int, body: bytes) -> int:
-    return crc32(body, crc32(b"%b/%d/%d/" % (session_id.encode(), position, at)))
+    return crc32(b"%b/%d/%d/%b" % (session_id.encode(), position, at, body))
 
 
 def check_stored(session_id: str, stored: StoredEntry, expected: int) -> None:

@@ -121,9 +121,7 @@ class MemoryStore(Store):
         for write, version in zip(commit.writes, versions, strict=True):
             self._write(write, version)
         for entry in stored:
-            self._blobs |= entry.blobs
-            session.refs |= entry.blobs.keys()
-            session.entries.append(msgspec.structs.replace(entry, blobs={}) if entry.blobs else entry)
+            session.entries.append(self._moved_out(session, entry) if entry.blobs else entry)
         position = commit.expected + len(stored)
         session.head = LeaseState(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
         session.summary = commit.summary
@@ -133,6 +131,12 @@ class MemoryStore(Store):
             session.snapshot = commit.snapshot
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
+
+    def _moved_out(self, session: _Stored, entry: StoredEntry) -> StoredEntry:
+        """An entry without its blobs, which are kept for all sessions."""
+        self._blobs |= entry.blobs
+        session.refs |= entry.blobs.keys()
+        return msgspec.structs.replace(entry, blobs={})
 
     def _waiting(self, session_id: str, session: _Stored, numbers: Sequence[int]) -> list[_Mail]:
         """The mail with these numbers; `MessageTakenError` if any was taken."""

@@ -28,6 +28,9 @@ class Timer(asyncio.TimerHandle):
     __hash__ = object.__hash__
 
 
+_UNUSED = asyncio.Handle.__new__(asyncio.Handle)
+"""What tasks get for a call: they do not look at it."""
+
 _Call: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]
 """A call without a handle: of those that asyncio's own tasks ask for, nobody keeps the handle or cancels the call."""
 
@@ -64,7 +67,7 @@ class EventLoop(_Base):  # type: ignore[misc]
             while self._ready:
                 ready = self._ready.popleft()
                 try:
-                    if type(ready) is tuple:
+                    if isinstance(ready, tuple):
                         callback, args, context = ready
                         context.run(callback, *args)
                     elif not ready.cancelled():
@@ -90,7 +93,7 @@ class EventLoop(_Base):  # type: ignore[misc]
     ) -> asyncio.Handle:
         if context is not None and _is_task_step(callback):
             self._ready.append((callback, args, context))
-            return _UNUSED_HANDLE
+            return _UNUSED
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -176,7 +179,3 @@ def run_coroutine(loop: EventLoop, main: Coroutine[Any, Any, Any]) -> asyncio.Ta
         return asyncio.Task(main, loop=loop, name="strategy")
     finally:
         events._set_running_loop(outer)
-
-
-_UNUSED_HANDLE: Any = None
-"""What tasks get for a call: they do not look at it."""

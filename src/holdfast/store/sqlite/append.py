@@ -114,11 +114,15 @@ class Append:
 def insert_entries(connection: StoreConnection, num: int, stored: Sequence[StoredEntry]) -> None:
     """Add entries to a journal, few of them with one statement."""
     values: list[object] = []
+    rows = 0
     for entry in stored:
         values += (num, entry.position, entry.at, entry.checksum, entry.body)
-    for start in range(0, len(stored), FEW_ROWS):
-        rows = min(FEW_ROWS, len(stored) - start)
-        connection.quick.execute(_INSERTS[rows], values[5 * start : 5 * (start + rows)])
+        rows += 1
+        if rows == FEW_ROWS:
+            connection.quick.execute(_INSERTS[rows], values)
+            values, rows = [], 0
+    if rows:
+        connection.quick.execute(_INSERTS[rows], values)
 
 
 def receipt_of(session_id: str, row: KnownRow) -> CommitReceipt:

@@ -205,12 +205,11 @@ def keep_blobs(connection: sqlite3.Connection, num: int, packed: Packed) -> None
 
 def pack_blobs(stored: Iterable[StoredEntry]) -> Packed:
     """What entries are too large to hold, as it is stored."""
-    return {
-        blob_id: (len(data), *pack_blob(data))
-        for entry in stored
-        if entry.blobs
-        for blob_id, data in entry.blobs.items()
-    }
+    packed: Packed = {}
+    for entry in stored:
+        if entry.blobs:
+            packed |= {blob_id: (len(data), *pack_blob(data)) for blob_id, data in entry.blobs.items()}
+    return packed
 
 
 def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:

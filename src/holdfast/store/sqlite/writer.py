@@ -18,6 +18,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -84,7 +85,7 @@ class Writer:
         """The work's result, which is durable; `NotHereError`, with nothing done, if it is to be submitted instead."""
         if self._with_thread or self._fresh:
             raise NotHereError
-        began = self._loop.time()
+        began = time.monotonic()
         if began < self._rest_until:
             raise NotHereError
         if not self._flush_is_due:
@@ -146,7 +147,7 @@ class Writer:
 
     def _write_in_place(self, job: _Job) -> bool:
         """Write one work here and now; False, with nothing done, if that is not possible."""
-        began = self._loop.time()
+        began = time.monotonic()
         if began < self._rest_until:
             return False
         try:
@@ -173,7 +174,7 @@ class Writer:
             _roll_back(connection)
             raise
         finally:
-            ended = self._loop.time()
+            ended = time.monotonic()
             if (ended - began) * 1000 > IN_PLACE_MAX_MS:
                 self._rest_until = ended + (ended - began) * IN_PLACE_REST
         self._touch()

@@ -135,7 +135,7 @@ async def append_200(plan: Plan) -> list[Figure]:
             await warm_up(floor_path, floor.groups)
             await warm_up(path, rate)
             rates, costs = await interleave(plan, "append-200", floor.groups, rate)
-    return _figures("append-200", "SQLite, 200 rows a commit", rates, costs, Target("value", ">=", 10_000))
+    return _figures("append-200", "SQLite, 200 rows a commit", rates, costs, Target("value", ">=", 12_000))
 
 
 async def pg_1(plan: Plan) -> list[Figure]:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.agent.machine.queries import ApprovalCall
-from holdfast.cli.display.calls import call_line, call_to_approve
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import ago, dim, print_json, print_table
@@ -19,6 +17,7 @@ from holdfast.cli.session_lookup import find_session
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
+    from holdfast.agent.machine.queries import ApprovalCall
     from holdfast.store.contract import SessionPage, SessionRow, Store
 
 _STATES = ["running", "paused", "completed", "failed", "cancelled", "expired"]
@@ -79,13 +78,17 @@ def sessions_command(
 
 async def _calls_to_approve(store: Store, rows: Sequence[SessionRow]) -> dict[str, list[ApprovalCall]]:
     """By session, the calls that wait for somebody to approve them."""
+    asking = [row for row in rows if "human" in row.summary.waiting_for.split(",")]
+    if not asking:
+        return {}  # and without a look at agents, which takes longer than the rest of the list
     from holdfast.agent.machine.kind import KIND
+    from holdfast.cli.display.calls import call_to_approve
     from holdfast.core.errors import HoldfastError
     from holdfast.core.state import Session
 
     found: dict[str, list[ApprovalCall]] = {}
-    for row in rows:
-        if row.summary.program_kind == KIND and "human" in row.summary.waiting_for.split(","):
+    for row in asking:
+        if row.summary.program_kind == KIND:
             with contextlib.suppress(HoldfastError):  # `show` says what is wrong with it
                 session = Session.fold(row.session_id, [entry async for entry in store.journal(row.session_id)])
                 calls = (call_to_approve(pending.query) for pending in session.pending.values())
@@ -97,6 +100,8 @@ def _row(row: SessionRow, approvals: list[ApprovalCall]) -> list[str]:
     summary = row.summary
     waits = f"{summary.pending} {summary.waiting_for}" if summary.pending else ""
     if approvals:
+        from holdfast.cli.display.calls import call_line
+
         more = f" and {len(approvals) - 1} more" if len(approvals) > 1 else ""
         waits = f"approval: {call_line(approvals[0], 60)}{more}"
     return [row.session_id, str(summary.state), summary.program, waits, ago(summary.updated_at)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import sqlite3
 import struct
@@ -43,6 +42,8 @@ class FileWatch:
             return None
 
     def __init__(self, path: str, touched: Callable[[], None]) -> None:
+        import ctypes  # not before a file is watched: whoever only lists sessions does without
+
         libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = libc.inotify_init1(_IN_CLOEXEC | _IN_NONBLOCK)
         if self._descriptor < 0 or libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_ATTRIB) < 0:

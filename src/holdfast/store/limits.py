@@ -26,7 +26,7 @@ BUSY_TIMEOUT_MS = 30_000
 IN_PLACE_MAX_MS = patience(10)
 """Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
 
-IN_ROW_MAX = 16
+IN_ROW_MAX = 32
 """Writes of one task in a row, in one turn of the event loop: a turn costs about a fifth of a write, so more would save
 little more."""
 

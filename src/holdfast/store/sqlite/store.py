@@ -277,7 +277,7 @@ class SqliteStore(Store):
         self._watches.notify(lease.session_id)
 
     async def _lost(self, limit: int) -> list[Lease]:
-        return await self._run_read("", lambda connection: sql.lost(connection, limit))
+        return await self._run_lookup("", lambda connection: sql.lost(connection, limit))
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -328,7 +328,7 @@ class SqliteStore(Store):
                 (now, limit),
             ).fetchall()
 
-        return await self._run_read("", work)
+        return await self._run_lookup("", work)
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Writer:
     def __init__(self, patient: StoreConnection, in_place: StoreConnection, path: str) -> None:
         self._patient = patient
         self._in_place = in_place
-        self._path = path
+        self._path = os.fsencode(path)
         self._fresh: list[_Job] = []
         self._flush_is_due = False
         self._first: asyncio.Task[Any] | None = None

@@ -9,6 +9,7 @@ from concurrent import futures
 from typing import Any, TypeVar
 
 from holdfast.engine.errors import RuntimeClosedError
+from holdfast.store.errors import StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -21,7 +22,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._changing = threading.RLock()
         """Held while work is handed over, so that none is handed to a loop that will not run it. Handing over may
-        collect a stream that was let go of, which hands over its own end: hence it is one that can be taken twice."""
+        collect an abandoned stream, which hands over its own end: hence it is a lock that can be taken twice."""
 
     def start(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -56,8 +57,8 @@ class LoopThread:
         except KeyboardInterrupt:
             waiting.cancel()
             raise
-        except futures.CancelledError:
-            if self._loop is None:
+        except (futures.CancelledError, StoreUnavailableError):
+            if self._loop is None:  # the store may have closed before the work was cancelled
                 raise RuntimeClosedError from None
             raise
 

@@ -93,9 +93,9 @@ async def _read(process: asyncio.subprocess.Process, write: Callable[[str], None
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End what is left of a process group. If this is cancelled in turn, the group is killed at once."""
-    if not _signal(process.pid, signal.SIGTERM):
-        return
     try:
+        if not _signal(process.pid, signal.SIGTERM):
+            return
         async with asyncio.timeout(KILL_AFTER_S):
             while _signal(process.pid, 0):
                 with contextlib.suppress(TimeoutError):
@@ -106,7 +106,20 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         pass
     finally:
         _signal(process.pid, signal.SIGKILL)
-    await process.wait()
+        await _reap(process)
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Wait until a killed process is gone, also when cancelled meanwhile: nobody else would, and its end is near."""
+    ended = asyncio.create_task(process.wait())
+    cancelled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait([ended])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def _signal(group: int, number: int) -> bool:

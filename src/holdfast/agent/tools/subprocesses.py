@@ -106,10 +106,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         pass
     finally:
         _signal(process.pid, signal.SIGKILL)
-        await _reap(process)
+        await reap(process)
 
 
-async def _reap(process: asyncio.subprocess.Process) -> None:
+async def reap(process: asyncio.subprocess.Process) -> None:
     """Wait until a killed process is gone, also when cancelled meanwhile: nobody else would, and its end is near."""
     ended = asyncio.create_task(process.wait())
     cancelled: asyncio.CancelledError | None = None

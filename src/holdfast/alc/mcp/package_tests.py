@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.agent.tools.subprocesses import reap
 from holdfast.alc.lua.packages import find_package
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
@@ -184,15 +185,18 @@ async def _run(call: McpCall, job: SpecRunRequest, environ: Mapping[str, str]) -
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process whose result nobody waits for any more. It may tidy up first."""
+    """End a process whose result nobody waits for any more. It may tidy up first, unless this is cancelled in turn."""
     if process.returncode is None:
         process.send_signal(signal.SIGINT)
         try:
             async with asyncio.timeout(GRACE_S):
                 await process.wait()
         except TimeoutError:
-            process.kill()
-            await process.wait()
+            pass
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await reap(process)
 
 
 TOOL: McpTool[TestParams] = McpTool(

@@ -22,6 +22,7 @@ from bench import (
     Plan,
     UnavailableError,
     agent,
+    agent_instructions,
     engine,
     inbox,
     instructions,
@@ -40,6 +41,7 @@ BENCHMARKS = (
     | lua.BENCHMARKS
     | sandbox.BENCHMARKS
     | agent.BENCHMARKS
+    | agent_instructions.BENCHMARKS
     | mcp.BENCHMARKS
     | observe.BENCHMARKS
     | inbox.BENCHMARKS

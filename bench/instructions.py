@@ -41,8 +41,13 @@ def _figure(plan: Plan, place: str, limit: int) -> Figure:
 
 def _count(plan: Plan, place: str, trips: int) -> int:
     """The instructions of a process that makes so many round trips and nothing else."""
-    kept = plan.directory / f"callgrind-{place}-{trips}"
     program = f"from bench import instructions; instructions.make_trips({place!r}, {trips}, {str(plan.directory)!r})"
+    return instructions_of(plan, f"{place}-{trips}", program)
+
+
+def instructions_of(plan: Plan, name: str, program: str) -> int:
+    """The instructions of a process that runs this Python program."""
+    kept = plan.directory / f"callgrind-{name}"
     done = subprocess.run(
         ["valgrind", "--tool=callgrind", f"--callgrind-out-file={kept}", sys.executable, "-c", program],
         capture_output=True,
@@ -52,7 +57,7 @@ def _count(plan: Plan, place: str, trips: int) -> int:
     )
     counted = re.findall(r"I\s+refs:\s+([\d,]+)", done.stderr)
     if done.returncode or not counted:
-        raise AssertionError(f"{trips} round trips in {place} failed: {done.stderr.strip()[-2000:]}")
+        raise AssertionError(f"{name} failed: {done.stderr.strip()[-2000:]}")
     return int(counted[-1].replace(",", ""))
 
 

@@ -189,7 +189,8 @@ class ModelScript:
 
 def content_of(reply: ScriptedReply, request: ModelRequest) -> list[ContentBlock]:
     """A scripted reply as the blocks of a message. Calls are numbered throughout the conversation."""
-    before = sum(isinstance(block, ToolUseBlock) for message in request.messages for block in message.content)
+    has_calls = any(type(part) is ScriptedToolCall for part in reply.parts)
+    before = _calls_in(request) if has_calls else 0
     content: list[ContentBlock] = []
     for part in reply.parts:
         match part:
@@ -203,6 +204,10 @@ def content_of(reply: ScriptedReply, request: ModelRequest) -> list[ContentBlock
                 before += 1
                 content.append(ToolUseBlock(call_id or f"call_{before}", name, read_arguments(arguments_text(part))))
     return content
+
+
+def _calls_in(request: ModelRequest) -> int:
+    return sum(isinstance(block, ToolUseBlock) for message in request.messages for block in message.content)
 
 
 def arguments_text(call: ScriptedToolCall) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +32,7 @@ from holdfast.store.contract import (
     StateItem,
     Store,
 )
+from holdfast.store.environment import SYSTEM, Environment
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
 from holdfast.store.leases import (
@@ -70,8 +70,9 @@ class _Stored:
 class MemoryStore(Store):
     """Everything in dictionaries. No call waits, so each is atomic by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Environment = SYSTEM) -> None:
         self.url = "memory:"
+        self._environment = environment
         self._by_id: dict[str, _Stored] = {}
         self._deleted: dict[str, int] = {}
         self._blobs: dict[str, bytes] = {}
@@ -101,7 +102,7 @@ class MemoryStore(Store):
 
     async def _append(self, commit: Commit) -> CommitReceipt:
         stored = encode_entries(commit)
-        session_id, now = commit.session_id, _now()
+        session_id, now = commit.session_id, self._environment.now_ms()
         if commit.expected == 0:
             if session_id in self._deleted:
                 raise SessionDeletedError(session_id, self._deleted[session_id])
@@ -171,7 +172,7 @@ class MemoryStore(Store):
 
     def _row(self, session_id: str, session: _Stored) -> SessionRow:
         head = session.head
-        owner = head.holder(_now())
+        owner = head.holder(self._environment.now_ms())
         return SessionRow(
             session_id=session_id,
             summary=session.summary,
@@ -297,7 +298,3 @@ class MemoryStore(Store):
 
     def _listen(self, session_id: str) -> LiveStream:
         return self._streams.add(session_id)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -46,19 +46,20 @@ class Watches:
     """The watches of one open store, by session. Used by the stores; belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str | None, set[Watch]] = {}
+        self._by_session: dict[str | None, dict[Watch, None]] = {}
+        """Woken in the order in which they were made."""
 
     def __bool__(self) -> bool:
         return bool(self._by_session)
 
     def add(self, session_id: str | None) -> Watch:
         watch = Watch(lambda gone: self._remove(session_id, gone))
-        self._by_session.setdefault(session_id, set()).add(watch)
+        self._by_session.setdefault(session_id, {})[watch] = None
         return watch
 
     def _remove(self, session_id: str | None, gone: Watch) -> None:
-        watches = self._by_session.get(session_id, set())
-        watches.discard(gone)
+        watches = self._by_session.get(session_id, {})
+        watches.pop(gone, None)
         if not watches:
             self._by_session.pop(session_id, None)
 
@@ -135,16 +136,16 @@ class LiveStreams:
     """The live streams of one open store, by session. Used by the stores."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, set[LiveStream]] = {}
+        self._by_session: dict[str, dict[LiveStream, None]] = {}
 
     def add(self, session_id: str) -> LiveStream:
         stream = LiveStream(lambda gone: self._remove(session_id, gone))
-        self._by_session.setdefault(session_id, set()).add(stream)
+        self._by_session.setdefault(session_id, {})[stream] = None
         return stream
 
     def _remove(self, session_id: str, gone: LiveStream) -> None:
-        streams = self._by_session.get(session_id, set())
-        streams.discard(gone)
+        streams = self._by_session.get(session_id, {})
+        streams.pop(gone, None)
         if not streams:
             self._by_session.pop(session_id, None)
 

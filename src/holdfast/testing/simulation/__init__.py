@@ -1,0 +1,1 @@
+"""Deterministic simulation: several OS processes, their store, time and faults, all on one seed."""

@@ -164,7 +164,7 @@ def _fill_in(value: Json, blobs: Mapping[str, Json]) -> Json:
     match value:
         case {"$literal": dict(own)} if len(value) == 1:
             return {key: _fill_in(part, blobs) for key, part in own.items()}
-        case {"$blob": blob_id}:
+        case {"$blob": str(blob_id)}:
             return blobs[blob_id]
         case dict():
             return {key: _fill_in(part, blobs) for key, part in value.items()}

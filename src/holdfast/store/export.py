@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError, SessionExistsError
 from holdfast.core.ids import check_id
+from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
@@ -231,8 +232,8 @@ def _parse(number: int, text: bytes) -> _Header | _Blob | _Line | _End:
         if number == 1:
             _check_version(text)
         return msgspec.json.decode(text, type=_Header | _Blob | _Line | _End)
-    except msgspec.MsgspecError as error:
-        raise ExportFileError(number, str(error)) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
 
 
 def _check_version(text: bytes) -> None:
@@ -255,11 +256,11 @@ def _unpack(number: int, line: _Blob) -> bytes:
 
 
 def _entry(number: int, header: _Header, line: _Line, expected: int, blobs: dict[str, bytes]) -> Entry:
-    stored = StoredEntry(line.position, line.at, line.checksum, bytes(line.record).decode(), {})
     try:
+        stored = StoredEntry(line.position, line.at, line.checksum, bytes(line.record).decode(), {})
         check_stored(header.session_id, stored, expected)
         return decode_entry(header.session_id, stored, {ref: blobs[ref] for ref in references(stored.body)})
     except KeyError as error:
         raise ExportFileError(number, f"blob {error.args[0]} is missing") from None
-    except HoldfastError as error:
-        raise ExportFileError(number, str(error)) from None
+    except (HoldfastError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None

@@ -1,0 +1,1 @@
+"""Whatever Holdfast reads from outside, changed, cut and swapped: only declared errors, nothing lost, no hang."""

@@ -65,12 +65,13 @@ class Fuzzer:
 
     def __init__(self, test: str, *, is_random: bool) -> None:
         self._test = test
+        self._factor = os.environ.get(FACTOR, "1")
         self._is_random = is_random
         self._seed = int(os.environ.get(SEED) or secrets.randbits(32)) if is_random else FIXED_SEED
 
     def run(self, check: Callable[[T], None], inputs: st.SearchStrategy[T], examples: int) -> None:
         """Call `check` with that many inputs, and shrink the first that fails."""
-        factor = float(os.environ.get(FACTOR, 1)) / RANDOM_SHARE if self._is_random else 1
+        factor = float(self._factor) / RANDOM_SHARE if self._is_random else 1
         bounded = settings(
             max_examples=max(5, round(examples * factor)),
             deadline=None,
@@ -88,7 +89,7 @@ class Fuzzer:
         try:
             bounded(seed(self._seed)(given(inputs.map(_Shown))(check_within_bounds)))()
         except BaseException as error:
-            how = f"{SEED}={self._seed} {FACTOR}={os.environ.get(FACTOR, 1)} " if self._is_random else ""
+            how = f"{SEED}={self._seed} {FACTOR}={self._factor} " if self._is_random else ""
             error.add_note(f"To see it again: {how}.venv/bin/pytest -n 0 '{self._test}'")
             raise
         assert _peak_kb() - before < MEMORY_KB, "the inputs took more memory than anything so small may"

@@ -1,4 +1,4 @@
-"""Makes hostile inputs out of valid samples: JSON values, bytes and text with something changed, cut, doubled or swapped.
+"""Makes hostile inputs out of valid samples: JSON, bytes and text with something changed, cut, doubled or swapped.
 
 Changed samples reach deeper than random bytes: most of such an input is right, so it is not refused at its first byte.
 """

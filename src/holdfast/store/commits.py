@@ -46,6 +46,29 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Stored as they are: whoever writes them packs, protects and checks them."""
 
 
+class Checkpoint(msgspec.Struct, frozen=True):
+    """What follows from a journal up to a position, so that it need not be read again. It may be lost at any time."""
+
+    position: int
+    """Of the last record that is in it."""
+    state: bytes
+    """Stored as they are: whoever writes them packs them, and knows their format."""
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """What one part of a journal added to the view of a session: written once, and never changed.
+
+    The first one begins after position 0, and each further one where the one before ends.
+    """
+
+    after: int
+    """Position of the last record before this part."""
+    position: int
+    """Position of its last record."""
+    data: bytes
+    """Stored as they are, like the state of a checkpoint."""
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One change of one session: everything in it happens, or nothing."""
 
@@ -70,6 +93,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """State items to be written in the same transaction, in this order."""
     snapshot: Snapshot | None = None
     """Replaces the session's snapshot; None leaves it as it is. A session that has ended has no snapshot."""
+    checkpoint: Checkpoint | None = None
+    """Replaces the session's checkpoint; None leaves it as it is."""
+    segment: Segment | None = None
+    """Added to the session's segments. Those that end after its beginning go: they are being written anew."""
 
 
 class CommitReceipt(msgspec.Struct, frozen=True):
@@ -100,13 +127,12 @@ def check_commit(commit: Commit) -> None:
         if entry.position != expected:
             raise InvalidValueError(what, f"expected an entry at position {expected}, got {entry.position}")
     if commit.snapshot is not None:
-        position, last = commit.snapshot.position, commit.expected + len(commit.entries)
-        check_number(position, "position of a snapshot")
-        if not 0 < position <= last:
-            raise InvalidValueError(what, f"expected a snapshot of a position from 1 to {last}, got {position}")
-        if not isinstance(commit.snapshot.data, bytes):
-            kind = type(commit.snapshot.data).__name__
-            raise InvalidValueError(what, f"expected the data of its snapshot to be bytes, got {kind}")
+        _check_kept(commit, "snapshot", commit.snapshot.position, commit.snapshot.data)
+    if commit.checkpoint is not None:
+        _check_kept(commit, "checkpoint", commit.checkpoint.position, commit.checkpoint.state)
+    if commit.segment is not None:
+        check_number(commit.segment.after, "beginning of a segment", 0)
+        _check_kept(commit, "segment", commit.segment.position, commit.segment.data, commit.segment.after)
 
 
 def check_fork(source: str, at: int, commit: Commit) -> None:
@@ -116,6 +142,17 @@ def check_fork(source: str, at: int, commit: Commit) -> None:
     check_commit(commit)
     if commit.expected != 0 or len(commit.entries) != 1:
         raise InvalidValueError(f"fork of session '{source}'", "it is created with one entry of its own, the first")
+
+
+def _check_kept(commit: Commit, name: str, position: int, data: bytes, after: int = 0) -> None:
+    """Raise unless what is kept beside the journal is bytes, of a position that the journal has after the commit."""
+    what = f"commit to session '{commit.session_id}'"
+    first, last = after + 1, commit.expected + len(commit.entries)
+    check_number(position, f"position of a {name}")
+    if not first <= position <= last:
+        raise InvalidValueError(what, f"expected a {name} of a position from {first} to {last}, got {position}")
+    if not isinstance(data, bytes):
+        raise InvalidValueError(what, f"expected the data of its {name} to be bytes, got {type(data).__name__}")
 
 
 def _check_hold(hold_ms: int) -> None:

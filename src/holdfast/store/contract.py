@@ -9,6 +9,7 @@ A store keeps, for each session,
   where the store can tell that its holder is gone, with the holder: the store object that it was taken through, which
   is closed, or whose process has died;
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
+- a **checkpoint** and **segments**: what follows from the first part of the journal, so that it need not be read;
 
 and beside the sessions state items.
 
@@ -44,9 +45,11 @@ from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.commits import (
+    Checkpoint,
     Commit,
     CommitReceipt,
     Lease,
+    Segment,
     Snapshot,
     StateWrite,
     check_commit,
@@ -56,25 +59,8 @@ from holdfast.store.commits import (
 from holdfast.store.errors import CorruptSessionError, StateConflictError
 from holdfast.store.filters import check_filter, parse_cursor
 from holdfast.store.limits import READ_LIMIT
+from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
-
-
-class MessageReceipt(msgspec.Struct, frozen=True):
-    """Proof that a message is durable."""
-
-    session_id: str
-    key: str
-    number: int
-    replayed: bool = False
-
-
-class MailboxItem(msgspec.Struct, frozen=True):
-    """A message that waits for the owner."""
-
-    number: int
-    key: str
-    at: int
-    message: Message
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,8 +147,8 @@ class Store(ABC):
         """Append entries, replace the summary, take messages, and hold or release the lease: all of it, or nothing.
 
         `entries` are at positions `expected + 1` and on, else `InvalidValueError`. They may be empty, to take messages
-        or change the lease only, but not for a new session. A `snapshot` is of a position up to the last one, else
-        `InvalidValueError`.
+        or change the lease only, but not for a new session. A `snapshot`, `checkpoint` or `segment` is of a position up
+        to the last one, else `InvalidValueError`.
 
         With `expected` 0 the session is created: an id that exists raises `SessionExistsError`, one that was deleted
         `SessionDeletedError`. Otherwise an unknown id raises `SessionNotFoundError`.
@@ -268,12 +254,25 @@ class Store(ABC):
 
         Only the latest is kept. It is not part of the journal: exports do not have it, and copies do without.
 
-        Lenient: damage to it is a loss, not an error, since the journal makes up for it. A snapshot
-        that cannot be read, or claims a position that the journal does not have, gives None. Bytes that were changed
-        do come back.
+        Lenient: damage to it is a loss, not an error, since the journal makes up for it. One that cannot be read, or
+        claims a position that the journal does not have, gives None. Bytes that were changed do come back.
         """
         check_id(session_id, "session id")
         return await self._snapshot(session_id)
+
+    async def checkpoint(self, session_id: str) -> tuple[Checkpoint, list[Segment]] | None:
+        """The checkpoint of the last commit that had one, with the segments up to its position, or None.
+
+        A checkpoint replaces the one before. A segment stays, and those that begin where the one before ends make up a
+        chain; one that begins earlier takes the place of all that end after its beginning. A session that has ended
+        keeps them. They are not part of the journal: exports do not have them, and forks begin without.
+
+        Lenient: they may be missing or behind at any time, and damage to any of them is a loss, not an error. Bytes
+        that were changed, a chain with a gap, or a position that the journal does not have give None. The last segments
+        may be missing, so the chain may end before the checkpoint.
+        """
+        check_id(session_id, "session id")
+        return await self._checkpoint(session_id)
 
     # --- leases ----------------------------------------------------------------------------------
 
@@ -362,7 +361,7 @@ class Store(ABC):
     # --- ends ------------------------------------------------------------------------------------
 
     async def delete(self, session_id: str, at: int) -> None:
-        """Remove a session with its journal, mailbox, snapshot and blobs. Its id is remembered and never used again.
+        """Remove a session with everything that is kept for it. Its id is remembered and never used again.
 
         Records that forks share stay for those, with the blobs they refer to, until the last such fork is deleted.
         Its owner, if any, gets `SessionDeletedError` at its next commit. An unknown id raises `SessionNotFoundError`;
@@ -443,6 +442,9 @@ class Store(ABC):
 
     @abstractmethod
     async def _snapshot(self, session_id: str) -> Snapshot | None: ...
+
+    @abstractmethod
+    async def _checkpoint(self, session_id: str) -> tuple[Checkpoint, list[Segment]] | None: ...
 
     @abstractmethod
     async def _release(self, lease: Lease) -> None: ...

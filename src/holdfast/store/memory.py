@@ -11,6 +11,7 @@ from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
+from holdfast.store.checkpoints import chain_of
 from holdfast.store.codec import (
     StoredEntry,
     decode_entry,
@@ -22,16 +23,8 @@ from holdfast.store.codec import (
     encode_value,
     references,
 )
-from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
-from holdfast.store.contract import (
-    MailboxItem,
-    MessageReceipt,
-    SessionFilter,
-    SessionPage,
-    SessionRow,
-    StateItem,
-    Store,
-)
+from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
+from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.environment import SYSTEM, Environment
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
@@ -43,6 +36,7 @@ from holdfast.store.leases import (
     next_version,
     write_versions,
 )
+from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.shared_history import check_reach, kept_references
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
@@ -65,6 +59,8 @@ class _Stored:
     mail: dict[str, _Mail] = field(default_factory=dict)
     refs: set[str] = field(default_factory=set)
     snapshot: Snapshot | None = None
+    checkpoint: Checkpoint | None = None
+    segments: list[Segment] = field(default_factory=list)
 
 
 class MemoryStore(Store):
@@ -130,6 +126,11 @@ class MemoryStore(Store):
             session.snapshot = None
         elif commit.snapshot is not None:
             session.snapshot = commit.snapshot
+        if commit.checkpoint is not None:
+            session.checkpoint = commit.checkpoint
+        if commit.segment is not None:
+            kept = [segment for segment in session.segments if segment.position <= commit.segment.after]
+            session.segments = [*kept, commit.segment]
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
 
@@ -202,6 +203,10 @@ class MemoryStore(Store):
 
     async def _snapshot(self, session_id: str) -> Snapshot | None:
         return self._find(session_id).snapshot
+
+    async def _checkpoint(self, session_id: str) -> tuple[Checkpoint, list[Segment]] | None:
+        session = self._find(session_id)
+        return chain_of(session.head.position, session.checkpoint, session.segments)
 
     # --- leases ----------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Shared history: which records of a fork lie in the journals of the sessions that it comes from.
 
 A fork has its first record to itself. What follows, up to where it was forked, stays in the journal of whoever wrote
-it; the fork knows it as *segments*, each a run of positions and the session that wrote them. Those of a fork of a fork
+it; the fork knows it as *shares*, each a run of positions and the session that wrote them. Those of a fork of a fork
 name the writers themselves, not the fork in between: however long the chain, a read looks at no session but them.
 """
 
@@ -16,7 +16,7 @@ from holdfast.store.codec import references
 from holdfast.store.errors import ForkPositionError
 
 
-class Segment(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, frozen=True):
     """Positions of a fork whose records another session wrote, at the same positions."""
 
     first: int
@@ -27,11 +27,11 @@ class Segment(msgspec.Struct, frozen=True):
     """Its id: the records are sealed with it."""
 
 
-def segments_of(source: int, source_id: str, own: Sequence[Segment], at: int) -> list[Segment]:
-    """The segments of a fork at a position, from the source's number, its id, and its own segments if it is one."""
+def shares_of(source: int, source_id: str, own: Sequence[Share], at: int) -> list[Share]:
+    """The shares of a fork at a position, from the source's number, its id, and its own shares if it is one."""
     shared = own[-1].last if own else 1
     inherited = [msgspec.structs.replace(each, last=min(each.last, at)) for each in own if each.first <= at]
-    return [*inherited, Segment(shared + 1, at, source, source_id)] if at > shared else inherited
+    return [*inherited, Share(shared + 1, at, source, source_id)] if at > shared else inherited
 
 
 def check_reach(source: str, at: int, reach: int) -> None:

@@ -214,6 +214,7 @@ async def picture(store: Store, namespaces: Sequence[str] = ("notes",)) -> dict[
         seen["journal", row.session_id] = await entries_of(store, row.session_id)
         seen["mailbox", row.session_id] = await store.mailbox(row.session_id)
         seen["snapshot", row.session_id] = await store.snapshot(row.session_id)
+        seen["checkpoint", row.session_id] = await store.checkpoint(row.session_id)
     for namespace in namespaces:
         for key in await store.list_state(namespace):
             seen["state", namespace, key] = await store.get_state(namespace, key)

@@ -115,6 +115,23 @@ create table holdfast.snapshots (
 );
 alter table holdfast.snapshots alter column data set storage external;  -- packed already
 
+create table holdfast.checkpoints (
+    session  bigint primary key,
+    position bigint not null,
+    checksum bigint not null,
+    state    bytea not null
+);
+create table holdfast.segments (
+    session  bigint not null,
+    after    bigint not null,
+    position bigint not null,
+    checksum bigint not null,
+    data     bytea not null,
+    primary key (session, position)
+);
+alter table holdfast.checkpoints alter column state set storage external;  -- packed already
+alter table holdfast.segments alter column data set storage external;
+
 create table holdfast.holders (
     lock bigint primary key
 );

@@ -15,7 +15,7 @@ from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.codec import StoredEntry
 from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.postgres import statements as sql
-from holdfast.store.shared_history import Segment, check_reach, kept_references, segments_of
+from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
 
 READ = """
 select s.position as reach, e.* from holdfast.sessions s left join lateral (
@@ -44,7 +44,7 @@ async def fork(
     own = await connection.fetch(
         "select first, last, source, source_id from holdfast.shares where session = $1 order by first", found["num"]
     )
-    segments = segments_of(found["num"], source, [Segment(*row) for row in own], at)
+    shares = shares_of(found["num"], source, [Share(*row) for row in own], at)
     blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
     statement = sql.append_statement(True, False, bool(blobs), sql.snapshot_change(commit))
     row = await connection.fetchrow(statement, *sql.append_arguments(commit, stored, [], blobs, None))
@@ -55,10 +55,11 @@ async def fork(
     )
     await connection.executemany(
         "insert into holdfast.shares (session, first, last, source, source_id) values ($1, $2, $3, $4, $5)",
-        [(num, each.first, each.last, each.source, each.source_id) for each in segments],
+        [(num, each.first, each.last, each.source, each.source_id) for each in shares],
     )
     for write in sorted(commit.writes, key=lambda write: (write.namespace, write.key)):
         await sql.write_state(connection, write)
+    await sql.write_checkpoint(connection, commit)
     return CommitReceipt(commit.session_id, at, row["epoch"])
 
 
@@ -66,7 +67,7 @@ async def delete_session(connection: Any, session_id: str, num: int, at: int) ->
     """Remove everything of a locked session but its id, and the records that forks share; and with a fork, what it was
     the last to share of sessions that are gone."""
     await connection.execute("insert into holdfast.tombstones values ($1, $2)", session_id, at)
-    for table in ("mailbox", "snapshots"):
+    for table in ("mailbox", "snapshots", "checkpoints", "segments"):
         await connection.execute(f"delete from holdfast.{table} where session = $1", num)
     rows = await connection.fetch("delete from holdfast.shares where session = $1 returning source, source_id", num)
     sources = {row["source"]: row["source_id"] for row in rows}

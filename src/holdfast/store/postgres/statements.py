@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
+from holdfast.store.checkpoints import seal_checkpoint, seal_segment
 from holdfast.store.codec import StoredEntry, encode_value, pack_blob
 from holdfast.store.commits import Commit, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
@@ -60,6 +61,13 @@ ENDED = ", ".join(f"'{state}'" for state in State if state.is_terminal)
 SNAPSHOT = f"""
 select s.position as reach, p.position, p.data
   from holdfast.sessions s left join holdfast.snapshots p on p.session = s.num and s.state not in ({ENDED})
+ where s.id = $1
+"""
+CHECKPOINT = """
+select s.position as reach, c.position, c.checksum, c.state,
+       array(select row(after, position, checksum, data) from holdfast.segments
+              where session = s.num order by position) as segments
+  from holdfast.sessions s left join holdfast.checkpoints c on c.session = s.num
  where s.id = $1
 """
 MAILBOX = """
@@ -174,6 +182,29 @@ def append_arguments(
     if commit.snapshot is not None and snapshot_change(commit) == "put":
         arguments += [commit.snapshot.position, commit.snapshot.data]
     return arguments
+
+
+async def write_checkpoint(connection: Any, commit: Commit) -> None:
+    """Keep the checkpoint and the segment of a commit, if it has any, in the transaction that writes the commit."""
+    if commit.checkpoint is not None:
+        _, *row = seal_checkpoint(commit.session_id, commit.checkpoint)
+        await connection.execute(
+            "insert into holdfast.checkpoints (session, position, checksum, state)"
+            " select num, $2, $3, $4 from holdfast.sessions where id = $1 on conflict (session)"
+            " do update set position = excluded.position, checksum = excluded.checksum, state = excluded.state",
+            *(commit.session_id, *row),
+        )
+    if commit.segment is not None:
+        await connection.execute(
+            "delete from holdfast.segments where position > $2"
+            " and session = (select num from holdfast.sessions where id = $1)",
+            *(commit.session_id, commit.segment.after),
+        )
+        await connection.execute(
+            "insert into holdfast.segments (session, after, position, checksum, data)"
+            " select num, $2, $3, $4, $5 from holdfast.sessions where id = $1",
+            *(commit.session_id, *seal_segment(commit.session_id, commit.segment)),
+        )
 
 
 def blob_columns(blobs: dict[str, bytes]) -> list[list[Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -17,6 +16,7 @@ from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
+from holdfast.store.checkpoints import open_rows
 from holdfast.store.codec import (
     StoredEntry,
     check_page,
@@ -30,8 +30,8 @@ from holdfast.store.codec import (
     references,
     unpack_blob,
 )
-from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
-from holdfast.store.contract import MailboxItem, MessageReceipt, SessionFilter, SessionPage, SessionRow, StateItem
+from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
+from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem
 from holdfast.store.errors import (
     CorruptSessionError,
     MessageConflictError,
@@ -44,6 +44,7 @@ from holdfast.store.leases import (
     commit_epoch,
 )
 from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES
+from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.connection import ConnectedStore
@@ -91,7 +92,8 @@ class PostgresStore(ConnectedStore):
         takes = sorted(set(commit.takes))
         blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
         large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
-        if not (new or takes or blobs or commit.writes or large):
+        beside = commit.writes or commit.checkpoint is not None or commit.segment is not None
+        if not (new or takes or blobs or beside or large):
             while (epoch := await self._groups.append(GroupedCommit(commit, stored, lock))) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
             self._changed(commit.session_id)
@@ -99,7 +101,7 @@ class PostgresStore(ConnectedStore):
         statement = sql.append_statement(new, bool(takes), bool(blobs), sql.snapshot_change(commit))
         arguments = sql.append_arguments(commit, stored, takes, blobs, lock)
         possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
-        while not possible or (row := await self._try_append(statement, arguments, commit.writes)) is None:
+        while not possible or (row := await self._try_append(statement, arguments, commit)) is None:
             await self._explain(commit)  # or, if the reason is gone by now, try again
         self._changed(commit.session_id)
         return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
@@ -118,20 +120,22 @@ class PostgresStore(ConnectedStore):
         for grouped in group:
             commit = grouped.commit
             arguments = sql.append_arguments(commit, grouped.stored, [], {}, grouped.lock)
-            row = await self._try_append(sql.append_statement(False, False, False, grouped.change), arguments, ())
+            row = await self._try_append(sql.append_statement(False, False, False, grouped.change), arguments, commit)
             if row is not None:
                 epochs[commit.session_id] = row["epoch"]
         return epochs
 
-    async def _try_append(self, statement: str, arguments: list[Any], writes: Sequence[StateWrite]) -> Any:
+    async def _try_append(self, statement: str, arguments: list[Any], commit: Commit) -> Any:
         async with self._call(begun=True) as pool:
             try:
-                if not writes:
+                if not commit.writes and commit.checkpoint is None and commit.segment is None:
                     return await pool.fetchrow(statement, *arguments)
                 async with pool.acquire() as connection, connection.transaction():
                     row = await connection.fetchrow(statement, *arguments)
-                    for write in sorted(writes, key=lambda write: (write.namespace, write.key)) if row else ():
-                        await sql.write_state(connection, write)
+                    if row is not None:
+                        for write in sorted(commit.writes, key=lambda write: (write.namespace, write.key)):
+                            await sql.write_state(connection, write)
+                        await sql.write_checkpoint(connection, commit)
                     return row
             except asyncpg.UniqueViolationError:  # the id was deleted
                 return None
@@ -225,6 +229,12 @@ class PostgresStore(ConnectedStore):
     async def _snapshot(self, session_id: str) -> Snapshot | None:
         for row in await self._fetch(sql.SNAPSHOT, session_id):
             return decode_snapshot(*row)
+        raise await self._missing(session_id)
+
+    async def _checkpoint(self, session_id: str) -> tuple[Checkpoint, list[Segment]] | None:
+        for reach, position, checksum, state, segments in await self._fetch(sql.CHECKPOINT, session_id):
+            row = None if position is None else (0, position, checksum, state)
+            return open_rows(session_id, reach, row, segments)
         raise await self._missing(session_id)
 
     # --- leases ----------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ class Append:
             and not commit.writes
             and not self._packed
             and commit.snapshot is None
+            and commit.checkpoint is None
+            and commit.segment is None
             and not commit.summary.state.is_terminal
         )
 

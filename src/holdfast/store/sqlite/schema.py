@@ -111,6 +111,21 @@ CREATE TABLE snapshots (
     data     BLOB NOT NULL
 );
 
+CREATE TABLE checkpoints (
+    session  INTEGER PRIMARY KEY,
+    position INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    state    BLOB NOT NULL
+);
+CREATE TABLE segments (
+    session  INTEGER NOT NULL,
+    after    INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    data     BLOB NOT NULL
+);
+CREATE UNIQUE INDEX segments_by_position ON segments (session, position);
+
 CREATE TABLE shares (
     session   INTEGER NOT NULL,
     first     INTEGER NOT NULL,

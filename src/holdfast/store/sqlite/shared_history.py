@@ -6,7 +6,7 @@ import sqlite3
 
 from holdfast.store.codec import StoredEntry
 from holdfast.store.commits import Commit, CommitReceipt
-from holdfast.store.shared_history import Segment, check_reach, kept_references, segments_of
+from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
 from holdfast.store.sqlite import statements as sql
 
 
@@ -23,12 +23,12 @@ class NewFork:
         own = connection.execute(
             "SELECT first, last, source, source_id FROM shares WHERE session = ? ORDER BY first", (source,)
         )
-        segments = segments_of(source, self.source, [Segment(*row) for row in own], self.at)
+        shares = shares_of(source, self.source, [Share(*row) for row in own], self.at)
         num, receipt = sql.append(connection, self.commit, self.stored, self.packed)
         connection.execute("UPDATE sessions SET position = ? WHERE num = ?", (self.at, num))
         connection.executemany(
             "INSERT INTO shares (session, first, last, source, source_id) VALUES (?, ?, ?, ?, ?)",
-            [(num, each.first, each.last, each.source, each.source_id) for each in segments],
+            [(num, each.first, each.last, each.source, each.source_id) for each in shares],
         )
         return CommitReceipt(receipt.session_id, self.at, receipt.epoch)
 
@@ -39,7 +39,7 @@ def delete_session(connection: sqlite3.Connection, session_id: str, num: int, at
     shared = connection.execute(
         "SELECT DISTINCT source FROM shares WHERE session = ? AND source NOT IN (SELECT num FROM sessions)", (num,)
     ).fetchall()
-    for table in ("mailbox", "snapshots", "shares"):
+    for table in ("mailbox", "snapshots", "checkpoints", "segments", "shares"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (num,))
     connection.execute("DELETE FROM sessions WHERE num = ?", (num,))
     connection.execute("INSERT INTO tombstones (id, deleted_at) VALUES (?, ?)", (session_id, at))

@@ -12,8 +12,9 @@ import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.summary import Summary
+from holdfast.store.checkpoints import open_rows, seal_checkpoint, seal_segment
 from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
-from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
+from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
@@ -83,6 +84,7 @@ def append(
         connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
     elif commit.snapshot is not None:
         write_snapshot(connection, num, commit.snapshot)
+    write_checkpoint(connection, num, commit)
     return num, CommitReceipt(session_id, position, epoch)
 
 
@@ -174,6 +176,41 @@ def read_snapshot(connection: sqlite3.Connection, num: int, reach: int) -> Snaps
     except sqlite3.DatabaseError:  # its pages are damaged
         return None
     return decode_snapshot(reach, *row) if row else None
+
+
+def write_checkpoint(connection: sqlite3.Connection, num: int, commit: Commit) -> None:
+    """Keep the checkpoint and the segment of a commit, if it has any."""
+    if commit.checkpoint is not None:
+        _, *row = seal_checkpoint(commit.session_id, commit.checkpoint)
+        connection.execute(
+            "INSERT INTO checkpoints (session, position, checksum, state) VALUES (?, ?, ?, ?) ON CONFLICT (session)"
+            " DO UPDATE SET position = excluded.position, checksum = excluded.checksum, state = excluded.state",
+            (num, *row),
+        )
+    if commit.segment is not None:
+        connection.execute("DELETE FROM segments WHERE session = ? AND position > ?", (num, commit.segment.after))
+        connection.execute(
+            "INSERT INTO segments (session, after, position, checksum, data) VALUES (?, ?, ?, ?, ?)",
+            (num, *seal_segment(commit.session_id, commit.segment)),
+        )
+
+
+def read_checkpoint(
+    connection: sqlite3.Connection, session_id: str, num: int, reach: int
+) -> tuple[Checkpoint, list[Segment]] | None:
+    """The checkpoint and the segments of a session whose journal ends at `reach`."""
+    try:
+        row = connection.execute(
+            "SELECT 0, position, checksum, state FROM checkpoints WHERE session = ?", (num,)
+        ).fetchone()
+        segments = connection.execute(
+            "SELECT after, position, checksum, data FROM segments WHERE session = ? ORDER BY position", (num,)
+        ).fetchall()
+    except sqlite3.OperationalError:  # the file is away or locked
+        raise
+    except sqlite3.DatabaseError:  # its pages are damaged
+        return None
+    return open_rows(session_id, reach, row, segments)
 
 
 def state_version(connection: sqlite3.Connection, write: StateWrite) -> int:

@@ -28,20 +28,13 @@ from holdfast.store.codec import (
     encode_message,
     references,
 )
-from holdfast.store.commits import Commit, CommitReceipt, Lease, Snapshot, StateWrite
-from holdfast.store.contract import (
-    MailboxItem,
-    MessageReceipt,
-    SessionFilter,
-    SessionPage,
-    SessionRow,
-    StateItem,
-    Store,
-)
+from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
+from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
 from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
+from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import Append, KnownRows, receipt_of
@@ -268,6 +261,14 @@ class SqliteStore(Store):
             return sql.read_snapshot(connection, num, head.position)
 
         return await self._run_read(session_id, work)
+
+    async def _checkpoint(self, session_id: str) -> tuple[Checkpoint, list[Segment]] | None:
+
+        def work(connection: sqlite3.Connection) -> tuple[Checkpoint, list[Segment]] | None:
+            num, head = sql.find(connection, session_id)
+            return sql.read_checkpoint(connection, session_id, num, head.position)
+
+        return await self._run_lookup(session_id, work)
 
     # --- leases ----------------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import Store, open_store
 from holdfast.store.commits import Commit
-from holdfast.store.contract import MailboxItem
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, MessageTakenError, PositionConflictError
+from holdfast.store.mailbox import MailboxItem
 from holdfast.testing.crash.processes import CrashProcess
 
 LEASE_MS = 100

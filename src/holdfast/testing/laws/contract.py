@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.store.contract import Store
 from holdfast.testing.laws.blobs import LargeValueLaws
+from holdfast.testing.laws.checkpoints import CheckpointLaws
 from holdfast.testing.laws.ends import DeletionLaws, PruningLaws
 from holdfast.testing.laws.forks import ForkLaws, SharedEndLaws
 from holdfast.testing.laws.hostile import HostileLaws
@@ -50,6 +51,7 @@ class StoreContract(
     RepairLaws,
     LargeValueLaws,
     SnapshotLaws,
+    CheckpointLaws,
     StateLaws,
     StateWriteLaws,
     DeletionLaws,

@@ -145,6 +145,7 @@ class HostileLaws(Laws):
                 "position": lambda: store.position(bad),
                 "session": lambda: store.session(bad),
                 "snapshot": lambda: store.snapshot(bad),
+                "checkpoint": lambda: store.checkpoint(bad),
                 "load": lambda: store.load(bad),
                 "repair": lambda: store.repair(bad, task.summary),
                 "release": lambda: store.release(Lease(bad, "alice", 1, 0)),

@@ -26,8 +26,8 @@ from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
-from holdfast.store.commits import Commit, Lease, Snapshot
-from holdfast.store.contract import MailboxItem, SessionFilter, StateItem, Store
+from holdfast.store.commits import Checkpoint, Commit, Lease, Segment, Snapshot
+from holdfast.store.contract import SessionFilter, StateItem, Store
 from holdfast.store.errors import (
     ForkPositionError,
     LeaseHeldError,
@@ -37,6 +37,7 @@ from holdfast.store.errors import (
     PositionConflictError,
     StateConflictError,
 )
+from holdfast.store.mailbox import MailboxItem
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import all_rows, feed
 
@@ -67,6 +68,7 @@ class _AppendAttempt(msgspec.Struct, frozen=True):
     takes: str
     behind: int
     snapshot: bytes | None
+    checkpoint: str
 
 
 _ATTEMPTS = st.builds(
@@ -77,6 +79,7 @@ _ATTEMPTS = st.builds(
     takes=st.sampled_from(["none", "none", "first", "all", "unknown"]),
     behind=st.sampled_from([0, 0, 0, 1]),
     snapshot=st.sampled_from([None, None, b"", b"one", b"two" * 1_000]),
+    checkpoint=st.sampled_from(["none", "none", "alone", "with a segment", "anew"]),
 )
 
 
@@ -92,6 +95,8 @@ class _ModelSession:
         self.waiting: dict[int, MailboxItem] = {}
         self.sent: dict[str, MailboxItem] = {}
         self.snapshot: Snapshot | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.segments: list[Segment] = []
 
     @property
     def owner(self) -> str | None:
@@ -272,6 +277,11 @@ class _StoreMachine(RuleBasedStateMachine):
         epoch = {"current": model.epoch, "stale": model.epoch - 1, "claim": None}[attempt.right]
         writer = owner if epoch is None else model.last_owner
         snapshot = None if attempt.snapshot is None else Snapshot(expected + len(entries), attempt.snapshot)
+        position, kept = expected + len(entries), [] if attempt.checkpoint == "anew" else model.segments
+        end = kept[-1].position if kept else 0
+        checkpoint = None if attempt.checkpoint == "none" else Checkpoint(position, b"state at %d" % position)
+        is_cut = attempt.checkpoint in ("with a segment", "anew") and end < position
+        segment = Segment(end, position, b"%d" % self.now) if is_cut else None
         call = self.store.append(
             Commit(
                 session_id=session_id,
@@ -283,6 +293,8 @@ class _StoreMachine(RuleBasedStateMachine):
                 hold_ms={"long": _LONG_MS, "moment": _MOMENT_MS, "none": 0}[attempt.hold],
                 takes=numbers,
                 snapshot=snapshot,
+                checkpoint=checkpoint,
+                segment=segment,
             )
         )
         if attempt.right == "stale":
@@ -299,6 +311,9 @@ class _StoreMachine(RuleBasedStateMachine):
             model.claim(writer)
         model.entries += entries
         model.snapshot = None if model.session.is_terminal else snapshot or model.snapshot
+        model.checkpoint = checkpoint or model.checkpoint
+        if segment is not None:
+            model.segments = [*kept, segment]
         for number in numbers:
             del model.waiting[number]
         self.hold(model, attempt.hold)
@@ -418,6 +433,8 @@ class _StoreMachine(RuleBasedStateMachine):
             assert await store.read(model.id) == model.entries
             assert await store.mailbox(model.id) == [*model.waiting.values()]
             assert await store.snapshot(model.id) == model.snapshot
+            known = (model.checkpoint, model.segments) if model.checkpoint is not None else None
+            assert await store.checkpoint(model.id) == known
         for session_id in self.deleted:
             try:
                 await store.session(session_id)

@@ -8,8 +8,9 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.state import State
-from holdfast.store.contract import MailboxItem, MessageReceipt, Store
+from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseLostError, MessageConflictError, MessageTakenError, PositionConflictError
+from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD
 from holdfast.testing.sessions import begin, entries_of, feed, line, messages_of, picture

@@ -40,8 +40,8 @@ format: setup  ## rewrite the code in the house format
 bench: setup  ## benchmarks, as tables and as JSON in bench/results
 	$(BIN)/python -m bench
 
-bench-instructions: setup  ## what a round trip and an agent turn cost, in instructions counted with callgrind (needs valgrind)
-	$(BIN)/python -m bench engine-instructions agent-instructions
+bench-instructions: setup  ## what the hot paths cost, in instructions counted with callgrind (needs valgrind)
+	$(BIN)/python -m bench '*-instructions'
 
 soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak

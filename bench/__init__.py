@@ -27,6 +27,8 @@ class Plan:
     repeat: int
     directory: Path
     say: Callable[[str], None]
+    turns: int = 5_000
+    """Turns of the longest chat."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fnmatch
+import itertools
 import json
 import os
 import platform
@@ -58,7 +60,7 @@ def main() -> None:
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS, prefix="run-", ignore_cleanup_errors=True) as directory:
         os.chmod(directory, 0o755)  # PostgreSQL does not run as root, and must reach its files
-        plan = Plan(options.seconds, options.repeat, Path(directory), _say)
+        plan = Plan(options.seconds, options.repeat, Path(directory), _say, options.turns)
         found = {name: _run(plan, name) for name in names}
     print(_table(found))
     kept = options.json or RESULTS / f"{'+'.join(options.names)[:80] or 'all'}-{began:%Y%m%dT%H%M%SZ}.json"
@@ -71,7 +73,12 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which ones: {', '.join(BENCHMARKS)} (default: all)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"which ones: {', '.join(BENCHMARKS)}, or a pattern as '*-instructions' (default: all)",
+    )
     parser.add_argument(
         "--seconds",
         type=float,
@@ -79,6 +86,7 @@ def _options() -> argparse.Namespace:
         help="length of each measurement and of each floor (default: 0.3; short, so that both meet the same noise)",
     )
     parser.add_argument("--repeat", type=int, default=21, help="rounds (default: 21)")
+    parser.add_argument("--turns", type=int, default=5_000, help="turns of the longest chat (default: 5000)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where every round is kept")
     parser.add_argument(
         "--langgraph-python",
@@ -88,10 +96,12 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.langgraph_python:
         os.environ[LANGGRAPH_VARIABLE] = options.langgraph_python
-    if unknown := [name for name in options.names if name not in BENCHMARKS]:
+    matches = {name: fnmatch.filter(BENCHMARKS, name) for name in options.names}
+    if unknown := [name for name, found in matches.items() if not found]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    if options.seconds <= 0 or options.repeat < 1:
-        parser.error("--seconds must be above 0, and --repeat at least 1")
+    options.names = list(dict.fromkeys(itertools.chain.from_iterable(matches.values())))
+    if options.seconds <= 0 or options.repeat < 1 or options.turns < 1:
+        parser.error("--seconds must be above 0, and --repeat and --turns at least 1")
     return options
 
 

@@ -159,11 +159,7 @@ async def agent_reopen(plan: Plan) -> list[Figure]:
     """A new process opens a long chat; and what the chat takes on disk."""
     path = plan.directory / "agent-reopen.db"
     plan.say(f"agent-reopen: a chat of {REOPENED} turns")
-    async with Runtime(f"sqlite:///{path}", provider=_provider(REOPENED), tools=[]) as runtime:
-        session = await runtime.session("chat").open()
-        for number in range(REOPENED):
-            await _turn(session, number)
-        content = sum(len(message.text.encode()) for message in (await session.read_view()).messages)
+    content = await chat(path, REOPENED)
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     rounds = []
@@ -173,6 +169,23 @@ async def agent_reopen(plan: Plan) -> list[Figure]:
         plan.say(f"agent-reopen: round {number}/{RUNS}: {took:.1f} ms")
     figures = [Figure(f"agent-reopen: {REOPENED} turns", "ms", rounds, targets=[Target("value", "<=", 20)])]
     return [*figures, *await _bytes(plan), _small(path, content)]
+
+
+async def chat(path: Path, turns: int) -> int:
+    """Hold a chat of so many short turns, with the id `chat`; returns the bytes of what was said in it."""
+    async with Runtime(f"sqlite:///{path}", provider=_provider(turns), tools=[]) as runtime:
+        session = await runtime.session("chat").open()
+        for number in range(turns):
+            await _turn(session, number)
+        return sum(len(message.text.encode()) for message in (await session.read_view()).messages)
+
+
+async def open_chat(path: Path, turns: int) -> Runtime:
+    """Open a store and the chat in it, with its whole conversation. The caller closes the runtime."""
+    runtime = await Runtime(f"sqlite:///{path}", provider=_provider(1)).__aenter__()
+    session = await runtime.session("chat").open()
+    assert len((await session.conversation()).turns) == turns
+    return runtime
 
 
 def _small(path: Path, content: int) -> Figure:
@@ -185,9 +198,10 @@ def reopen_alone(path: str) -> float:
 
     async def run() -> float:
         began = time.perf_counter()
-        async with Runtime(f"sqlite:///{path}", provider=_provider(1)) as runtime:
-            await runtime.session("chat").open()
-            return (time.perf_counter() - began) * 1000
+        runtime = await open_chat(Path(path), REOPENED)
+        took = (time.perf_counter() - began) * 1000
+        await runtime.__aexit__(None, None, None)
+        return took
 
     return asyncio.run(run())
 

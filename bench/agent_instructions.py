@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from types import FrameType
 
-from bench import Figure, Plan, Round, Target, UnavailableError
+from bench import Figure, Plan, Round, Target
 from bench.agent import _provider, _turn
-from bench.instructions import instructions_of
+from bench.callgrind import instructions_of, require_callgrind
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
@@ -28,8 +27,7 @@ MODEL = "model"
 
 async def agent_instructions(plan: Plan) -> list[Figure]:
     """A question, and a reply of the model: what the runtime does for them, in memory and on SQLite."""
-    if shutil.which("valgrind") is None:
-        raise UnavailableError("valgrind is not installed")
+    require_callgrind()
     return await asyncio.to_thread(_figures, plan)
 
 

@@ -209,6 +209,7 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
 """The types that every session may have, beside `PausedRecord`, whose queries depend on the registered kinds."""
 
 _decoder = KindDecoder(_records)
+_list_decoder = KindDecoder(lambda: list[_records()])  # type: ignore[misc]
 decode_with(PausedRecord, KindDecoder(lambda: PausedRecord[_queries()]))  # type: ignore[misc]
 
 
@@ -216,3 +217,9 @@ def decode_record(body: str | bytes) -> Record:
     """A record from its JSON; raises `msgspec.MsgspecError` or `ValueError` with the place of the fault."""
     record: Record = _decoder.decode(body)
     return record
+
+
+def decode_records(body: str | bytes) -> list[Record]:
+    """Records from a JSON array of them; raises as `decode_record` does."""
+    records: list[Record] = _list_decoder.decode(body)
+    return records

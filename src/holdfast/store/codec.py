@@ -50,7 +50,7 @@ def encode_entry(session_id: str, entry: Entry, body: bytes | None = None) -> St
     text = body.decode()
     blobs: dict[str, bytes] = {}
     if len(body) > INLINE_VALUE_BYTES or ("$" in text and '"$' in text):  # a single character is found much faster
-        body = encode(_move_out(msgspec.json.decode(body), blobs, outermost=True))
+        body = encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
         text = body.decode()
     crc = _checksum(session_id, entry.position, entry.at, body)
     return StoredEntry(entry.position, entry.at, crc, text, blobs)
@@ -97,13 +97,18 @@ def check_page(session_id: str, entries: Sequence[StoredEntry], after: int, expe
         raise CorruptSessionError(session_id, f"position {missing}", "the record is missing")
 
 
-def references(body: str) -> set[str]:
+def references(body: str | bytes) -> set[str]:
     """Ids of the blobs that a stored body refers to."""
-    if '"$' not in body:  # a quick test that nearly every body passes
+    if not _has_marks(body):
         return set()
     found: set[str] = set()
-    _fill_in(msgspec.json.decode(body), _Collect(found))
+    fill_in(msgspec.json.decode(body), _Collect(found))
     return found
+
+
+def _has_marks(body: str | bytes) -> bool:
+    """Whether there may be references to blobs: a quick test that nearly every body fails."""
+    return '"$' in body if isinstance(body, str) else b'"$' in body
 
 
 class _Collect(dict[str, Json]):
@@ -123,7 +128,7 @@ def decode_entry(session_id: str, stored: StoredEntry, blobs: Mapping[str, bytes
     try:
         if '"$' in stored.body:
             values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(stored.body)}
-            record = decode_record(encode(_fill_in(msgspec.json.decode(stored.body), values)))
+            record = decode_record(encode(fill_in(msgspec.json.decode(stored.body), values)))
         else:
             record = decode_record(stored.body)
         if isinstance(record, StartedRecord) and record.program.source is not None:
@@ -137,7 +142,7 @@ def decode_entry(session_id: str, stored: StoredEntry, blobs: Mapping[str, bytes
         raise CorruptSessionError(session_id, place, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
 
 
-def _move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> Json:
+def move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> Json:
     """The value with whatever is large in it replaced by references, the innermost large parts first."""
     plain = encode(value)
     if len(plain) <= INLINE_VALUE_BYTES and not any(mark in plain for mark in _MARKS):
@@ -145,11 +150,11 @@ def _move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> 
     inner: dict[str, bytes] = {}
     match value:
         case dict():
-            small: Json = {key: _move_out(part, inner) for key, part in value.items()}
+            small: Json = {key: move_out(part, inner) for key, part in value.items()}
             if not outermost and (_BLOB in value or _LITERAL in value):
                 small = {_LITERAL: small}
         case list():
-            small = [_move_out(part, inner) for part in value]
+            small = [move_out(part, inner) for part in value]
         case _:
             small = value
     if not outermost and len(encode(small)) > INLINE_VALUE_BYTES:
@@ -160,16 +165,17 @@ def _move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> 
     return small
 
 
-def _fill_in(value: Json, blobs: Mapping[str, Json]) -> Json:
+def fill_in(value: Json, blobs: Mapping[str, Json]) -> Json:
+    """The value with its references replaced by what they refer to."""
     match value:
         case {"$literal": dict(own)} if len(value) == 1:
-            return {key: _fill_in(part, blobs) for key, part in own.items()}
+            return {key: fill_in(part, blobs) for key, part in own.items()}
         case {"$blob": str(blob_id)}:
             return blobs[blob_id]
         case dict():
-            return {key: _fill_in(part, blobs) for key, part in value.items()}
+            return {key: fill_in(part, blobs) for key, part in value.items()}
         case list():
-            return [_fill_in(part, blobs) for part in value]
+            return [fill_in(part, blobs) for part in value]
         case _:
             return value
 

@@ -5,6 +5,9 @@ from holdfast.store.patience import patience
 INLINE_VALUE_BYTES = 4096
 """Bytes of JSON up to which a value stays in its record; larger ones become compressed blobs."""
 
+ROW_RECORDS = 64
+"""Records in one row of a journal: far above any commit of a session, and few enough to read for one of them."""
+
 ZSTD_LEVEL = 3
 """Higher levels cost ten times the time for a tenth of the size."""
 

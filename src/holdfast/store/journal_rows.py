@@ -1,0 +1,223 @@
+"""Journals as stores keep them: a row holds the records of one commit, as a JSON array a person can read.
+
+A commit of very many records, as of an import, is cut into several rows. A row is sealed with the id of the session
+that wrote it, its positions and its times, so that one which was changed or moved is noticed. A reader may need a part
+of a row only: from where it continues, or up to where a fork was made.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
+from holdfast.core.values import check_number, encode, encode_checked
+from holdfast.store.codec import fill_in, move_out, references
+from holdfast.store.commits import Commit
+from holdfast.store.errors import CorruptSessionError
+from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    """Records that were written together, as they lie in a store."""
+
+    first: int
+    """Position of the first record."""
+    last: int
+    """Position of the last one."""
+    at: int
+    """When the first was written."""
+    later: str | None
+    """How many milliseconds later each was written, as a JSON array; None where all have the same time."""
+    checksum: int
+    body: bytes
+    """The records, as a JSON array."""
+
+
+class JournalPart(NamedTuple):
+    """Those positions of a row that are of use to a reader."""
+
+    row: JournalRow
+    first: int
+    last: int
+    writer: str
+    """Id of the session that wrote the row: the reader itself, or one that it was forked from."""
+
+
+class StoredCommit(NamedTuple):
+    """What a commit adds to a journal, as it is stored."""
+
+    rows: list[JournalRow]
+    blobs: dict[str, bytes]
+    """The content of the blobs that the rows refer to, by id."""
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def encode_commit(commit: Commit) -> StoredCommit:
+    """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
+    bodies, blobs = encode_bodies(commit)
+    times = [entry.at for entry in commit.entries]
+    rows = []
+    for start in range(0, len(bodies), ROW_RECORDS):
+        end = start + ROW_RECORDS
+        rows.append(_sealed(commit.session_id, commit.expected + start + 1, times[start:end], bodies[start:end]))
+    return StoredCommit(rows, blobs)
+
+
+def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
+    """The stored JSON of each record of a commit, and the blobs that they refer to."""
+    bodies: list[bytes] = []
+    blobs: dict[str, bytes] = {}
+    for entry, checked in zip(commit.entries, commit.bodies or [None] * len(commit.entries), strict=True):
+        body = checked
+        if body is None:
+            check_number(entry.at, "time of an entry")
+            body = encode_checked(entry.record, "record")
+        if len(body) > INLINE_VALUE_BYTES or _has_marks(body):
+            body = encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
+        bodies.append(body)
+    return bodies, blobs
+
+
+def _sealed(writer: str, first: int, times: Sequence[int], bodies: Sequence[bytes]) -> JournalRow:
+    last, at = first + len(bodies) - 1, times[0]
+    later = None
+    if times.count(at) < len(times):
+        later = encode([moment - at for moment in times]).decode()
+    body = b"[%b]" % b",".join(bodies)
+    return JournalRow(first, last, at, later, crc32(body, _label(writer, first, last, at, later)), body)
+
+
+def _label(writer: str, first: int, last: int, at: int, later: str | None) -> int:
+    """What the checksum of a row begins with: that of its place and times."""
+    return crc32(f"{writer}/{first!r}/{last!r}/{at!r}/{later!r}/".encode())
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last: int) -> list[JournalPart]:
+    """The parts in the order of the journal, each without what a part before has; `CorruptSessionError` unless they are
+    as they were written, and have every position after one up to another."""
+    sound: list[JournalPart] = []
+    expected = after + 1
+    for part in sorted(parts, key=_beginning):
+        row, begins = part.row, _beginning(part)
+        if begins > expected:
+            why = f"the record is missing; the next one is {begins}"
+            raise CorruptSessionError(session_id, f"position {expected}", why)
+        if not is_sound(part.writer, row):
+            ends = min(row.last, part.last) if type(row.last) is int else expected
+            raise CorruptSessionError(session_id, _place(expected, ends), "the record was changed after it was written")
+        ends = min(row.last, part.last)
+        if ends >= expected:
+            sound.append(JournalPart(row, expected, ends, part.writer))
+            expected = ends + 1
+    if expected <= last:
+        raise CorruptSessionError(session_id, f"position {expected}", "the record is missing")
+    return sound
+
+
+def is_sound(writer: str, row: JournalRow) -> bool:
+    """Whether a row is as it was written."""
+    return crc32(row.body, _label(writer, row.first, row.last, row.at, row.later)) == row.checksum
+
+
+def _beginning(part: JournalPart) -> int:
+    return max(part.row.first, part.first)
+
+
+def _place(first: int, last: int) -> str:
+    return f"position {first}" if last <= first else f"positions {first} to {last}"
+
+
+def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
+    """Ids of the blobs that sound parts refer to."""
+    found: set[str] = set()
+    for part in parts:
+        if _has_marks(part.row.body):
+            found |= references(part.row.body)
+    return found
+
+
+def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[str, bytes]) -> list[Entry]:
+    """The entries in sound parts, from these and the content of the blobs."""
+    entries: list[Entry] = []
+    for row, first, last, _ in parts:
+        position, at = row.first, row.at
+        later = None if row.later is None else msgspec.json.decode(row.later)
+        for record in _records_of(session_id, row, blobs):
+            if first <= position <= last:
+                moment = at if later is None else at + later[position - row.first]
+                entries.append(Entry(position, moment, record))
+            position += 1
+    return entries
+
+
+def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
+    body = row.body
+    if not _has_marks(body):
+        try:
+            records = decode_records(body)
+            if row.first == 1:
+                records[0] = _with_shared_source(records[0])
+            return records
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            pass  # which of them it is shows below
+    return decode_bodies(session_id, row.first, msgspec.json.decode(body, type=list[msgspec.Raw]), blobs)
+
+
+def decode_bodies(
+    session_id: str, first: int, bodies: Iterable[bytes | msgspec.Raw], blobs: Mapping[str, bytes]
+) -> list[Record]:
+    """Records from their stored JSON, the first of which stands at a position, and the content of their blobs."""
+    records: list[Record] = []
+    for position, body in enumerate(bodies, first):
+        place = f"position {position}"
+        try:
+            records.append(decode_body(bytes(body), blobs))
+        except KeyError as error:
+            raise CorruptSessionError(session_id, place, f"its blob {error.args[0]} is missing") from None
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise CorruptSessionError(session_id, place, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
+    return records
+
+
+def decode_body(body: bytes, blobs: Mapping[str, bytes]) -> Record:
+    """A record from its stored JSON; `KeyError` with the id of a blob that is not among those given."""
+    if _has_marks(body):
+        values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(body)}
+        body = encode(fill_in(msgspec.json.decode(body), values))
+    return _with_shared_source(decode_record(body))
+
+
+def _has_marks(body: bytes) -> bool:
+    """Whether there may be references to blobs: a quick test, as one byte is found much faster than two."""
+    return b"$" in body and b'"$' in body
+
+
+def _with_shared_source(record: Record) -> Record:
+    """Many sessions have the same source, which may be long: it is kept in memory once."""
+    if type(record) is not StartedRecord or record.program.source is None:
+        return record
+    program = msgspec.structs.replace(record.program, source=sys.intern(record.program.source))
+    return msgspec.structs.replace(record, program=program)
+
+
+# --- what a deletion leaves ----------------------------------------------------------------------
+
+
+def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow:
+    """A sound row of which only the records from one position to another are left."""
+    first, last = max(first, row.first), min(last, row.last)
+    kept = slice(first - row.first, last + 1 - row.first)
+    bodies = [bytes(body) for body in msgspec.json.decode(row.body, type=list[msgspec.Raw])]
+    later = [0] * len(bodies) if row.later is None else msgspec.json.decode(row.later)
+    return _sealed(writer, first, [row.at + delay for delay in later[kept]], bodies[kept])

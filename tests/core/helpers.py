@@ -17,6 +17,7 @@ from holdfast.core.decide import (
     Decision,
     FeedMessage,
     GivenAnswer,
+    Message,
     decide_cancel,
     decide_complete,
     decide_due,
@@ -25,6 +26,7 @@ from holdfast.core.decide import (
     decide_feed,
     decide_pause,
     decide_start,
+    repeats_of,
 )
 from holdfast.core.events import Event, event_of, reply_after
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value
@@ -63,7 +65,8 @@ class Journal:
         return self.write(decide_pause(self.session, queries, self.now, wake=wake, withdrawn=withdrawn).record)
 
     def feed(self, *answers: GivenAnswer, by: str | None = None) -> Decision:
-        decision = decide_feed(self.session, FeedMessage(list(answers), by))
+        message = FeedMessage(list(answers), by)
+        decision = decide_feed(self.session, message, recorded(self.session, message, self.entries))
         self.write(*decision.records)
         return decision
 
@@ -102,6 +105,12 @@ class Journal:
     def reply(self, decision: Decision) -> dict[str, Any]:
         """The reply to a feed that was a replay."""
         return reply_after(self.session.id, self.entries, max(decision.replayed)).to_json()
+
+
+def recorded(session: Session, message: Message, entries: Sequence[Entry]) -> dict[str, Entry]:
+    """The entries that a message may repeat, as an engine finds them in the journal."""
+    repeats = repeats_of(session, message)
+    return repeats.among(entries) if repeats is not None else {}
 
 
 def started(**limits: Any) -> Journal:

@@ -16,7 +16,8 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.events import AcceptedEvent
-from holdfast.core.queries import Failure, ToolQuery, Usage
+from holdfast.core.limits import RECENT_ANSWERS
+from holdfast.core.queries import Failure, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, LoggedRecord
 from holdfast.core.state import State
 from tests.core.helpers import Journal, given, in_state, llm, paused, refused, started
@@ -41,7 +42,7 @@ def test_an_answer_is_recorded_with_its_usage_and_who_gave_it() -> None:
 def test_an_answer_without_id_goes_to_the_only_pending_query() -> None:
     journal = paused(llm(), llm()).answer("q-0")
     journal.feed(given(None, "yes"))
-    assert journal.session.settled["q-1"].preview == '"yes"'
+    assert journal.entries[-1].record == AnsweredRecord(query_id="q-1", answer=Value(value="yes"))
 
 
 @each_row("state", [State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED])
@@ -209,6 +210,17 @@ def test_other_usage_makes_no_other_answer_and_the_first_usage_stays() -> None:
     journal = three().answer("q-0", "a", Usage(completion_tokens=5))
     assert journal.feed(given("q-0", "a", Usage(completion_tokens=500))).is_replay
     assert journal.session.metrics.response_tokens.tokens == 5
+
+
+def test_a_session_remembers_only_where_the_latest_answers_are() -> None:
+    journal = started()
+    for number in range(RECENT_ANSWERS + 2):
+        journal.ask(llm()).answer(f"q-{number}", number)
+    assert len(journal.session.settled) == RECENT_ANSWERS
+    assert "q-1" not in journal.session.settled
+    assert journal.feed(given("q-1", 1)).replayed == [5]
+    with refused(journal.session, AnswerConflictError):
+        journal.feed(given("q-1", 2))
 
 
 def test_a_conflict_names_both_answers() -> None:

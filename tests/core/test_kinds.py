@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import msgspec
 import pytest
@@ -63,7 +64,7 @@ class AuctionFold(KindFold):
     def next_due(self) -> int | None:
         return START + self.highest
 
-    def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
+    def decide(self, session: Session, message: KindMessage, now: int, recorded: Mapping[str, Entry]) -> Decision:
         assert isinstance(message, BidMessage)
         return Decision.of(BidRecord(amount=message.amount))
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.core.budget import Budget, Price
 from holdfast.core.decide import (
     CancelMessage,
+    Decision,
     FeedMessage,
     GivenAnswer,
     decide_cancel,
@@ -52,7 +53,7 @@ from holdfast.core.records import (
 from holdfast.core.state import Session, State
 from holdfast.core.status import snapshot
 from holdfast.core.values import check_value, encode, fingerprint
-from tests.core.helpers import PROGRAM, START, picture
+from tests.core.helpers import PROGRAM, START, picture, recorded
 from tests.examples import examples
 
 T = TypeVar("T")
@@ -128,6 +129,9 @@ class Walk(RuleBasedStateMachine):
                 self.session.apply(entry)
                 self.entries.append(entry)
 
+    def fed(self, message: FeedMessage) -> Decision:
+        return decide_feed(self.session, message, recorded(self.session, message, self.entries))
+
     def pick(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(list(self.session.pending)))
 
@@ -156,10 +160,10 @@ class Walk(RuleBasedStateMachine):
     @rule(answer=answers, usage=usages, data=st.data())
     def feed(self, answer: Answer, usage: Usage | None, data: st.DataObject) -> None:
         message = FeedMessage([GivenAnswer(answer, self.pick(data), usage)], by="walk")
-        decision = self.decided(lambda: decide_feed(self.session, message))
+        decision = self.decided(lambda: self.fed(message))
         assert decision is not None
         self.write(*decision.records)
-        again = self.decided(lambda: decide_feed(self.session, message))
+        again = self.decided(lambda: self.fed(message))
         assert again is not None
         assert again.is_replay
         reply = reply_after(self.session.id, self.entries, again.replayed[0]).to_json()
@@ -173,7 +177,7 @@ class Walk(RuleBasedStateMachine):
     @rule(answer=answers)
     def feed_everything(self, answer: Answer) -> None:
         message = FeedMessage([GivenAnswer(answer, query_id) for query_id in reversed(self.session.pending)])
-        decision = self.decided(lambda: decide_feed(self.session, message))
+        decision = self.decided(lambda: self.fed(message))
         assert decision is not None
         self.write(*decision.records)
         assert not self.session.pending
@@ -181,7 +185,7 @@ class Walk(RuleBasedStateMachine):
     @alive
     @rule(query_id=st.none() | st.sampled_from(["q-0", "q-1", "q-5", "q-999", ""]), answer=answers)
     def feed_anything(self, query_id: str | None, answer: Answer) -> None:
-        decision = self.decided(lambda: decide_feed(self.session, FeedMessage([GivenAnswer(answer, query_id)])))
+        decision = self.decided(lambda: self.fed(FeedMessage([GivenAnswer(answer, query_id)])))
         if decision is not None:
             self.write(*decision.records)
 
@@ -237,17 +241,21 @@ class Walk(RuleBasedStateMachine):
         assert picture(Session.fold(self.session.id, loaded)) == picture(self.session)
 
     @invariant()
-    def every_query_asked_is_pending_settled_or_withdrawn(self) -> None:
+    def a_query_is_known_exactly_if_it_was_asked(self) -> None:
         session = self.session
         assert self.asked == [f"q-{n}" for n in range(len(self.asked))]
         assert session.queries_asked == len(self.asked)
-        places = [*session.pending, *session.settled, *session.withdrawn]
-        assert sorted(places) == sorted(self.asked)
+        assert all(map(session.has_asked, self.asked))
+        assert not any(map(session.has_asked, [f"q-{len(self.asked)}", "q-", "q-00", "q-٣", "x-0", "0", ""]))
+        assert not session.pending.keys() & session.settled.keys()
 
     @invariant()
     def every_answer_is_recorded_once(self) -> None:
-        recorded = [entry.record.query_id for entry in self.entries if isinstance(entry.record, AnsweredRecord)]
-        assert recorded == list(self.session.settled)
+        answered = [
+            (entry.record, entry.position) for entry in self.entries if isinstance(entry.record, AnsweredRecord)
+        ]
+        positions = [(record.query_id, position) for record, position in answered]
+        assert positions == list(self.session.settled.items())
 
     @invariant()
     def reservations_are_those_of_the_pending_calls(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.decide import WakeMessage, decide, decide_due, decide_expire, decide_pause
-from holdfast.core.errors import InvalidValueError
+from holdfast.core.errors import InvalidValueError, StaleQueryError
 from holdfast.core.limits import DEFAULT_IDLE_TTL_MS, MAX_QUERIES_PER_PAUSE, MAX_WAIT_MS
 from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, Entry, LoggedRecord, Record
@@ -93,7 +93,9 @@ def test_the_wake_rule_of_the_present_pause_counts() -> None:
 
 def test_withdrawn_queries_are_not_waited_for() -> None:
     journal = in_state(State.RUNNING).ask(llm(), withdrawn=["q-0"])
-    assert journal.session.withdrawn == {"q-0"}
+    assert list(journal.session.pending) == ["q-2"]
+    with refused(journal.session, StaleQueryError):
+        journal.answer("q-0")
     assert journal.answer("q-2").session.state is State.RUNNING
 
 
@@ -269,7 +271,8 @@ def test_a_session_does_not_expire_while_a_timer_is_overdue() -> None:
 def test_an_expired_session_has_withdrawn_what_it_waited_for() -> None:
     journal = paused(llm(), llm()).answer("q-0").expire()
     assert journal.session.state is State.EXPIRED
-    assert journal.session.withdrawn == {"q-1"}
+    with refused(journal.session, StaleQueryError):
+        journal.answer("q-1")
 
 
 def test_the_reason_of_an_expiry_tells_how_long_nobody_answered() -> None:

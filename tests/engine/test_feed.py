@@ -19,6 +19,7 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.events import AcceptedEvent, RunningEvent
+from holdfast.core.limits import RECENT_ANSWERS
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.state import State
@@ -61,6 +62,30 @@ async def test_a_replayed_reply_offers_what_the_first_one_offered(hf: Holdfast) 
     again = await hf.feed(event.session_id, {"q-0": "1"})
     assert prompts(first) == {"q-2": "two"}
     assert asked(again) == asked(first)
+
+
+async def test_an_answer_of_long_ago_is_found_in_the_journal(hf: Holdfast) -> None:
+    async def many_questions(ctx: Context) -> None:
+        racing = [asyncio.ensure_future(ctx.llm("slow")), asyncio.ensure_future(ctx.llm("fast"))]
+        _, rest = await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        for task in rest:
+            task.cancel()
+        for number in range(RECENT_ANSWERS + 1):
+            await ctx.llm(f"number {number}")
+
+    session_id = (await hf.start(many_questions)).session_id
+    first = await hf.feed(session_id, {"q-1": "fast"})
+    for number in range(RECENT_ANSWERS + 1):
+        await hf.feed(session_id, {f"q-{number + 2}": number})
+    again = await hf.feed(session_id, {"q-1": "fast"})
+    assert again.replayed
+    assert prompts(again) == prompts(first) == {"q-2": "number 0"}
+    with pytest.raises(AnswerConflictError) as caught:
+        await hf.feed(session_id, {"q-1": "slow"})
+    assert "fast" in str(caught.value)
+    assert "slow" in str(caught.value)
+    with pytest.raises(StaleQueryError):
+        await hf.feed(session_id, {"q-0": "late"})
 
 
 async def test_another_answer_to_the_same_question_is_a_conflict_that_names_both(hf: Holdfast) -> None:

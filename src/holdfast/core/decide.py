@@ -6,7 +6,8 @@ records that `Session.apply` will accept. Nothing has changed until those are co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias, Union, assert_never, get_args
 
 import msgspec
@@ -32,16 +33,19 @@ from holdfast.core.queries import (
     TimerQuery,
     Usage,
     Value,
+    answer_preview,
     check_answer,
     check_query,
     check_query_limits,
     check_usage,
     is_plain,
+    says_the_same,
 )
 from holdfast.core.records import (
     AnsweredRecord,
     CancelledRecord,
     CompletedRecord,
+    Entry,
     ExpiredRecord,
     FailedRecord,
     Parent,
@@ -52,7 +56,7 @@ from holdfast.core.records import (
     StartedRecord,
     Wake,
 )
-from holdfast.core.state import PAUSED, RUNNING, Session, State, answer_fingerprint, said_in
+from holdfast.core.state import PAUSED, RUNNING, Session, State
 from holdfast.core.values import (
     Json,
     check_value,
@@ -141,17 +145,57 @@ class Decision(msgspec.Struct, frozen=True):
         return not self.drafts and bool(self.replayed)
 
 
-def decide(session: Session, message: Message, now: int) -> Decision:
-    """What a message does to a session at `now`, or the reason why it is refused."""
+# --- repeats: what was sent before is compared with its record ------------------------------------
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """What a message may be a repeat of. The records are in the journal, and only there."""
+
+    positions: Mapping[str, int | None]
+    """Where the records are, by the ids that the message names; None where that is not remembered."""
+    id_in: Callable[[Record], str | None]
+    """The id that such a record is found by; None for any other record."""
+
+    def among(self, entries: Iterable[Entry]) -> dict[str, Entry]:
+        """Those entries that the message may repeat, by id."""
+        found = ((self.id_in(entry.record), entry) for entry in entries)
+        return {named: entry for named, entry in found if named is not None and named in self.positions}
+
+
+def repeats_of(session: Session, message: Message) -> Repeats | None:
+    """What a message may be a repeat of; None if it says something new."""
+    if type(message) is not FeedMessage:
+        return session.kind_fold.repeats_of(message) if isinstance(message, KindMessage) else None
+    positions: dict[str, int | None] = {}
+    for given in message.answers:
+        asked = given.query_id
+        if asked is not None and asked not in session.pending and session.has_asked(asked):
+            positions[asked] = session.settled.get(asked)
+    return Repeats(positions, _query_answered_in) if positions else None
+
+
+def _query_answered_in(record: Record) -> str | None:
+    return record.query_id if type(record) is AnsweredRecord else None
+
+
+_NOTHING: dict[str, Entry] = {}
+
+
+def decide(session: Session, message: Message, now: int, recorded: Mapping[str, Entry] = _NOTHING) -> Decision:
+    """What a message does to a session at `now`, or the reason why it is refused.
+
+    `recorded` holds those entries of the journal that the message may repeat, as `repeats_of` names them.
+    """
     match message:
         case FeedMessage():
-            return decide_feed(session, message)
+            return decide_feed(session, message, recorded)
         case CancelMessage():
             return decide_cancel(session, message)
         case WakeMessage():
             return Decision.of(*decide_due(session, now), *session.kind_fold.decide_waiting(session, now))
         case KindMessage():
-            return session.kind_fold.decide(session, message, now)
+            return session.kind_fold.decide(session, message, now, recorded)
         case _:
             assert_never(message)
 
@@ -159,7 +203,7 @@ def decide(session: Session, message: Message, now: int) -> Decision:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def decide_feed(session: Session, feed: FeedMessage) -> Decision:
+def decide_feed(session: Session, feed: FeedMessage, recorded: Mapping[str, Entry] = _NOTHING) -> Decision:
     """Accept answers: every one is checked before any is taken.
 
     An answer equal to the recorded one is a replay and changes nothing; a different one is a conflict. Usage is not
@@ -174,8 +218,7 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
         asked = given.query_id if given.query_id is not None else _sole_pending(session)
         if asked in taken:
             check_answer(given.answer)
-            if answer_fingerprint(taken[asked].answer) != answer_fingerprint(given.answer):
-                raise _conflict(session, asked, preview(said_in(taken[asked].answer)), given.answer)
+            _check_same(session, asked, taken[asked].answer, given.answer)
             continue
         taken[asked] = given
         if asked in session.pending:
@@ -183,13 +226,13 @@ def decide_feed(session: Session, feed: FeedMessage) -> Decision:
             check_usage(given.usage)
             session.pending[asked].query.check_answer(session.id, given.answer)
             drafts.append(RecordDraft(answered, _encode_answered(answered)))
-        elif asked in session.settled:
+        elif (before := recorded.get(asked)) is not None:
             check_answer(given.answer)
-            before = session.settled[asked]
-            if answer_fingerprint(given.answer) != before.fingerprint:
-                raise _conflict(session, asked, before.preview, given.answer)
+            assert isinstance(before.record, AnsweredRecord)
+            _check_same(session, asked, before.record.answer, given.answer)
             replayed.append(before.position)
-        elif asked in session.withdrawn:
+        elif session.has_asked(asked):
+            assert asked not in session.settled, "its answer has to be looked up first"
             over = f"the session is {session.state}" if session.is_terminal else "the program withdrew it"
             raise StaleQueryError(session.id, asked, over)
         else:
@@ -220,8 +263,9 @@ def _sole_pending(session: Session) -> str:
     raise QueryIdRequiredError(session.id, list(pending))
 
 
-def _conflict(session: Session, asked: str, recorded: str, given: Answer) -> AnswerConflictError:
-    return AnswerConflictError(session.id, asked, recorded, preview(said_in(given)))
+def _check_same(session: Session, asked: str, before: Answer, now: Answer) -> None:
+    if not says_the_same(before, now):
+        raise AnswerConflictError(session.id, asked, answer_preview(before), answer_preview(now))
 
 
 def decide_due(session: Session, now: int) -> list[Record]:

@@ -35,6 +35,18 @@ def query_id(number: int) -> str:
     return f"q-{number}"
 
 
+def query_number(text: str) -> int | None:
+    """The number of a query from its id, or None if no query can have this id."""
+    digits = text[2:]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _NUMBER_DIGITS):
+        return None
+    number = int(digits)
+    return number if text == f"q-{number}" else None
+
+
+_NUMBER_DIGITS = 18  # as many as always fit into 64 bits
+
+
 def check_id(text: object, what: str) -> str:
     """Give back `text` if it is an id, or raise `InvalidIdError` saying what is wrong with it.
 

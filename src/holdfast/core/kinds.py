@@ -12,7 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +24,7 @@ from holdfast.core.errors import UnsupportedMessageError
 
 if TYPE_CHECKING:
     from holdfast.core.compare import JournalReader
-    from holdfast.core.decide import Decision, KindMessage
+    from holdfast.core.decide import Decision, KindMessage, Repeats
     from holdfast.core.fork_points import KindForkPoints
     from holdfast.core.queries import Answer, Query
     from holdfast.core.records import EndRecord, Entry, KindRecord, Record
@@ -77,8 +77,15 @@ class KindFold:
 
     # --- decisions ----------------------------------------------------------------------------------------
 
-    def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
-        """What a message of this kind does to the session, or an error that says why it is refused."""
+    def repeats_of(self, message: KindMessage) -> Repeats | None:
+        """What a message of this kind may be a repeat of; None if it says something new."""
+        return None
+
+    def decide(self, session: Session, message: KindMessage, now: int, recorded: Mapping[str, Entry]) -> Decision:
+        """What a message of this kind does to the session, or an error that says why it is refused.
+
+        `recorded` holds the entries that it may repeat, as `repeats_of` names them.
+        """
         raise UnsupportedMessageError(session.id, message.tag, session.program_kind)
 
     def decide_waiting(self, session: Session, now: int) -> list[Record]:

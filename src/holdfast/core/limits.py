@@ -22,6 +22,10 @@ MAX_WAIT_MS = 10 * 365 * 24 * 3600 * 1000
 DEFAULT_MAX_TOKENS = 1024
 """Tokens an `llm` query may be answered with, unless it says otherwise."""
 
+RECENT_ANSWERS = 128
+"""Answers whose positions a session keeps in memory: whoever sends an answer again usually does so soon. An older one
+is searched for in the journal."""
+
 RECENT_LOGS = 20
 """Log lines that a session keeps in memory for its status; the journal keeps all of them."""
 

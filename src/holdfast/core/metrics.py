@@ -149,20 +149,20 @@ class Metrics:
             self._free(exchange)
 
     def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None, at: int) -> None:
-        exchange = self.open.pop(query.id)
-        self._free(exchange)
-        exchange.answer = answer
-        exchange.completed_at = at
-        estimate = 0
-        if isinstance(answer, Value):
+        chars = size = estimate = 0
+        if type(answer) is Value:
             said = answer.value
-            if isinstance(said, str):
+            if type(said) is str:
                 chars, size, estimate = measure_text(said)
             else:
                 chars, size = value_bytes(said)
                 estimate = (size + 3) // 4
-            self.response_chars += chars
-            self.response_bytes += size
+        exchange = self.open.pop(query.id)
+        self._free(exchange)
+        exchange.answer = answer
+        exchange.completed_at = at
+        self.response_chars += chars
+        self.response_bytes += size
         if usage is None or usage.completion_tokens is None:
             exchange.response_tokens = estimate
             self.response_tokens.tokens += estimate

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_INTEGER, MAX_WAIT_MS
-from holdfast.core.values import Json, checked, encode
+from holdfast.core.values import Json, checked, encode, fingerprint, preview
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
@@ -231,6 +231,20 @@ def is_plain(query: Query) -> bool:
 def _check_wait(milliseconds: int, what: str, field: str) -> None:
     if not 0 <= milliseconds <= MAX_WAIT_MS:
         raise InvalidValueError(what, f"{field} must lie between 0 and {MAX_WAIT_MS}, got {milliseconds}")
+
+
+def says_the_same(first: Answer, second: Answer) -> bool:
+    """Whether two answers mean the same. A failure never says the same as a value."""
+    if type(first) is not type(second):
+        return False
+    if type(first) is Value and type(second) is Value:
+        return fingerprint(first.value) == fingerprint(second.value)
+    return fingerprint(first) == fingerprint(second)
+
+
+def answer_preview(answer: Answer) -> str:
+    """An answer quoted for a message: its value, or the failure itself, cut short."""
+    return preview(answer.value if isinstance(answer, Value) else answer)
 
 
 def check_answer(answer: Answer, usage: Usage | None = None) -> None:

@@ -28,7 +28,8 @@ An answer is given to the program when the session wakes. One that arrives while
 over from a pause that ended at its first answer) is kept, and given at the next waking. So which answers a program gets
 at which of its wakings follows from the journal alone, and a replay gives it the same ones.
 
-A query is *pending* until it is answered or withdrawn, or the session ends. Query ids are never used again.
+A query is *pending* until it is answered or withdrawn, or the session ends. Query ids are never used again. What was
+answered is in the journal, and a session remembers no more of it than where the latest answers are.
 
 A program kind may bring records of its own (`core.kinds`). One row of the table stands for all of them: they are legal
 while the session lives, they leave its state as it is, and the kind's own fold may refuse them for reasons of its own.
@@ -38,15 +39,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Any, TypeAlias, assert_never
+from typing import Any, assert_never
 
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.ids import query_id
+from holdfast.core.ids import query_id, query_number
 from holdfast.core.kinds import KindFold, find_kind
-from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.limits import RECENT_ANSWERS
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, Value, is_own
+from holdfast.core.queries import ChildQuery, Failure, LlmQuery, Query, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -67,7 +68,6 @@ from holdfast.core.records import (
     Wake,
     type_of,
 )
-from holdfast.core.values import Json, fingerprint, preview
 
 
 class State(StrEnum):
@@ -138,40 +138,6 @@ class PendingQuery:
         self.attempts = 0
 
 
-AnswerFingerprint: TypeAlias = tuple[int, int] | bytes
-"""Length and hash of a text, or a digest of anything else. Python's hash is this process's own: it is never stored."""
-
-
-class SettledAnswer:
-    """What a session remembers of an answer it was given: enough to recognise it. The journal has the rest."""
-
-    __slots__ = ("_beginning", "fingerprint", "position")
-
-    def __init__(self, answer: Answer, position: int) -> None:
-        said = said_in(answer)
-        self.fingerprint = answer_fingerprint(answer)
-        self.position = position
-        self._beginning: str = said[: ERROR_PREVIEW_CHARS + 1] if type(said) is str else preview(said)
-
-    @property
-    def preview(self) -> str:
-        """The answer as it is quoted in messages, cut short. Of a text, the beginning is kept and quoted here."""
-        return preview(self._beginning) if type(self.fingerprint) is tuple else self._beginning
-
-
-def answer_fingerprint(answer: Answer) -> AnswerFingerprint:
-    """Equal exactly when two answers say the same. A failure never says the same as a value."""
-    if type(answer) is not Value:
-        return b"failure" + fingerprint(answer)
-    value = answer.value
-    return (len(value), hash(value)) if type(value) is str else fingerprint(value)
-
-
-def said_in(answer: Answer) -> Json:
-    """The value of an answer, or the failure itself, to be quoted."""
-    return answer.value if isinstance(answer, Value) else answer
-
-
 class Session:
     """A session, folded from its journal."""
 
@@ -185,8 +151,8 @@ class Session:
         """The last position that a fork has from its source."""
         self.ended: EndRecord | None = None
         self.pending: dict[str, PendingQuery] = {}
-        self.settled: dict[str, SettledAnswer] = {}
-        self.withdrawn: set[str] = set()
+        self.settled: dict[str, int] = {}
+        """The positions of the latest answers, by query."""
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
         self._failure_undelivered = False
@@ -227,6 +193,11 @@ class Session:
             if query.kind == "child":
                 return True
         return False
+
+    def has_asked(self, asked: str) -> bool:
+        """Whether there was ever a query with this id. If it is not pending, it was answered or withdrawn."""
+        number = query_number(asked)
+        return number is not None and number < self.queries_asked
 
     def next_due(self) -> int | None:
         """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
@@ -324,7 +295,6 @@ class Session:
     def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
         for gone in record.withdrawn:
             if self.pending.pop(gone, None) is not None:
-                self.withdrawn.add(gone)
                 self.metrics.withdraw(gone)
         prices = self.started.prices if self.started else {}
         for query in record.queries:
@@ -349,19 +319,21 @@ class Session:
         self.pending[record.query_id].attempts += 1
 
     def _on_answered(self, record: AnsweredRecord, entry: Entry) -> None:
-        settled = SettledAnswer(record.answer, entry.position)  # first, because it is all that could raise
-        query = self.pending.pop(record.query_id).query
-        self.settled[record.query_id] = settled
+        query = self.pending[record.query_id].query
+        if isinstance(query, LlmQuery):  # first, because measuring an answer is all that could raise
+            prices = self.started.prices if self.started else {}
+            price = price_for(query, prices) if prices else None
+            self.metrics.answer(query, record.answer, record.usage, price, entry.at)
+        elif record.usage is not None and isinstance(query, ChildQuery):
+            self.metrics.answer_child(record.usage)
+        del self.pending[record.query_id]
+        self.settled[record.query_id] = entry.position
+        if len(self.settled) > RECENT_ANSWERS:
+            del self.settled[next(iter(self.settled))]
         self.undelivered.append(record.query_id)
         if type(record.answer) is Failure:
             self._failure_undelivered = True
             self.metrics.failures += 1
-        if isinstance(query, LlmQuery):
-            prices = self.started.prices if self.started else {}
-            price = price_for(query, prices) if prices else None
-            self.metrics.answer(query, record.answer, record.usage, price, entry.at)
-        elif isinstance(query, ChildQuery) and record.usage is not None:
-            self.metrics.answer_child(record.usage)
         self.kind_fold.on_answered(query, record.answer)
 
     def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
@@ -379,7 +351,6 @@ class Session:
     def _on_ended(self, record: EndRecord, entry: Entry) -> None:
         self.ended = record
         for left_over in self.pending:
-            self.withdrawn.add(left_over)
             self.metrics.withdraw(left_over)
         self.pending.clear()
         self.kind_fold.on_ended(record, entry.at)

@@ -60,7 +60,7 @@ class Effects:
 
     def drop_withdrawn(self, waited_for: Sequence[str], session: Session) -> None:
         """Note which of the children that were waited for are not any more."""
-        self._dropped += [asked for asked in waited_for if asked in session.withdrawn]
+        self._dropped += [asked for asked in waited_for if asked not in session.pending]
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""

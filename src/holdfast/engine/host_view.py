@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, GivenAnswer, decide
+from holdfast.core.decide import FeedMessage, GivenAnswer
 from holdfast.core.errors import (
     AnswerConflictError,
     FeedError,
@@ -30,6 +30,7 @@ from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.children import child_session_id
+from holdfast.engine.replies import decided
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.watch import Watch
@@ -373,7 +374,7 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
                 session = await live.refresh()
                 if below and not _is_child(session):
                     raise SessionNotFoundError(session_id)
-                is_replay &= decide(session, part, engine.now()).is_replay
+                is_replay &= (await decided(engine, session, part, engine.now())).is_replay
         except SessionNotFoundError:
             engine.drop(session_id, only=live)
             if not below:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage, decide
+from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import Event
 from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record, RecordDraft
@@ -29,7 +29,7 @@ from holdfast.engine.effects import Effects, children_before
 from holdfast.engine.errors import StaleError
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.rebuild import Revival, fold, read_on, resume
-from holdfast.engine.replies import addressed, event_now, reason_of, repeated, reply_now
+from holdfast.engine.replies import addressed, decided, event_now, reason_of, repeated, reply_now
 from holdfast.engine.steps import comes_soon, rest_between_steps
 from holdfast.programs.contract import AskStep, Instance, Step
 from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
@@ -192,7 +192,7 @@ class LiveSession:
                 message = addressed(message, session.pending, self.offered)
             now = self._engine.now()
             try:
-                decision = decide(session, message, now)
+                decision = await decided(self._engine, session, message, now)
             except HoldfastError:
                 await self._check_fresh()
                 raise
@@ -226,7 +226,7 @@ class LiveSession:
         async with self.lock:
             session = await self.refresh()
             message = addressed(message, session.pending, self.offered)
-            decide(session, message, self._engine.now())
+            await decided(self._engine, session, message, self._engine.now())
             return message
 
     async def _check_waiting(self, takes: Sequence[int]) -> None:

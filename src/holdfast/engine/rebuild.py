@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.records import (
+    AnsweredRecord,
     CompletedRecord,
     Entry,
     FailedRecord,
@@ -68,13 +69,16 @@ async def rebuild(
     requests: list[Any] = []
     replays: list[asyncio.Future[list[Step]]] = []
     outcomes: list[Entry] = []
+    answered: dict[str, int] = {}
     last = last_outcome(entries)
     for entry in entries:
         if isinstance(entry.record, OUTCOMES):
             if step is not None:
-                _compare(tracker.session, entry, step)
+                _compare(tracker.session, entry, step, answered)
             outcomes.append(entry)
             step = unfinished = None
+        elif type(entry.record) is AnsweredRecord:
+            answered[entry.record.query_id] = entry.position
         waking = tracker.apply(entry)
         unfinished = waking or unfinished
         if instance is None:
@@ -96,7 +100,7 @@ async def rebuild(
             replays.append(asyncio.ensure_future(replayer.replay(requests)))
         done = await asyncio.gather(*replays)
         for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
-            _compare(tracker.session, entry, step)
+            _compare(tracker.session, entry, step, answered)
     return tracker, unfinished, instance
 
 
@@ -149,11 +153,12 @@ def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
     return instance.resume(waking.at, waking.answers)
 
 
-def _compare(session: Session, entry: Entry, step: Step) -> None:
+def _compare(session: Session, entry: Entry, step: Step, answered: Mapping[str, int]) -> None:
+    """Raise `DivergenceError` unless a step ended as recorded. `answered` says where each answer is."""
     record = entry.record
     match record, step:
         case PausedRecord(), AskStep():
-            withdrawn = {asked for asked in step.withdrawn if _waited(session, asked, entry)}
+            withdrawn = {asked for asked in step.withdrawn if _waited(session, asked, entry, answered)}
             if _same(record.queries, step.queries) and set(record.withdrawn) == withdrawn:
                 return
         case RefusedRecord(), AskStep():
@@ -170,11 +175,10 @@ def _compare(session: Session, entry: Entry, step: Step) -> None:
     raise DivergenceError(session.id, entry.position, _description(record), _description(step), where)
 
 
-def _waited(session: Session, asked: str, entry: Entry) -> bool:
+def _waited(session: Session, asked: str, entry: Entry, answered: Mapping[str, int]) -> bool:
     """Whether a query was waited for when the program went on at an entry; the session may know more by now."""
-    settled = session.settled.get(asked)
-    if settled is not None:
-        return settled.position > entry.position
+    if asked in answered:
+        return answered[asked] > entry.position
     gone = entry.record.withdrawn if isinstance(entry.record, PausedRecord) else []
     return asked in session.pending or asked in gone
 

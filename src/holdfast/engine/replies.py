@@ -10,17 +10,22 @@ import msgspec
 
 from holdfast.core.decide import (
     CancelMessage,
+    Decision,
     FeedMessage,
     KindMessage,
     Message,
+    Repeats,
     WakeMessage,
+    decide,
+    repeats_of,
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, waits_on
-from holdfast.core.records import PausedRecord
+from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.state import PAUSED, Session
 
 if TYPE_CHECKING:
     from holdfast.engine.engine import Engine
+    from holdfast.store.contract import Store
 
 
 def addressed(message: Message, pending: Collection[str], offered: Callable[[], list[str]]) -> Message:
@@ -38,6 +43,26 @@ def addressed(message: Message, pending: Collection[str], offered: Callable[[], 
         for given in message.answers
     ]
     return msgspec.structs.replace(message, answers=answers)
+
+
+async def decided(engine: Engine, session: Session, message: Message, now: int) -> Decision:
+    """What a message does to a session. What it may repeat is looked up in the journal."""
+    repeats = repeats_of(session, message)
+    return decide(session, message, now, await _recorded(engine.store, session.id, repeats) if repeats else {})
+
+
+async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str, Entry]:
+    """The entries that a message may repeat, by the ids it names: read where they are, or searched for."""
+    found: list[Entry] = []
+    for position in repeats.positions.values():
+        if position is None:
+            return {
+                named: entry
+                async for entry in store.journal(session_id)
+                if (named := repeats.id_in(entry.record)) is not None and named in repeats.positions
+            }
+        found += await store.read(session_id, position - 1, 1)
+    return repeats.among(found)
 
 
 async def repeated(engine: Engine, session_id: str, position: int) -> Event:

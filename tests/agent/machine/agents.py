@@ -17,7 +17,7 @@ from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import Limits
-from holdfast.core.decide import Decision, FeedMessage, GivenAnswer, decide
+from holdfast.core.decide import Decision, FeedMessage, GivenAnswer, Message, decide
 from holdfast.core.queries import Answer, LlmQuery, ToolQuery, Value
 from holdfast.core.records import Entry, Program, Record, StartedRecord
 from holdfast.core.replay import ReplayFold, Waking
@@ -25,7 +25,7 @@ from holdfast.core.state import Session, State
 from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import rebuild
 from holdfast.programs.contract import AskStep
-from tests.core.helpers import START
+from tests.core.helpers import START, recorded
 
 
 def item(item_id: str, **more: Any) -> Item:
@@ -67,6 +67,9 @@ class Agent:
             self.write(*(draft.record for draft in outcome_of(self.session, step, self.now)))
             self.write(*decide_join(self.session, agent_fold(self.session), self.now))
 
+    def _decided(self, message: Message) -> Decision:
+        return decide(self.session, message, self.now, recorded(self.session, message, self.entries))
+
     def _take(self, decision: Decision) -> Decision:
         self.write(*decision.records)
         self._run()
@@ -76,15 +79,15 @@ class Agent:
 
     def send(self, *items: Item) -> Decision:
         """Send items; the decision about the last of them."""
-        return [self._take(decide(self.session, EnqueueMessage(each), self.now)) for each in items][-1]
+        return [self._take(self._decided(EnqueueMessage(each))) for each in items][-1]
 
     def withdraw(self, item_id: str, reason: str = "", by: str = "") -> Decision:
-        return self._take(decide(self.session, WithdrawMessage(item_id, reason or None, by or None), self.now))
+        return self._take(self._decided(WithdrawMessage(item_id, reason or None, by or None)))
 
     def stop(self, turn: str | None = None) -> Decision:
         turn = turn or agent_fold(self.session).turn
         assert turn is not None
-        return self._take(decide(self.session, StopMessage(turn, "enough", "ann"), self.now))
+        return self._take(self._decided(StopMessage(turn, "enough", "ann")))
 
     def begin(self) -> str | None:
         """Begin a turn with what waits; its id."""
@@ -103,7 +106,7 @@ class Agent:
     def _answer(self, kind: type[Any], answer: Answer) -> None:
         asked = next(asked for asked, pending in self.session.pending.items() if isinstance(pending.query, kind))
         self.write(*decide_join(self.session, agent_fold(self.session), self.now))  # as the engine does
-        self._take(decide(self.session, FeedMessage([GivenAnswer(answer, asked)]), self.now))
+        self._take(self._decided(FeedMessage([GivenAnswer(answer, asked)])))
 
     # --- what can be seen --------------------------------------------------------------------------
 

@@ -276,7 +276,7 @@ class Judged:
                 broken.append(f"item {item} ({outcome.state}) has come to {outcomes} outcomes")
         places = [
             self.conversation.turns[outcome.turn].position
-            for outcome in sorted(known.values(), key=lambda each: each.number)
+            for outcome in sorted(known.values(), key=lambda each: each.position)
             if outcome.turn is not None
         ]
         if places != sorted(places):

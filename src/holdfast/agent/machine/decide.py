@@ -5,20 +5,20 @@ Every function here is pure, as in `core.decide`: it validates first, and its re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
-from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, item_fingerprint
+from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, is_same_item
 from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, JoinedRecord, StopRecord
 from holdfast.agent.machine.turn_input import input_from
-from holdfast.core.decide import Decision
+from holdfast.core.decide import Decision, Repeats
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.queries import Failure
-from holdfast.core.records import AnsweredRecord, Record
+from holdfast.core.records import AnsweredRecord, Entry, Record
 from holdfast.core.state import Session, State
 from holdfast.core.values import checked
 
@@ -26,14 +26,27 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.fold import AgentFold
 
 
-def decide_enqueue(session: Session, agent: AgentFold, message: EnqueueMessage, now: int) -> Decision:
+def repeats_of(agent: AgentFold, message: EnqueueMessage) -> Repeats | None:
+    """The item that a message may send again; None if it is new."""
+    known = agent.inbox.accepted.get(message.item.id)
+    return None if known is None else Repeats({message.item.id: known.position}, _item_accepted_in)
+
+
+def _item_accepted_in(record: Record) -> str | None:
+    return record.item.id if type(record) is EnqueuedRecord else None
+
+
+def decide_enqueue(
+    session: Session, agent: AgentFold, message: EnqueueMessage, now: int, recorded: Mapping[str, Entry]
+) -> Decision:
     """Accept an item. The same again is a replay; another one under the same id is a conflict."""
     item = message.item
     check_id(item.id, "item id")
     checked(message, "item")
-    known = agent.inbox.accepted.get(item.id)
-    if known is not None:
-        if known.fingerprint != item_fingerprint(item):
+    before = recorded.get(item.id)
+    if before is not None:
+        assert isinstance(before.record, EnqueuedRecord)
+        if not is_same_item(before.record.item, item):
             raise ItemConflictError(session.id, item.id)
         return Decision([], replayed=[session.position])
     if session.is_terminal:

@@ -11,6 +11,7 @@ Rules of this file
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine import decide
@@ -33,7 +34,7 @@ from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
 from holdfast.core.state import Session, State
 
 if TYPE_CHECKING:
-    from holdfast.core.decide import Decision, KindMessage
+    from holdfast.core.decide import Decision, KindMessage, Repeats
 
 _ALIVE = frozenset({State.RUNNING, State.PAUSED})
 _WAITING = frozenset({State.PAUSED})
@@ -79,7 +80,7 @@ class AgentFold(KindFold):
     def on_record(self, record: KindRecord, entry: Entry) -> None:
         match record:
             case EnqueuedRecord(item=item):
-                self.inbox.add(item)
+                self.inbox.add(item, entry.position)
             case JoinedRecord(items=items, turn=turn):
                 self.inbox.enter(items, turn)
             case DequeuedRecord(item_id=item_id, reason=reason, by=by):
@@ -131,16 +132,19 @@ class AgentFold(KindFold):
 
     # --- decisions ----------------------------------------------------------------------------------
 
-    def decide(self, session: Session, message: KindMessage, now: int) -> Decision:
+    def repeats_of(self, message: KindMessage) -> Repeats | None:
+        return decide.repeats_of(self, message) if isinstance(message, EnqueueMessage) else None
+
+    def decide(self, session: Session, message: KindMessage, now: int, recorded: Mapping[str, Entry]) -> Decision:
         match message:
             case EnqueueMessage():
-                return decide.decide_enqueue(session, self, message, now)
+                return decide.decide_enqueue(session, self, message, now, recorded)
             case WithdrawMessage():
                 return decide.decide_withdraw(session, self, message)
             case StopMessage():
                 return decide.decide_stop(session, self, message)
             case _:
-                return super().decide(session, message, now)
+                return super().decide(session, message, now, recorded)
 
     def decide_waiting(self, session: Session, now: int) -> list[Record]:
         return decide.decide_join(session, self, now)

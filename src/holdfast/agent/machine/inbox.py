@@ -97,11 +97,10 @@ class ItemCancellation(msgspec.Struct, frozen=True):
 
 
 class ItemState(msgspec.Struct):
-    """What a session remembers of an item: enough to recognise it, and to say what happened to it."""
+    """What a session remembers of an item: where it was accepted, and what happened to it."""
 
-    fingerprint: bytes
-    number: int
-    """Its place among all items."""
+    position: int
+    """The position of its record."""
     state: ItemPhase = "waiting"
     turn: str | None = None
     """The turn that took it."""
@@ -118,8 +117,8 @@ class Inbox:
         self.unseen: dict[str, Item] = {}
         """Items that entered the turn under way, and that the model has not been shown yet."""
 
-    def add(self, item: Item) -> None:
-        self.accepted[item.id] = ItemState(item_fingerprint(item), len(self.accepted))
+    def add(self, item: Item, position: int) -> None:
+        self.accepted[item.id] = ItemState(position)
         self.waiting[item.id] = item
 
     def take(self, ids: Sequence[str], turn: str) -> None:
@@ -148,7 +147,7 @@ class Inbox:
             known = self.accepted[item_id]
             known.state, known.turn = "waiting", None
         merged = {**self.waiting, **self.unseen}
-        self.waiting = {name: merged[name] for name in sorted(merged, key=lambda each: self.accepted[each].number)}
+        self.waiting = {name: merged[name] for name in sorted(merged, key=lambda each: self.accepted[each].position)}
         self.unseen = {}
 
     def can_withdraw(self, item_id: str) -> bool:
@@ -177,7 +176,11 @@ class Inbox:
         known.state, known.turn = "taken", turn
 
 
-def item_fingerprint(item: Item) -> bytes:
-    """Equal exactly when two items say the same. When they may be taken, and under which policy, does not count:
-    a sender that tries again computes both anew."""
+def is_same_item(first: Item, second: Item) -> bool:
+    """Whether two items say the same. When they may be taken, and under which policy, does not count: a sender that
+    tries again computes both anew."""
+    return _content_fingerprint(first) == _content_fingerprint(second)
+
+
+def _content_fingerprint(item: Item) -> bytes:
     return fingerprint(msgspec.to_builtins(msgspec.structs.replace(item, available_at=0, policy=None)))

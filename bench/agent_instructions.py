@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from types import FrameType
 
 from bench import Figure, Plan, Round, Target
 from bench.agent import _provider, _turn
-from bench.callgrind import instructions_of, require_callgrind
+from bench.callgrind import PATIENCE, instructions_of, require_callgrind
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
@@ -54,7 +55,8 @@ def _instructions(plan: Plan, place: str, turns: int) -> int:
 
 def _calls(plan: Plan, place: str, turns: int) -> int:
     program = _program("print_calls", plan, place, turns)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "HOLDFAST_PATIENCE": PATIENCE}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     return int(done.stdout)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from typing import TypeAlias
 
 import msgspec
@@ -183,15 +184,15 @@ MAX_DRAFTS = 1_000
 """Sessions whose present reply is kept: more than have a running turn. A session that another process has taken over
 may stay among them."""
 
-_JOURNALLED = (ToolStartedEvent, ToolFinishedEvent, UsageEvent, WaitingEvent, TurnFinishedEvent)
+_JOURNALLED = frozenset({ToolStartedEvent, ToolFinishedEvent, UsageEvent, WaitingEvent, TurnFinishedEvent})
 """Events that watchers learn from the journal instead."""
 
 
 class _LiveDraft:
     """The reply and the tool output that this process is producing in a session now."""
 
-    def __init__(self, turn: str) -> None:
-        self.call = secrets.token_hex(4)
+    def __init__(self, turn: str, call: str) -> None:
+        self.call = call
         self.started = ModelStartedEvent(turn=turn, iteration=0, model="")
         self.attempt = 1
         self.pieces: list[tuple[bool, str]] = []
@@ -200,24 +201,22 @@ class _LiveDraft:
         self.outputs: dict[str, str] = {}
         self.reminded = time.monotonic()
 
+    def begin(self, started: ModelStartedEvent, call: str) -> None:
+        self.call, self.started, self.attempt = call, started, 1
+        self.pieces, self.chars, self.reminded = [], 0, time.monotonic()
+
     def take(self, event: LiveEvent) -> None:
-        match event:
-            case ModelStartedEvent():
-                self.call, self.started, self.attempt = secrets.token_hex(4), event, 1
-                self.pieces, self.chars, self.reminded = [], 0, time.monotonic()
-            case TextDeltaEvent(text=text) | ReasoningDeltaEvent(text=text):
-                self.attempt = event.attempt
-                self.chars += len(text)
-                if self.chars <= DRAFT_CHARS:
-                    self.pieces.append((isinstance(event, ReasoningDeltaEvent), text))
-            case RetractedEvent():
-                self.pieces, self.chars = [], 0
-            case ToolOutputEvent(call=call, text=text):
-                self.outputs[call] = (self.outputs.get(call, "") + text)[-OUTPUT_CHARS:]
-            case ToolFinishedEvent(call=call):
-                self.outputs.pop(call, None)
-            case _:
-                pass
+        if type(event) is TextDeltaEvent or type(event) is ReasoningDeltaEvent:
+            self.attempt = event.attempt
+            self.chars += len(event.text)
+            if self.chars <= DRAFT_CHARS:
+                self.pieces.append((type(event) is ReasoningDeltaEvent, event.text))
+        elif type(event) is RetractedEvent:
+            self.pieces, self.chars = [], 0
+        elif type(event) is ToolOutputEvent:
+            self.outputs[event.call] = (self.outputs.get(event.call, "") + event.text)[-OUTPUT_CHARS:]
+        elif type(event) is ToolFinishedEvent:
+            self.outputs.pop(event.call, None)
 
     @property
     def catch_up(self) -> CatchUpEvent | None:
@@ -246,6 +245,8 @@ class LiveEvents:
         self._sinks: dict[str, list[Sink]] = {}
         self._publish = publish
         self._drafts: dict[str, _LiveDraft] = {}
+        self._process = secrets.token_hex(4)
+        self._calls = count()
 
     def listen(self, session_id: str, sink: Sink) -> Callable[[], None]:
         """Pass the events of a session to a sink from now on. Call the returned function to stop."""
@@ -262,24 +263,36 @@ class LiveEvents:
 
     async def emit(self, session_id: str, event: LiveEvent) -> None:
         """Publish an event to watchers, pass it to all sinks, and wait until those have taken it."""
+        taking = self.take(session_id, event)
+        if taking is not None:
+            await taking
+
+    def take(self, session_id: str, event: LiveEvent) -> Awaitable[None] | None:
+        """Publish an event to watchers, and give back what passes it to all sinks; None if there is none."""
         self._publish_event(session_id, event)
-        for sink in list(self._sinks.get(session_id, ())):
-            await sink(event)
+        sinks = self._sinks.get(session_id)
+        return _pass_on(event, list(sinks)) if sinks else None
 
     def _publish_event(self, session_id: str, event: LiveEvent) -> None:
         draft = self._drafts.get(session_id)
         if draft is None:
-            draft = self._drafts[session_id] = _LiveDraft(event.turn)
+            draft = self._drafts[session_id] = _LiveDraft(event.turn, self._new_call())
             while len(self._drafts) > MAX_DRAFTS:
                 del self._drafts[next(iter(self._drafts))]
-        draft.take(event)
-        if isinstance(event, _JOURNALLED):
+        if type(event) is ModelStartedEvent:
+            draft.begin(event, self._new_call())
+        else:
+            draft.take(event)
+        if type(event) in _JOURNALLED:
             return
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
         if time.monotonic() - draft.reminded > REMIND_S:
             draft.reminded = time.monotonic()
             if draft.chars + sum(map(len, draft.outputs.values())) <= REMIND_CHARS:
                 self.remind(session_id)
+
+    def _new_call(self) -> str:
+        return f"{self._process}-{next(self._calls)}"
 
     def remind(self, session_id: str) -> bool:
         """Publish a `CatchUpEvent`. Returns False if there is nothing to say, or too much for one message."""
@@ -295,13 +308,21 @@ class LiveEvents:
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Forget the draft of a turn that entries, which this process has just made durable, have ended."""
-        if session_id in self._drafts and any(ends_turn(entry) for entry in entries):
+        if session_id in self._drafts and any(map(ends_turn, entries)):
             del self._drafts[session_id]
+
+
+async def _pass_on(event: LiveEvent, sinks: Sequence[Sink]) -> None:
+    for sink in sinks:
+        await sink(event)
+
+
+_ENDS = frozenset(ENDS)
 
 
 def ends_turn(entry: Entry) -> bool:
     """Whether an entry may end a turn: the session waits for the next input, or has ended."""
     record = entry.record
-    if isinstance(record, PausedRecord):
-        return any(isinstance(query, InputQuery) for query in record.queries)
-    return isinstance(record, ENDS)
+    if type(record) is not PausedRecord:
+        return type(record) in _ENDS
+    return bool(record.queries) and type(record.queries[0]) is InputQuery  # which is always asked alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
@@ -130,22 +130,24 @@ class ModelDriver:
         """Call a model. Its deltas become live events, unless it writes a summary."""
         turn, number = caller.turn, 1
 
-        async def publish(item: CallItem) -> None:
+        def publish(item: CallItem) -> Awaitable[None] | None:
             nonlocal number
+            event: live.LiveEvent
             match item:
                 case FailedAttempt(attempt=failed, error=error, delay_s=delay):
                     number = failed + 1
-                    await self._emit(caller, live.RetryEvent(turn=turn, attempt=failed, why=error, delay_s=delay))
+                    event = live.RetryEvent(turn=turn, attempt=failed, why=error, delay_s=delay)
                 case _ if not caller.iteration:
-                    pass
+                    return None
                 case TextDelta(text=text):
-                    await self._emit(caller, live.TextDeltaEvent(turn=turn, text=text, attempt=number))
+                    event = live.TextDeltaEvent(turn=turn, text=text, attempt=number)
                 case ReasoningDelta(text=text):
-                    await self._emit(caller, live.ReasoningDeltaEvent(turn=turn, text=text, attempt=number))
+                    event = live.ReasoningDeltaEvent(turn=turn, text=text, attempt=number)
                 case ResetDelta(attempt=failed):
-                    await self._emit(caller, live.RetractedEvent(turn=turn, attempt=failed))
+                    event = live.RetractedEvent(turn=turn, attempt=failed)
                 case _:
                     assert_never(item)
+            return self._mount.live_events.take(caller.session_id, event)
 
         try:
             choices = self._choices(policy, request.model)
@@ -178,7 +180,7 @@ class ModelDriver:
             key=attempt.key,
         )
 
-        async def ignore(item: object) -> None:
+        def ignore(item: object) -> None:
             return
 
         try:

@@ -41,8 +41,15 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 0
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
-        names = self.__struct_fields__
-        return TokenUsage(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return TokenUsage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cost=self.cost + other.cost,
+            calls=self.calls + other.calls,
+        )
 
     @property
     def total(self) -> int:
@@ -79,16 +86,22 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(turns: Iterable[TurnState]) -> UsageReport:
     """The usage of some turns."""
-    total, by_source, by_model, calls = TokenUsage(), dict[str, TokenUsage](), dict[str, TokenUsage](), 0
-    known = list(turns)
-    for source, model, usage in (row for turn in known for row in turn.usage):
-        spent = token_usage_of(usage)
-        total += spent
-        by_source[source] = by_source.get(source, TokenUsage()) + spent
-        by_model[model] = by_model.get(model, TokenUsage()) + spent
-        calls += 1
-    unsettled = max(0, sum(turn.asked for turn in known) - calls)
+    by_source: dict[str, TokenUsage] = {}
+    by_model: dict[str, TokenUsage] = {}
+    total, calls, asked = _NO_USAGE, 0, 0
+    for turn in turns:
+        asked += turn.asked
+        for source, model, usage in turn.usage:
+            spent = token_usage_of(usage)
+            total = total + spent if calls else spent
+            by_source[source] = by_source[source] + spent if source in by_source else spent
+            by_model[model] = by_model[model] + spent if model in by_model else spent
+            calls += 1
+    unsettled = max(0, asked - calls)
     return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls, unsettled=unsettled)
+
+
+_NO_USAGE = TokenUsage()
 
 
 class ToolCallResult(msgspec.Struct, frozen=True):

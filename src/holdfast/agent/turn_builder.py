@@ -96,6 +96,8 @@ class TurnBuilder:
 
     async def run(self, *, wait: float | None = None) -> TurnResult:
         """Run the turn to its end. After `wait` seconds, `TimeoutError`; the turn continues, and can be joined."""
+        if wait is None:
+            return await self._until_over(await self._begin())
         async with asyncio.timeout(wait):
             return await self._until_over(await self._begin())
 
@@ -277,6 +279,8 @@ def content_with(
     plugins: Mapping[str, Plugin], content: list[ContentBlock], inputs: Mapping[str, Any], session_id: str
 ) -> list[ContentBlock]:
     """The input of a turn, with the text that plugins add. Raises `MissingPluginInputError` and `PluginError`."""
+    if not plugins:
+        return content
     for plugin_id, plugin in plugins.items():
         if plugin.requires_turn_input and plugin_id not in inputs:
             raise MissingPluginInputError(plugin_id, session_id)

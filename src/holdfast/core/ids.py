@@ -10,23 +10,29 @@ from holdfast.core.errors import InvalidIdError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_ID_CHARS
 
 _GRAMMAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]*\Z")
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # 32 characters; no i, l, o, u: safe to read aloud
+_ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"  # 32 characters; no i, l, o, u: safe to read aloud
+_BY_BYTE = _ALPHABET * 8  # the character for each of 256 bytes
 _SESSION_CHARS = 26  # 130 bits: cannot be guessed, cannot collide
+_TURN_CHARS = 12  # 60 bits: enough for the turns and items of one session
 
 
 def new_session_id() -> str:
     """A fresh session id from the operating system's CSPRNG: `s-` and 26 characters."""
-    return "s-" + "".join(_ALPHABET[byte % 32] for byte in secrets.token_bytes(_SESSION_CHARS))
+    return f"s-{_random_text(_SESSION_CHARS)}"
 
 
 def new_turn_id() -> str:
-    """A fresh turn id: `t-` and 16 characters, enough for the turns of one session."""
-    return f"t{new_session_id()[1:18]}"
+    """A fresh turn id: `t-` and 12 characters."""
+    return f"t-{_random_text(_TURN_CHARS)}"
 
 
 def new_item_id() -> str:
-    """A fresh id of an item of an inbox."""
-    return f"i{new_session_id()[1:18]}"
+    """A fresh id of an item of an inbox: `i-` and 12 characters."""
+    return f"i-{_random_text(_TURN_CHARS)}"
+
+
+def _random_text(chars: int) -> str:
+    return secrets.token_bytes(chars).translate(_BY_BYTE).decode()
 
 
 @lru_cache(maxsize=4096)

@@ -27,11 +27,14 @@ class Watch:
 
     async def changed(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - a wait that may end empty-handed
         """Wait until something may have changed since the last call; False when `timeout` seconds passed first."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            return False
+        if timeout is None:
+            await self._event.wait()
+        else:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._event.wait()
+            except TimeoutError:
+                return False
         self._event.clear()
         return True
 

@@ -32,6 +32,7 @@ from holdfast.agent.providers.retry import (
     call,
 )
 from holdfast.testing.model_server import ModelServer
+from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, fault, reasoning, reply, stream, tool_call
 from tests.agent.providers.helpers import ask
 from tests.tables import each_row
@@ -390,6 +391,28 @@ async def test_time_that_the_consumer_takes_is_not_the_models() -> None:
     retry = RetryPolicy(call_timeout_s=0.2, attempts=1)
     called = await call([ProviderModel(ScriptedProvider([stream(*"abcd")]), "m")], ask(), retry=retry, emit=emit)
     assert called.reply.content == [TextBlock("abcd")]
+
+
+async def test_a_consumer_that_takes_an_item_at_once_is_not_awaited() -> None:
+    taken: list[CallItem] = []
+    called = await call([ProviderModel(ScriptedProvider([stream(*"ab")]), "m")], ask(), emit=taken.append)
+    assert taken == [TextDelta("a"), TextDelta("b")]
+    assert called.reply.content == [TextBlock("ab")]
+
+
+async def test_the_model_has_the_rest_of_its_time_after_a_slow_consumer() -> None:
+    class Stuck(Odd):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+            yield TextDelta("a")
+            await asyncio.sleep(30)
+
+    async def emit(item: CallItem) -> None:
+        await asyncio.sleep(0.1)
+
+    retry = RetryPolicy(call_timeout_s=0.05, attempts=1)
+    with pytest.raises(CallFailedError) as caught:
+        await soon(call([ProviderModel(Stuck(), "m")], ask(), retry=retry, emit=emit))
+    assert caught.value.fault == "timeout"
 
 
 async def test_an_error_of_the_consumer_ends_the_call_and_is_its_own() -> None:

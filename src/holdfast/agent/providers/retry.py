@@ -93,7 +93,8 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True, tag="retrying"):
 
 
 CallItem: TypeAlias = TextDelta | ReasoningDelta | FailedAttempt | ResetDelta
-Emit: TypeAlias = Callable[[CallItem], Awaitable[None]]
+Emit: TypeAlias = Callable[[CallItem], Awaitable[None] | None]
+"""Takes an item: at once, or by what it returns, which is awaited."""
 
 
 class CallResult(msgspec.Struct, frozen=True):
@@ -128,8 +129,8 @@ async def call(
 ) -> CallResult:
     """Call the first choice that answers. Raises `CallFailedError` if none does.
 
-    `request.model` is replaced by the choice's. `emit` is awaited for every item before the next one is read, so a slow
-    consumer slows the model down; an exception of it ends the call, and so does cancelling.
+    `request.model` is replaced by the choice's. What `emit` returns for an item is awaited before the next one is read,
+    so a slow consumer slows the model down; an exception of it ends the call, and so does cancelling.
     """
     if not choices:
         raise ValueError("there is no model to call; pass at least one choice")
@@ -152,24 +153,23 @@ async def call(
             record = {"provider": choice.provider.id, "model": choice.model, "fault": last.fault, "error": message}
             failed.append(record)
             if deltas.any_sent:
-                await emit(ResetDelta(len(failed)))
+                await _taken(emit(ResetDelta(len(failed))))
             again = last.is_retried and attempt < retry.attempts
             following = choice if again else next(iter(choices[number + 1 :]), None)
             if following is None:
                 break
             delay_s = retry.delay_s(attempt, last, random) if again else 0.0
-            await emit(
-                FailedAttempt(
-                    attempt=len(failed),
-                    provider=choice.provider.id,
-                    model=choice.model,
-                    fault=last.fault,
-                    error=message,
-                    delay_s=delay_s,
-                    next_provider=following.provider.id,
-                    next_model=following.model,
-                )
+            failure = FailedAttempt(
+                attempt=len(failed),
+                provider=choice.provider.id,
+                model=choice.model,
+                fault=last.fault,
+                error=message,
+                delay_s=delay_s,
+                next_provider=following.provider.id,
+                next_model=following.model,
             )
+            await _taken(emit(failure))
             if not again:
                 break
             await sleep(delay_s)
@@ -184,29 +184,47 @@ class _DeltaSink:
         self._emit = emit
         self.any_sent = False
 
-    async def pass_on(self, delta: TextDelta | ReasoningDelta) -> None:
+    def pass_on(self, delta: TextDelta | ReasoningDelta) -> Awaitable[None] | None:
         self.any_sent = True
-        await self._emit(delta)
+        return self._emit(delta)
+
+
+async def _taken(taking: Awaitable[None] | None) -> None:
+    if taking is not None:
+        await taking
 
 
 async def _attempt(
     provider: Provider, request: ModelRequest, deltas: _DeltaSink, timeout_s: float | None
 ) -> ModelReply:
     """One attempt. All exceptions of the provider become `ProviderError`s; those of the consumer pass through."""
-    loop = asyncio.get_running_loop()
-    left = timeout_s
+    limit = asyncio.timeout(timeout_s)
     items = _open(provider, request)
     try:
-        while True:
-            since = loop.time()
-            item = await _next(provider, items, left, timeout_s)
-            if left is not None:
-                left = max(0.0, left - (loop.time() - since))
-            if isinstance(item, ModelReply):
-                return item
-            await deltas.pass_on(item)
+        async with limit:
+            while True:
+                item = await _next(provider, items)
+                if isinstance(item, ModelReply):
+                    return item
+                taking = deltas.pass_on(item)
+                if taking is not None:
+                    await _untimed(taking, limit)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ProviderError(f"{provider.id}: no reply within {timeout_s:g} s", fault="timeout") from error
     finally:
         await _close(items)
+
+
+async def _untimed(taking: Awaitable[None], limit: asyncio.Timeout) -> None:
+    """Wait for the consumer, which does not count as time of the model."""
+    loop, ends = asyncio.get_running_loop(), limit.when()
+    began = loop.time()
+    limit.reschedule(None)
+    await taking
+    if ends is not None:
+        limit.reschedule(ends + loop.time() - began)
 
 
 def _open(provider: Provider, request: ModelRequest) -> AsyncIterator[StreamItem]:
@@ -218,20 +236,15 @@ def _open(provider: Provider, request: ModelRequest) -> AsyncIterator[StreamItem
         raise _unexpected_error(provider, error) from error
 
 
-async def _next(
-    provider: Provider, items: AsyncIterator[StreamItem], left: float | None, timeout_s: float | None
-) -> StreamItem:
-    limit = asyncio.timeout(left)
+async def _next(provider: Provider, items: AsyncIterator[StreamItem]) -> StreamItem:
     try:
-        async with limit:
-            return await anext(items)
+        return await anext(items)
     except StopAsyncIteration:
         raise ProviderError(f"{provider.id}: the stream ended without a reply", fault="bad_stream") from None
     except ProviderError:
         raise
     except TimeoutError as error:
-        why = f"no reply within {timeout_s:g} s" if limit.expired() else f"timed out: {error}"
-        raise ProviderError(f"{provider.id}: {why}", fault="timeout") from error
+        raise ProviderError(f"{provider.id}: timed out: {error}", fault="timeout") from error
     except Exception as error:
         raise _unexpected_error(provider, error) from error
 

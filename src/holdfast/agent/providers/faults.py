@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from holdfast.agent.providers.provider import Fault
-from holdfast.core.values import Json
+from holdfast.core.values import Json, repaired
 
 MESSAGE_CHARS = 600
 """Characters of a service's message in an error: enough for a message, not for a page of HTML."""
@@ -75,7 +75,7 @@ def read_error_reply(body: bytes) -> ErrorReply:
     """The error in a response body. Anything that is not the usual JSON is quoted."""
     try:
         value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ErrorReply(_cut(body[: 4 * MESSAGE_CHARS].decode("utf-8", "replace")))
     return error_reply_of(value)
 
@@ -102,7 +102,12 @@ def error_reply_of(value: Json) -> ErrorReply:
 
 
 def _text(value: Json) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if isinstance(value, str):
+        return repaired(value)
+    try:
+        return msgspec.json.encode(value).decode()
+    except (ValueError, OverflowError, RecursionError):  # a number or text that JSON of ours cannot hold
+        return f"{type(value).__name__} that cannot be shown"
 
 
 def _cut(text: str) -> str:

@@ -21,6 +21,9 @@ from holdfast.core.values import Json, repaired
 MAX_REPLY_CHARS = 16 * 1024 * 1024
 """Characters of one reply: more than any model writes, and few enough to store as one value."""
 
+MAX_TOKENS = 10**12
+"""Tokens of one call: more is an error of the service, and sums of such numbers could not be stored."""
+
 _STOPS: dict[str, Stop] = {
     "stop": "end",
     "end_turn": "end",
@@ -71,7 +74,7 @@ class ReplyReader:
         if not isinstance(chunk, dict):
             raise BadReplyError(f"a chunk is not an object, but {type(chunk).__name__}")
         if isinstance(chunk.get("model"), str):
-            self._model = chunk["model"]
+            self._model = repaired(chunk["model"])
         self._note_usage(chunk.get("usage"))
         self._note_usage(_object(chunk.get("x_groq")).get("usage"))
         for choice in _objects(chunk.get("choices")):
@@ -151,7 +154,7 @@ class ReplyReader:
         call = self._call_of(piece.get("index"), piece.get("id") or "", bool(function.get("name")))
         name, arguments = function.get("name"), function.get("arguments")
         if isinstance(name, str) and not call.name:
-            call.name = name
+            call.name = repaired(name)
         if arguments is not None:
             text = arguments if isinstance(arguments, str) else json.dumps(arguments)
             self._grow(len(text))
@@ -159,7 +162,7 @@ class ReplyReader:
 
     def _call_of(self, index: Json, given_id: Json, is_named: bool) -> _Call:
         """The call that a piece belongs to: by its index, and by its id if a service gives all calls the same index."""
-        call_id = given_id if isinstance(given_id, str) else str(given_id)
+        call_id = repaired(given_id if isinstance(given_id, str) else str(given_id))
         last = self._calls[-1] if self._calls else None
         if isinstance(index, int):
             call = next((call for call in reversed(self._calls) if call.index == index), None)
@@ -203,7 +206,7 @@ def read_json(data: bytes) -> Json:
     """JSON from a service. Halves of characters, which are invalid text, are accepted; `_say` joins them."""
     try:
         return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
@@ -245,7 +248,8 @@ def _usage(reported: dict[str, Json]) -> Usage | None:
 
 
 def _count(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < MAX_TOKENS else None
 
 
 def _amount(value: Json) -> float | None:

@@ -12,7 +12,7 @@ import resource
 import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -69,8 +69,10 @@ class Fuzzer:
         self._is_random = is_random
         self._seed = int(os.environ.get(SEED) or secrets.randbits(32)) if is_random else FIXED_SEED
 
-    def run(self, check: Callable[[T], None], inputs: st.SearchStrategy[T], examples: int) -> None:
-        """Call `check` with that many inputs, and shrink the first that fails."""
+    def run(
+        self, check: Callable[[T], None], inputs: st.SearchStrategy[T], examples: int, known: Sequence[T] = ()
+    ) -> None:
+        """Call `check` with that many inputs, and shrink the first that fails. `known` are those that once failed."""
         factor = float(self._factor) / RANDOM_SHARE if self._is_random else 1
         bounded = settings(
             max_examples=max(5, round(examples * factor)),
@@ -85,6 +87,8 @@ class Fuzzer:
             with _cpu_bounded(), _ends():
                 check(shown.value)
 
+        for value in () if self._is_random else known:
+            check_within_bounds(_Shown(value))
         before = _peak_kb()
         try:
             bounded(seed(self._seed)(given(inputs.map(_Shown))(check_within_bounds)))()

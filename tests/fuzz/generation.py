@@ -108,10 +108,14 @@ def changed_json(draw: Draw, samples: Sequence[Json], most: int = 3) -> Json:
 def _changed_once(draw: Draw, value: Json, samples: Sequence[Json]) -> Json:
     root = [value]
     slots = _slots(root)
+    if draw(st.booleans()):  # most places hold others, and what they hold is where the odd values are read
+        slots = [(held, name) for held, name in slots if not isinstance(held[name], dict | list)] or slots
     holder, key = slots[draw(st.integers(0, len(slots) - 1))]
     match draw(st.sampled_from(["odd", "odd", "odd", "drop", "double", "near", "swap", "rename", "wrap", "other"])):
         case "odd":
-            holder[key] = copy.deepcopy(draw(st.sampled_from(ODD_VALUES)))
+            holder[key] = copy.deepcopy(
+                draw(st.sampled_from(_odd_for(holder[key]) if draw(st.booleans()) else ODD_VALUES))
+            )
         case "drop" if holder is not root:
             del holder[key]
         case "double" if isinstance(holder, list) and holder is not root:
@@ -145,6 +149,17 @@ def _slots(root: list[Json]) -> list[tuple[Any, Any]]:
         elif isinstance(inner, list):
             found += [(inner, number) for number in range(len(inner))]
     return found
+
+
+def _odd_for(value: Json) -> Sequence[Json]:
+    """Odd values of the same type, which pass the first check."""
+    match value:
+        case str():
+            return (*ODD_TEXTS, f"{value}\ud800", f"{value}\0", value * 50)
+        case int() | float():
+            return ODD_NUMBERS
+        case _:
+            return ODD_VALUES
 
 
 def _near(draw: Draw, value: Json) -> Json:

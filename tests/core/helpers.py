@@ -31,6 +31,7 @@ from holdfast.core.decide import (
 from holdfast.core.events import Event, event_of, reply_after
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value
 from holdfast.core.records import Entry, Program, Record, Wake
+from holdfast.core.replay import ReplayFold
 from holdfast.core.state import Session, State
 
 START = 1_700_000_000_000
@@ -111,6 +112,22 @@ def recorded(session: Session, message: Message, entries: Sequence[Entry]) -> di
     """The entries that a message may repeat, as an engine finds them in the journal."""
     repeats = repeats_of(session, message)
     return repeats.among(entries) if repeats is not None else {}
+
+
+def check_checkpoints(entries: Sequence[Entry]) -> None:
+    """From a checkpoint at any position, the rest of a journal leads to what the whole of it leads to."""
+    unbroken = ReplayFold("s-1")
+    folds = [(unbroken.dump(), picture(unbroken))]
+    wakings = []
+    for entry in entries:
+        wakings.append(unbroken.apply(entry))
+        folds.append((unbroken.dump(), picture(unbroken)))
+    for position, (dumped, before) in enumerate(folds):
+        restored = ReplayFold.restore("s-1", dumped)
+        assert restored is not None
+        assert picture(restored) == before
+        assert [restored.apply(entry) for entry in entries[position:]] == wakings[position:]
+        assert picture(restored) == folds[-1][1]
 
 
 def started(**limits: Any) -> Journal:

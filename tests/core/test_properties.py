@@ -53,7 +53,7 @@ from holdfast.core.records import (
 from holdfast.core.state import Session, State
 from holdfast.core.status import snapshot
 from holdfast.core.values import check_value, encode, fingerprint
-from tests.core.helpers import PROGRAM, START, picture, recorded
+from tests.core.helpers import PROGRAM, START, check_checkpoints, picture, recorded
 from tests.examples import examples
 
 T = TypeVar("T")
@@ -230,6 +230,9 @@ class Walk(RuleBasedStateMachine):
     def expire(self, ttl_ms: int) -> None:
         if len(self.entries) > 8:
             self.write(*(self.decided(lambda: decide_expire(self.session, self.now, ttl_ms)) or []))
+
+    def teardown(self) -> None:
+        check_checkpoints(self.entries)
 
     # --- what always holds -----------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -59,6 +59,19 @@ class KindFold:
 
     def on_forked(self, at: int) -> None:
         """The records after this one are the fork's own; those before came from its source."""
+
+    # --- checkpoints --------------------------------------------------------------------------------------
+
+    format: ClassVar[int] = 0
+    """Changes whenever the kind's fold does: what another version has folded is not used."""
+
+    def dump(self) -> bytes:
+        """All that this part keeps, as JSON."""
+        return b"null"
+
+    def restore(self, state: bytes) -> bool:
+        """Take over what `dump` returned, instead of folding it again; False if it cannot be read."""
+        return True
 
     # --- what listings and timers need to know -----------------------------------------------------------
 

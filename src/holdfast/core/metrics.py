@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from holdfast.core.budget import Budget, Price, price_for
 from holdfast.core.limits import HISTORY_ENTRIES, RECENT_LOGS
@@ -14,31 +15,18 @@ from holdfast.core.tokens import TokenCount, measure_text
 from holdfast.core.values import Json, value_bytes
 
 
-class LlmCall:
+class LlmCall(msgspec.Struct, omit_defaults=True):
     """One `llm` query and, once there is one, its answer."""
 
-    __slots__ = (
-        "answer",
-        "completed_at",
-        "prompt",
-        "prompt_tokens",
-        "query_id",
-        "reserved_cost",
-        "reserved_tokens",
-        "response_tokens",
-        "started_at",
-    )
-
-    def __init__(self, query: LlmQuery, prompt_tokens: int, price: Price | None, at: int) -> None:
-        self.query_id = query.id
-        self.prompt = query.prompt
-        self.answer: Answer | None = None
-        self.prompt_tokens = prompt_tokens
-        self.response_tokens = 0
-        self.reserved_tokens = query.max_tokens
-        self.reserved_cost = price.of(prompt_tokens, query.max_tokens) if price else 0.0
-        self.started_at = at
-        self.completed_at: int | None = None
+    query_id: str
+    prompt: str
+    prompt_tokens: int
+    reserved_tokens: int
+    reserved_cost: float
+    started_at: int
+    response_tokens: int = 0
+    answer: Answer | None = None
+    completed_at: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         match self.answer:
@@ -59,53 +47,57 @@ class LlmCall:
         }
 
 
-class ChildrenUsage:
+class ChildrenUsage(msgspec.Struct, omit_defaults=True):
     """What the children of a session have reported as spent."""
 
-    __slots__ = ("cost", "llm_calls", "tokens")
-
-    def __init__(self) -> None:
-        self.llm_calls = 0
-        self.tokens = 0
-        self.cost = 0.0
+    llm_calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         shown = {"llm_calls": self.llm_calls, "tokens": self.tokens}
         return {**shown, "cost": round(self.cost, 9)} if self.cost else shown
 
 
-class Metrics:
+class Metrics(msgspec.Struct, omit_defaults=True):
     """Counters of one session. Times are unix milliseconds; `now` is always given, never read."""
 
-    def __init__(self) -> None:
-        self.started_at = 0
-        self.ended_at: int | None = None
-        self.last_activity_at = 0
-        self.pauses = 0
-        self.rounds = 0
-        self.llm_calls = 0
-        self.failures = 0
-        self.refused = 0
-        self.prompt_chars = 0
-        self.prompt_bytes = 0
-        self.system_chars = 0
-        self.response_chars = 0
-        self.response_bytes = 0
-        self.prompt_tokens = TokenCount()
-        self.response_tokens = TokenCount()
-        self.cost = 0.0
-        self.reserved_tokens = 0
-        self.reserved_cost = 0.0
-        self.children = ChildrenUsage()
-        """What children have spent. It is part of the other sums as well."""
-        self.custom: dict[str, Json] = {}
-        self.progress: ProgressedRecord | None = None
-        self.recent_logs: deque[tuple[int, LoggedRecord]] = deque(maxlen=RECENT_LOGS)
-        self.history: deque[LlmCall] = deque(maxlen=HISTORY_ENTRIES)
-        self.open: dict[str, LlmCall] = {}
-        self._own_ms = 0
-        self._waiting_ms = 0
-        self._waiting = False
+    started_at: int = 0
+    ended_at: int | None = None
+    last_activity_at: int = 0
+    pauses: int = 0
+    rounds: int = 0
+    llm_calls: int = 0
+    failures: int = 0
+    refused: int = 0
+    prompt_chars: int = 0
+    prompt_bytes: int = 0
+    system_chars: int = 0
+    response_chars: int = 0
+    response_bytes: int = 0
+    prompt_tokens: TokenCount = msgspec.field(default_factory=TokenCount)
+    response_tokens: TokenCount = msgspec.field(default_factory=TokenCount)
+    cost: float = 0.0
+    reserved_tokens: int = 0
+    reserved_cost: float = 0.0
+    children: ChildrenUsage = msgspec.field(default_factory=ChildrenUsage)
+    """What children have spent. It is part of the other sums as well."""
+    custom: dict[str, Json] = {}
+    progress: ProgressedRecord | None = None
+    recent_logs: list[tuple[int, LoggedRecord]] = []
+    history: list[LlmCall] = []
+    """The latest model calls, the oldest first."""
+    open: dict[str, LlmCall] = {}
+    """Model calls without an answer, by query; those in `history` are the same objects."""
+    _own_ms: int = 0
+    _waiting_ms: int = 0
+    _waiting: bool = False
+
+    def __post_init__(self) -> None:
+        """After reading them back: an open call that is in the history is one object again."""
+        for call in self.history if self.open else ():
+            if call.query_id in self.open:
+                self.open[call.query_id] = call
 
     # --- folding -------------------------------------------------------------------------------
 
@@ -132,9 +124,13 @@ class Metrics:
             system_chars, system_size, system_tokens = measure_text(query.system)
             self.system_chars += system_chars
             chars, size, tokens = chars + system_chars, size + system_size, tokens + system_tokens
-        exchange = LlmCall(query, tokens, price_for(query, prices) if prices else None, at)
+        price = price_for(query, prices) if prices else None
+        cost = price.of(tokens, query.max_tokens) if price else 0.0
+        exchange = LlmCall(query.id, query.prompt, tokens, query.max_tokens, cost, at)
         self.open[query.id] = exchange
         self.history.append(exchange)
+        if len(self.history) > HISTORY_ENTRIES:
+            del self.history[0]
         self.llm_calls += 1
         self.prompt_chars += chars
         self.prompt_bytes += size
@@ -142,6 +138,11 @@ class Metrics:
         self.response_tokens.add(0)
         self.reserved_tokens += exchange.reserved_tokens
         self.reserved_cost += exchange.reserved_cost
+
+    def log(self, record: LoggedRecord, at: int) -> None:
+        self.recent_logs.append((at, record))
+        if len(self.recent_logs) > RECENT_LOGS:
+            del self.recent_logs[0]
 
     def withdraw(self, query_id: str) -> None:
         """A query nobody waits for any more frees what it had reserved; its prompt stays counted."""

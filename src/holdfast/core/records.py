@@ -184,13 +184,14 @@ def type_of(record: Record) -> str:
     return str(record.__struct_config__.tag)
 
 
-def _queries() -> Any:
+def any_query() -> Any:
+    """The union of all queries that are known to this process."""
     return Union[(*KERNEL_QUERIES, *(query for kind in registered_kinds() for query in kind.queries))]
 
 
 def _records() -> Any:
     brought = (record for kind in registered_kinds() for record in kind.records)
-    return Union[(PausedRecord[_queries()], *KERNEL_RECORDS, *brought)]  # type: ignore[misc]
+    return Union[(PausedRecord[any_query()], *KERNEL_RECORDS, *brought)]  # type: ignore[misc]
 
 
 KERNEL_RECORDS: tuple[type[Record], ...] = (
@@ -210,7 +211,7 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
 
 _decoder = KindDecoder(_records)
 _list_decoder = KindDecoder(lambda: list[_records()])  # type: ignore[misc]
-decode_with(PausedRecord, KindDecoder(lambda: PausedRecord[_queries()]))  # type: ignore[misc]
+decode_with(PausedRecord, KindDecoder(lambda: PausedRecord[any_query()]))  # type: ignore[misc]
 
 
 def decode_record(body: str | bytes) -> Record:

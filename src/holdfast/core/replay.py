@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.core.folded import decode_folded, encode_folded
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.records import (
     AnsweredRecord,
@@ -48,6 +49,21 @@ class ReplayFold:
     def __init__(self, session_id: str) -> None:
         self.session = Session(session_id)
         self._inbox: list[tuple[str, Answer]] = []
+
+    def dump(self) -> bytes:
+        """All that it is, for a checkpoint."""
+        return encode_folded(self.session.folded(self._inbox))
+
+    @classmethod
+    def restore(cls, session_id: str, state: bytes) -> ReplayFold | None:
+        """The fold that `dump` was called on; None if that was another version's, or if it cannot be read."""
+        folded = decode_folded(state)
+        session = Session.restore(session_id, folded) if folded is not None else None
+        if folded is None or session is None:
+            return None
+        replay = cls(session_id)
+        replay.session, replay._inbox = session, folded.undelivered
+        return replay
 
     def apply(self, entry: Entry) -> Waking | None:
         """Fold one more entry; the waking that follows from it, if one does."""

@@ -37,17 +37,20 @@ while the session lives, they leave its state as it is, and the kind's own fold 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, assert_never
 
+import msgspec
+
 from holdfast.core.budget import price_for
 from holdfast.core.errors import JournalError, TransitionError
+from holdfast.core.folded import FORMAT, FoldedQuery, FoldedSession
 from holdfast.core.ids import query_id, query_number
 from holdfast.core.kinds import KindFold, find_kind
 from holdfast.core.limits import RECENT_ANSWERS
 from holdfast.core.metrics import Metrics
-from holdfast.core.queries import ChildQuery, Failure, LlmQuery, Query, is_own
+from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -208,6 +211,55 @@ class Session:
                 earliest = due
         return earliest
 
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def folded(self, undelivered: Sequence[tuple[str, Answer]]) -> FoldedSession:
+        """The session as a checkpoint keeps it. It says what `undelivered` names, which only the journal has."""
+        return FoldedSession(
+            format=FORMAT,
+            state=self.state,
+            position=self.position,
+            started=self.started,
+            ended=self.ended,
+            pending=[FoldedQuery(each.query, each.asked_at, each.attempts) for each in self.pending.values()],
+            settled=self.settled,
+            undelivered=list(undelivered),
+            failure_undelivered=self._failure_undelivered,
+            wakings=self.wakings,
+            is_outward=self._is_outward,
+            queries_asked=self.queries_asked,
+            asked_last=self.asked_last,
+            wake=self.wake,
+            metrics=self.metrics,
+            kind_format=self.kind_fold.format,
+            kind=msgspec.Raw(self.kind_fold.dump()),
+        )
+
+    @classmethod
+    def restore(cls, session_id: str, folded: FoldedSession) -> Session | None:
+        """The session of a checkpoint; None if another version of its program kind has folded it."""
+        session = cls(session_id)
+        if folded.state not in TRANSITIONS:
+            return None
+        session._enter(State(folded.state))
+        session.position = folded.position
+        session.started, session.ended = folded.started, folded.ended
+        session._find_kind()
+        if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
+            return None
+        for each in folded.pending:
+            pending = session.pending[each.query.id] = PendingQuery(each.query, each.asked_at)
+            pending.attempts = each.attempts
+        session.settled = folded.settled
+        session.undelivered = [asked for asked, _ in folded.undelivered]
+        session._failure_undelivered = folded.failure_undelivered
+        session.wakings, session._is_outward = folded.wakings, folded.is_outward
+        session.queries_asked, session.asked_last = folded.queries_asked, folded.asked_last
+        session.wake, session.metrics = folded.wake, folded.metrics
+        return session
+
+    # --- folding -------------------------------------------------------------------------------
+
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
         self._check(_row_of(record), record)
@@ -262,6 +314,14 @@ class Session:
         if entry.position == self._shared:
             self._part(entry.at)
 
+    def _find_kind(self) -> None:
+        """Follow what the start says: where a fork parts from its source, and what the program kind keeps."""
+        if self.started is None:
+            return
+        self._shared = self.started.forked_from.position if self.started.forked_from is not None else 0
+        if (kind := find_kind(self.started.program.kind)) is not None:
+            self.kind_fold = kind.fold(self)
+
     def _part(self, at: int) -> None:
         """From here on a fork goes its own way: what its source had begun is not the fork's."""
         for pending in self.pending.values():
@@ -287,10 +347,8 @@ class Session:
 
     def _on_started(self, record: StartedRecord, entry: Entry) -> None:
         self.started = record
-        self._shared = record.forked_from.position if record.forked_from is not None else 0
         self.metrics.start(entry.at)
-        if (kind := find_kind(record.program.kind)) is not None:
-            self.kind_fold = kind.fold(self)
+        self._find_kind()
 
     def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
         for gone in record.withdrawn:
@@ -337,7 +395,7 @@ class Session:
         self.kind_fold.on_answered(query, record.answer)
 
     def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
-        self.metrics.recent_logs.append((entry.at, record))
+        self.metrics.log(record, entry.at)
 
     def _on_progressed(self, record: ProgressedRecord, entry: Entry) -> None:
         self.metrics.progress = record

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+import msgspec
+
 TokenSource: TypeAlias = Literal["estimated", "provided", "definite"]
 """From weakest to strongest. A sum is only as good as its weakest part; a sum of nothing is definite."""
 
@@ -25,15 +27,12 @@ def measure_text(text: str) -> tuple[int, int, int]:
     return chars, len(text.encode("utf-8", "surrogatepass")), estimate_tokens(text)
 
 
-class TokenCount:
+class TokenCount(msgspec.Struct, omit_defaults=True):
     """A running sum of tokens that knows how many of its parts were only estimated."""
 
-    __slots__ = ("estimated", "provided", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.estimated = 0
-        self.provided = 0
+    tokens: int = 0
+    estimated: int = 0
+    provided: int = 0
 
     def add(self, tokens: int) -> None:
         """Count an estimate."""

@@ -25,7 +25,7 @@ from holdfast.core.state import Session, State
 from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import rebuild
 from holdfast.programs.contract import AskStep
-from tests.core.helpers import START, recorded
+from tests.core.helpers import START, check_checkpoints, recorded
 
 
 def item(item_id: str, **more: Any) -> Item:
@@ -130,6 +130,7 @@ class Agent:
 
     def check_replay(self) -> None:
         """A process that knows nothing but the journal comes to the same; `DivergenceError` if its program does not."""
+        check_checkpoints(self.entries)
         tracker, _, _ = asyncio.run(rebuild("s-1", self.entries, AgentInstance))
         ours, theirs = agent_fold(self.session).inbox, agent_fold(tracker.session).inbox
         assert (theirs.waiting, theirs.unseen, theirs.accepted) == (ours.waiting, ours.unseen, ours.accepted)

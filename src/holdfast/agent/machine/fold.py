@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from holdfast.agent.machine import decide
 from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
 from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
@@ -32,6 +34,7 @@ from holdfast.core.kinds import KindFold
 from holdfast.core.queries import Answer, Query
 from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
 from holdfast.core.state import Session, State
+from holdfast.core.values import encode
 
 if TYPE_CHECKING:
     from holdfast.core.decide import Decision, KindMessage, Repeats
@@ -53,6 +56,8 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
 
 class AgentFold(KindFold):
     """What an agent was sent, the turn it is in, and who asked to stop that turn."""
+
+    format = 1
 
     def __init__(self, session: Session) -> None:
         ctx = session.started.ctx if session.started is not None else None
@@ -117,6 +122,19 @@ class AgentFold(KindFold):
         for item_id in list(self.inbox.waiting):
             self.inbox.cancel(item_id, evidence)
 
+    # --- checkpoints --------------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        return encode(_FoldedAgent(self.inbox, self.turn, self.stop))
+
+    def restore(self, state: bytes) -> bool:
+        try:
+            folded = _decoder.decode(state)
+        except (msgspec.MsgspecError, ValueError):
+            return False
+        self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
+        return True
+
     # --- listings and timers ------------------------------------------------------------------------
 
     @property
@@ -148,6 +166,17 @@ class AgentFold(KindFold):
 
     def decide_waiting(self, session: Session, now: int) -> list[Record]:
         return decide.decide_join(session, self, now)
+
+
+class _FoldedAgent(msgspec.Struct, frozen=True):
+    """An agent's own part of its session, as a checkpoint keeps it."""
+
+    inbox: Inbox
+    turn: str | None
+    stop: tuple[StopRecord, int] | None
+
+
+_decoder = msgspec.json.Decoder(_FoldedAgent)
 
 
 def agent_fold(session: Session) -> AgentFold:

@@ -96,7 +96,7 @@ class ItemCancellation(msgspec.Struct, frozen=True):
     by: str | None = None
 
 
-class ItemState(msgspec.Struct):
+class ItemState(msgspec.Struct, omit_defaults=True):
     """What a session remembers of an item: where it was accepted, and what happened to it."""
 
     position: int
@@ -107,15 +107,14 @@ class ItemState(msgspec.Struct):
     cancelled: ItemCancellation | None = None
 
 
-class Inbox:
+class Inbox(msgspec.Struct):
     """The items of a session, folded from its journal."""
 
-    def __init__(self) -> None:
-        self.waiting: dict[str, Item] = {}
-        """In the order in which they were accepted."""
-        self.accepted: dict[str, ItemState] = {}
-        self.unseen: dict[str, Item] = {}
-        """Items that entered the turn under way, and that the model has not been shown yet."""
+    waiting: dict[str, Item] = {}
+    """In the order in which they were accepted."""
+    accepted: dict[str, ItemState] = {}
+    unseen: dict[str, Item] = {}
+    """Items that entered the turn under way, and that the model has not been shown yet."""
 
     def add(self, item: Item, position: int) -> None:
         self.accepted[item.id] = ItemState(position)

@@ -1,0 +1,65 @@
+"""`FoldedSession`: a session as a checkpoint keeps it, so that its journal need not be folded again."""
+
+from __future__ import annotations
+
+from typing import Generic
+
+import msgspec
+
+from holdfast.core.kinds import KindDecoder
+from holdfast.core.metrics import Metrics
+from holdfast.core.queries import Answer
+from holdfast.core.records import AskedQuery, EndRecord, StartedRecord, Wake, any_query
+from holdfast.core.values import encode
+
+FORMAT = 1
+"""Changes whenever the fold of a session does: what another version has folded is not used."""
+
+
+class FoldedQuery(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defaults=True):
+    """A pending query."""
+
+    query: AskedQuery
+    asked_at: int
+    attempts: int = 0
+
+
+class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defaults=True, kw_only=True):
+    """Everything that a session is, up to a position of its journal. The fields are those of `Session`."""
+
+    format: int
+    state: str
+    position: int
+    started: StartedRecord | None
+    ended: EndRecord | None
+    pending: list[FoldedQuery[AskedQuery]]
+    settled: dict[str, int]
+    undelivered: list[tuple[str, Answer]]
+    """Answers that the program has not been given, with their queries."""
+    failure_undelivered: bool = False
+    wakings: int
+    is_outward: bool = False
+    queries_asked: int
+    asked_last: int
+    wake: Wake
+    metrics: Metrics
+    kind_format: int
+    kind: msgspec.Raw
+    """The program kind's own part of the session, in a form of its own."""
+
+
+_decoder = KindDecoder(lambda: FoldedSession[any_query()])  # type: ignore[misc]
+
+
+def encode_folded(folded: FoldedSession) -> bytes:
+    """The JSON of a folded session."""
+    return encode(folded)
+
+
+def decode_folded(body: bytes) -> FoldedSession | None:
+    """A folded session from its JSON; None if another version has folded it, or if it cannot be read."""
+    try:
+        folded: FoldedSession = _decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return folded if folded.format == FORMAT else None

@@ -40,7 +40,7 @@ class Target:
     bound: float
 
     def __str__(self) -> str:
-        return f"{self.of} {self.sign} {self.bound:,g}"
+        return f"{self.of} {self.sign} {self.bound:,.10g}"
 
 
 @dataclass(frozen=True)

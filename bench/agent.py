@@ -8,7 +8,7 @@ import itertools
 import sqlite3
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from bench import Figure, Plan, Round, Target, texts
@@ -180,12 +180,13 @@ async def chat(path: Path, turns: int) -> int:
         return sum(len(message.text.encode()) for message in (await session.read_view()).messages)
 
 
-async def open_chat(path: Path, turns: int) -> Runtime:
-    """Open a store and the chat in it, with its whole conversation. The caller closes the runtime."""
-    runtime = await Runtime(f"sqlite:///{path}", provider=_provider(1)).__aenter__()
-    session = await runtime.session("chat").open()
-    assert len((await session.conversation()).turns) == turns
-    return runtime
+@contextlib.asynccontextmanager
+async def open_chat(path: Path, turns: int) -> AsyncIterator[None]:
+    """With a store open, and the chat in it with its whole conversation."""
+    async with Runtime(f"sqlite:///{path}", provider=_provider(1)) as runtime:
+        session = await runtime.session("chat").open()
+        assert len((await session.conversation()).turns) == turns
+        yield
 
 
 def _small(path: Path, content: int) -> Figure:
@@ -198,10 +199,8 @@ def reopen_alone(path: str) -> float:
 
     async def run() -> float:
         began = time.perf_counter()
-        runtime = await open_chat(Path(path), REOPENED)
-        took = (time.perf_counter() - began) * 1000
-        await runtime.__aexit__(None, None, None)
-        return took
+        async with open_chat(Path(path), REOPENED):
+            return (time.perf_counter() - began) * 1000
 
     return asyncio.run(run())
 

@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
-from bench import Plan, UnavailableError
+from bench import Figure, Plan, Round, Target, UnavailableError
 
 PATIENCE = "1000"
 """Limits read off a wall clock would send steps and commits to threads, because callgrind is fifty times slower."""
@@ -16,7 +18,10 @@ PATIENCE = "1000"
 SEED = "0"
 """Of the hashes of texts: with one of its own, each process would probe its dictionaries in another order."""
 
-_COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
+_MARK = "getpgrp"
+"""A C function that nothing else calls: there callgrind writes down what it has counted, and begins anew."""
+
+_SUMMARY = re.compile(r"^summary: (\d+)$", re.MULTILINE)
 
 
 def require_callgrind() -> None:
@@ -25,31 +30,36 @@ def require_callgrind() -> None:
         raise UnavailableError("valgrind is not installed")
 
 
-def difference(plan: Plan, module: str, function: str, fewer: tuple[object, ...], more: tuple[object, ...]) -> int:
-    """User-space instructions that `module.function` of this package takes more with one set of arguments.
-
-    Each is a process of its own. What both do cancels out: imports, opening, warming up.
-    """
-    less, all_of_it = (_count(plan, module, function, arguments) for arguments in (fewer, more))
-    return all_of_it - less
+def mark() -> None:
+    """What comes next is counted apart from what came before."""
+    os.getpgrp()
 
 
-def _count(plan: Plan, module: str, function: str, arguments: tuple[object, ...]) -> int:
-    program = f"from bench import {module}; {module}.{function}(*{arguments!r})"
-    return instructions_of(plan, f"{module}-{function}", program)
+def count(plan: Plan, module: str, function: str, *arguments: object) -> list[int]:
+    """User-space instructions between the marks that a function of this package sets, in a process of its own."""
+    with tempfile.TemporaryDirectory(dir=plan.directory, prefix="callgrind-") as directory:
+        kept = Path(directory) / "counted"
+        done = subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", f"--dump-before={_MARK}", f"--callgrind-out-file={kept}"),
+                *(sys.executable, "-c", f"from bench import {module}; {module}.{function}(*{arguments!r})"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "HOLDFAST_PATIENCE": PATIENCE, "PYTHONHASHSEED": SEED},
+        )
+        if done.returncode:
+            raise AssertionError(f"{module}.{function}{arguments} failed: {done.stderr.strip()[-2000:]}")
+        parts = sorted(Path(directory).glob("counted.*"), key=lambda part: int(part.suffix[1:]))
+        found = [int(_SUMMARY.findall(part.read_text())[-1]) for part in parts]
+    if len(found) < 2:
+        raise UnavailableError(f"callgrind does not see where this Python calls {_MARK}")
+    return found[1:]
 
 
-def instructions_of(plan: Plan, name: str, program: str) -> int:
-    """The instructions of a process that runs this Python program."""
-    kept = plan.directory / f"callgrind-{name}"
-    done = subprocess.run(
-        ["valgrind", "--tool=callgrind", f"--callgrind-out-file={kept}", sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "HOLDFAST_PATIENCE": PATIENCE, "PYTHONHASHSEED": SEED},
-    )
-    counted = _COUNTED.findall(done.stderr)
-    if done.returncode or not counted:
-        raise AssertionError(f"{name} failed: {done.stderr.strip()[-2000:]}")
-    return int(counted[-1].replace(",", ""))
+def instructions(plan: Plan, name: str, found: float, limit: int | None = None) -> Figure:
+    """A figure of instructions, and the most that they should be."""
+    plan.say(f"{name}: {found:,.0f} instructions")
+    targets = [] if limit is None else [Target("value", "<=", limit)]
+    return Figure(name, "instructions", [Round(found)], targets=targets)

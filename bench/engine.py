@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -299,10 +300,12 @@ def _resident(pid: int | str = "self") -> int:
     return int(found[1]) * 1024
 
 
-def _child(function: str, *arguments: str, module: str = "engine") -> Any:
+def _child(function: str, *arguments: str, module: str = "engine", patience: str = "1") -> Any:
     """What a function of this module, or another one here, returns in a new process."""
+    environment = {**os.environ, "HOLDFAST_PATIENCE": patience}
     program = f"import json; from bench import {module}; print(json.dumps({module}.{function}(*{arguments!r})))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise AssertionError(f"{function} failed: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from pathlib import Path
 
-from bench import Figure, Plan, Round, Target
+from bench import Figure, Plan
 from bench.agent import REOPENED, chat, open_chat
-from bench.callgrind import difference, require_callgrind
+from bench.callgrind import count, instructions, mark, require_callgrind
 from bench.engine import FOREVER, RESUME_PAUSES, Host
 from holdfast.engine.holdfast import open_holdfast
 
-TRIPS = (100, 400)
-"""Round trips of two runs."""
+WARM_UP = 100
+TRIPS = 300
+"""Round trips that are not counted, and that are."""
 
 LIMITS = {"memory": 300_000, "sqlite": 400_000}
 """Instructions of a round trip, by where the session lives."""
@@ -29,94 +28,84 @@ REOPEN_LIMIT = 25_000_000
 async def engine_instructions(plan: Plan) -> list[Figure]:
     """Pause, feed, pause: one round trip, in memory and on SQLite."""
     require_callgrind()
-    return [await asyncio.to_thread(_round_trip, plan, place, limit) for place, limit in LIMITS.items()]
+    figures = []
+    for place, limit in LIMITS.items():
+        url = "memory:" if place == "memory" else f"sqlite:///{plan.directory / 'engine-instructions.db'}"
+        (found,) = await asyncio.to_thread(count, plan, "instructions", "make_trips", url)
+        name = f"engine-instructions: round trip, {place}"
+        figures.append(instructions(plan, name, found / TRIPS, limit))
+    return figures
 
 
-def _round_trip(plan: Plan, place: str, limit: int) -> Figure:
-    fewer, more = ((place, trips, str(plan.directory)) for trips in TRIPS)
-    found = difference(plan, "instructions", "make_trips", fewer, more) / (TRIPS[1] - TRIPS[0])
-    return _figure(plan, f"engine-instructions: round trip, {place}", found, limit)
-
-
-def _figure(plan: Plan, name: str, found: float, limit: int | None) -> Figure:
-    plan.say(f"{name}: {found:,.0f}")
-    targets = [] if limit is None else [Target("value", "<=", limit)]
-    return Figure(name, "instructions", [Round(found)], targets=targets)
-
-
-def make_trips(place: str, trips: int, directory: str) -> None:
-    """Run in a process of its own: one session, fed so often."""
-    path = Path(directory) / f"engine-instructions-{trips}.db"
+def make_trips(url: str) -> None:
+    """Run in a process of its own: feed one session."""
 
     async def run() -> None:
-        async with open_holdfast("memory:" if place == "memory" else f"sqlite:///{path}") as holdfast:
-            await Host(holdfast).run(FOREVER, trips)
+        async with open_holdfast(url) as holdfast:
+            host = Host(holdfast)
+            session_id = await host.run(FOREVER, WARM_UP)
+            mark()
+            for number in range(TRIPS):
+                await host.feed(session_id, number)
+            mark()
 
     asyncio.run(run())
 
 
 async def resume_instructions(plan: Plan) -> list[Figure]:
-    """A process that has done its imports opens a store and feeds a session with many pauses behind it."""
+    """A process that has fed another session opens a store and feeds one with many pauses behind it."""
     require_callgrind()
     path = plan.directory / "resume-instructions.db"
     async with open_holdfast(f"sqlite:///{path}") as holdfast:
         session_id = await Host(holdfast).run(FOREVER, RESUME_PAUSES)
-    work = ((str(path), each) for each in ("", session_id))
-    found = await asyncio.to_thread(difference, plan, "instructions", "resume", *work)
+    opened, fed = await asyncio.to_thread(count, plan, "instructions", "resume", str(path), session_id)
     name = f"resume-instructions: open + first feed after {RESUME_PAUSES} pauses"
-    return [_figure(plan, name, found, RESUME_LIMIT)]
+    return [
+        instructions(plan, name, opened + fed, RESUME_LIMIT),
+        instructions(plan, "resume-instructions: open", opened),
+    ]
 
 
 def resume(path: str, session_id: str) -> None:
-    """Run in a process of its own: a short session in another store; then feed the session that is named, if one is."""
+    """Run in a process of its own: feed a session, after all imports were done for another one."""
 
     async def run() -> None:
-        async with open_holdfast(f"sqlite:///{_beside(path)}") as holdfast:
+        async with open_holdfast(f"sqlite:///{path}.other") as holdfast:
             await Host(holdfast).run(FOREVER, 2)
-        if session_id:
-            holdfast = await open_holdfast(f"sqlite:///{path}").__aenter__()
+        mark()
+        async with open_holdfast(f"sqlite:///{path}") as holdfast:
+            mark()
             await Host(holdfast).feed(session_id, RESUME_PAUSES)
-        _leave()
+            mark()
 
     asyncio.run(run())
 
 
 async def reopen_instructions(plan: Plan) -> list[Figure]:
-    """A process that has done its imports opens a store and a chat, of some turns and of many."""
+    """A process that has opened another chat opens a store and a chat in it, of some turns and of many."""
     require_callgrind()
     figures = []
     for turns, limit in {plan.turns: None, REOPENED: REOPEN_LIMIT}.items():
         plan.say(f"reopen-instructions: a chat of {turns:,} turns")
         path = plan.directory / f"reopen-instructions-{turns}.db"
         await chat(path, turns)
-        work = ((str(path), each) for each in (0, turns))
-        found = await asyncio.to_thread(difference, plan, "instructions", "reopen", *work)
-        figures.append(_figure(plan, f"reopen-instructions: a chat of {turns:,} turns", found, limit))
+        (found,) = await asyncio.to_thread(count, plan, "instructions", "reopen", str(path), turns)
+        figures.append(instructions(plan, f"reopen-instructions: a chat of {turns:,} turns", found, limit))
     return figures
 
 
 def reopen(path: str, turns: int) -> None:
-    """Run in a process of its own: a short chat in another store; then open the one with so many turns, if any."""
+    """Run in a process of its own: open a chat, after all imports were done for another one."""
 
     async def run() -> None:
-        warm_up = _beside(path)
-        await chat(warm_up, 2)
-        await (await open_chat(warm_up, 2)).__aexit__(None, None, None)
-        if turns:
-            await open_chat(Path(path), turns)
-        _leave()
+        other = Path(f"{path}.other")
+        await chat(other, 2)
+        async with open_chat(other, 2):
+            mark()
+        async with open_chat(Path(path), turns):
+            mark()
 
     asyncio.run(run())
-
-
-def _beside(path: str) -> Path:
-    """A new store in the directory of another one."""
-    return Path(tempfile.mkdtemp(dir=Path(path).parent)) / "warm-up.db"
-
-
-def _leave() -> None:
-    """End the process here: closing what was opened is no part of what is counted."""
-    os._exit(0)
 
 
 BENCHMARKS = {

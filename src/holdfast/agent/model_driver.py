@@ -102,7 +102,7 @@ class ModelDriver:
         if isinstance(called, Failure):
             await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, error=called.message))
             return called
-        done = await self._reply(called, caller)
+        done = await self._reply(called, policy, caller)
         await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, summary=text_of(called.reply.content)))
         return done
 
@@ -124,7 +124,7 @@ class ModelDriver:
         called = await self._call(policy, request, caller)
         if isinstance(called, Failure):
             return called
-        return await self._reply(called, caller, await hooks.after_model(request, called.reply))
+        return await self._reply(called, policy, caller, await hooks.after_model(request, called.reply))
 
     async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""
@@ -155,13 +155,16 @@ class ModelDriver:
         except ProviderError as error:
             return Failure(str(error), error.fault)
 
-    async def _reply(self, called: CallResult, caller: _Caller, changed: ModelReply | None = None) -> Reply:
+    async def _reply(
+        self, called: CallResult, policy: Policy, caller: _Caller, changed: ModelReply | None = None
+    ) -> Reply:
         """A reply as the journal keeps it, with its cost."""
         reply, usage = changed or called.reply, self._priced(called)
         if usage is not None:
             await self._emit(caller, live.UsageEvent(turn=caller.turn, model=called.model, usage=usage))
-        kept = RecordedReply(content=reply.content, stop=reply.stop, model=called.model, attempts=called.attempts)
-        return Reply(msgspec.to_builtins(kept), usage)
+        model = "" if called.model == policy.model else called.model
+        kept = RecordedReply(content=reply.content, stop=reply.stop, model=model, attempts=called.attempts)
+        return Reply(kept.to_value(), usage)
 
     async def _emit(self, caller: _Caller, event: live.LiveEvent) -> None:
         await self._mount.live_events.emit(caller.session_id, event)

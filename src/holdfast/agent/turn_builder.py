@@ -33,7 +33,7 @@ from holdfast.agent.turn_stream import TurnObserver, TurnStream
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
-from holdfast.core.queries import Query, Value
+from holdfast.core.queries import Query
 from holdfast.core.values import Json, encode, preview
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class TurnBuilder:
         session.own_turns.add(turn_id)
         session.mount.expect(session.session_id, turn_id, self._type)
         try:
-            await session.mount.answer(session.session_id, asked, Value(value=msgspec.to_builtins(turn_input)))
+            await session.mount.answer(session.session_id, asked, turn_input.to_answer())
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
         begun = await self._taken(asked)

@@ -134,16 +134,13 @@ def _begin_chat_turn(event: Event, text: str, model: str | None, base_url: str |
 
 
 def _leave_turn_waiting(request: ChatRequest, text: str) -> int:
-    import msgspec
-
     from holdfast.agent.machine.messages import TextBlock
     from holdfast.agent.machine.turn_input import TurnInput
     from holdfast.core.ids import new_turn_id
-    from holdfast.core.queries import Value
 
     assert request.recorded is not None
     turn_input = TurnInput(turn=new_turn_id(), content=[TextBlock(text)])
-    answers = {request.recorded.conversation.input: Value(value=msgspec.to_builtins(turn_input))}
+    answers = {request.recorded.conversation.input: turn_input.to_answer()}
 
     async def feed() -> Event:
         async with open_engine() as hf:

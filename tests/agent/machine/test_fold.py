@@ -19,7 +19,7 @@ from holdfast.agent.machine.records import (
     TurnRecord,
 )
 from holdfast.agent.machine.turn import MessageOutcome, ToolCallOutcome
-from holdfast.agent.machine.turn_input import TurnInput
+from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.queries import Value
 from holdfast.core.records import (
@@ -95,3 +95,9 @@ def test_a_turn_begins_with_its_input_and_ends_when_the_next_is_asked_for() -> N
     assert agent_fold(journal.session).turn == "t-1"
     journal.write(PausedRecord(queries=[InputQuery(id="q-1")]))
     assert agent_fold(journal.session).turn is None
+
+
+def test_an_input_of_plain_text_is_kept_as_its_text() -> None:
+    brought = TurnInput(turn="t", content=[TextBlock("Hello")])
+    assert brought.to_answer() == Value(value={"turn": "t", "content": "Hello"})
+    assert input_of(brought.to_answer()) == brought

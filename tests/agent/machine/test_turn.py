@@ -258,10 +258,28 @@ def test_what_a_turn_does_not_wait_for_is_refused_and_changes_nothing() -> None:
         machine.replied(says("x"), 1_004)
 
 
+@pytest.mark.parametrize(
+    ("reply", "stored"),
+    [
+        (says("Hello"), "Hello"),
+        (RecordedReply(content=[TextBlock("Hello")], model="other"), {"content": "Hello", "model": "other"}),
+        (RecordedReply(content=[TextBlock("Hel")], stop="length"), {"content": "Hel", "stop": "length"}),
+        (RecordedReply(content=[]), {"content": []}),
+        (
+            RecordedReply(content=[TextBlock("a"), TextBlock("b")]),
+            {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        ),
+    ],
+)
+def test_a_reply_is_kept_as_its_text_where_that_says_everything(reply: RecordedReply, stored: object) -> None:
+    assert reply.to_value() == stored
+    assert reply_of(stored) == reply
+
+
 def test_a_bare_text_is_a_reply_and_anything_unknown_is_none() -> None:
     assert reply_of("Hello") == says("Hello")
     assert reply_of(msgspec.to_builtins(calls("a"))) == calls("a")
-    for wrong in (None, 7, {"content": "Hello"}, {"content": [{"type": "poem"}]}):
+    for wrong in (None, 7, {"content": 7}, {"content": [{"type": "poem"}]}):
         with pytest.raises(msgspec.ValidationError):
             reply_of(wrong)
 

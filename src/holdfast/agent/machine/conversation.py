@@ -31,13 +31,14 @@ from holdfast.agent.machine.tree import NO_FRAME, Frame, Node, Tree
 from holdfast.agent.machine.turn import (
     FrameSwitchOutcome,
     MessageOutcome,
+    RecordedReply,
     StoppedOutcome,
     ToolCallOutcome,
     TurnOutcome,
     reply_of,
 )
 from holdfast.agent.machine.turn_input import TurnInput, input_of
-from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value, is_own
+from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, is_own
 from holdfast.core.records import (
     AnsweredRecord,
     AttemptedRecord,
@@ -247,7 +248,7 @@ class Conversation:
                     self._on_input(entry, query.id, input_of(answer))
             case SummaryQuery():
                 if usage is not None and self.running is not None:
-                    self.running.usage.append(("compaction", _model_of(answer), usage))
+                    self.running.usage.append(("compaction", self._model_of(_reply_in(answer)), usage))
             case ReplyQuery() if self.running is not None:
                 self._on_reply(entry, answer, usage)
             case CallQuery() if (call := self._called.pop(query.id, None)) is not None:
@@ -300,18 +301,20 @@ class Conversation:
 
     def _on_reply(self, entry: Entry, answer: Answer, usage: Usage | None) -> None:
         assert self.running is not None
-        try:
-            reply = None if isinstance(answer, Failure) else reply_of(answer.value)
-        except msgspec.ValidationError:
-            reply = None
+        reply = _reply_in(answer)
         if usage is not None:
-            self.running.usage.append(("turn", reply.model if reply is not None else "", usage))
+            self.running.usage.append(("turn", self._model_of(reply), usage))
         if reply is None:
             return
         if reply.says_something:
             self._append(f"n-{entry.position}", entry.at, AgentMessage("assistant", reply.content))
         self._batch = [CallState(call) for call in reply.calls]
         self.running.calls += self._batch
+
+    def _model_of(self, reply: RecordedReply | None) -> str:
+        if reply is None:
+            return ""
+        return reply.model or (self.policy.model if self.policy is not None else "")
 
     def _append_results(self, entry: Entry) -> None:
         """Append the results of the calls, in their order. Providers require one for each, even if it did not run."""
@@ -370,11 +373,12 @@ class Conversation:
             self.running.messages.append(message)
 
 
-def _model_of(answer: Answer) -> str:
+def _reply_in(answer: Answer) -> RecordedReply | None:
+    """The reply that an answer brings, or None if it brings none."""
     try:
-        return reply_of(answer.value).model if isinstance(answer, Value) else ""
+        return None if isinstance(answer, Failure) else reply_of(answer.value)
     except msgspec.ValidationError:
-        return ""
+        return None
 
 
 def policy_of(ctx: Json) -> Policy | None:

@@ -5,6 +5,7 @@ A message has no id, no time and no usage; a tool's result travels as a message 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -58,6 +59,18 @@ class ReasoningBlock(msgspec.Struct, frozen=True, tag="reasoning", omit_defaults
 
 
 ContentBlock: TypeAlias = TextBlock | ImageBlock | ToolUseBlock | ToolResultBlock | ReasoningBlock
+
+
+def plain_text(content: Sequence[ContentBlock]) -> str | None:
+    """The text of a content that is nothing else: the short form in which a journal keeps it. Otherwise None."""
+    return content[0].text if len(content) == 1 and type(content[0]) is TextBlock else None
+
+
+def with_content(value: Json) -> Json:
+    """A stored value whose content may be a plain text, with its content as a list of blocks."""
+    if type(value) is dict and type(text := value.get("content")) is str:
+        return {**value, "content": [TextBlock(text)]}
+    return value
 
 
 class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True):

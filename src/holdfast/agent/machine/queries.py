@@ -27,7 +27,7 @@ class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
     """
 
     prompt: str = ""
-    iteration: int
+    iteration: int = 1
     """The number of this call of the model in its turn, from 1."""
     remark: str = ""
     """What the runtime says in the conversation before the model is asked."""

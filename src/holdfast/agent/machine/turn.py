@@ -30,7 +30,14 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
+from holdfast.agent.machine.messages import (
+    ContentBlock,
+    ReasoningBlock,
+    TextBlock,
+    ToolUseBlock,
+    plain_text,
+    with_content,
+)
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
@@ -169,8 +176,19 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     content: list[ContentBlock]
     stop: Literal["end", "tool_use", "length", "refusal", "other"] = "end"
     model: str = ""
+    """The model that answered; empty if it is the one that the policy names."""
     attempts: list[dict[str, Json]] = []
     """Calls that failed before this one: which model, and why."""
+
+    def to_value(self) -> Json:
+        """The value that the journal keeps: of a reply of plain text, the text alone."""
+        text = plain_text(self.content)
+        if text is not None and self.stop == "end" and not self.model and not self.attempts:
+            return text
+        value: dict[str, Json] = msgspec.to_builtins(self)
+        if text is not None:
+            value["content"] = text
+        return value
 
     @property
     def calls(self) -> list[ToolUseBlock]:
@@ -183,17 +201,20 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     @property
     def says_something(self) -> bool:
         """Whether it has any text to read or any call to run."""
-        return any(not isinstance(block, ReasoningBlock) and block != TextBlock("") for block in self.content)
+        for block in self.content:
+            if block.text if type(block) is TextBlock else type(block) is not ReasoningBlock:
+                return True
+        return False
 
 
 def reply_of(value: Json) -> RecordedReply:
-    """A reply from an answer. A bare text is one, too: somebody who answers by hand need not know our format.
+    """A reply from an answer. A text is one, too: the usual form, and somebody who answers by hand needs no other.
 
     Raises `msgspec.ValidationError` for anything else.
     """
-    return (
-        RecordedReply(content=[TextBlock(value)]) if isinstance(value, str) else msgspec.convert(value, RecordedReply)
-    )
+    if type(value) is str:
+        return RecordedReply(content=[TextBlock(value)])
+    return msgspec.convert(with_content(value), RecordedReply)
 
 
 class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.agent.machine.inbox import Command, Item
-from holdfast.agent.machine.messages import AgentMessage, ContentBlock
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, plain_text, with_content
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.core.queries import Answer, Failure, Value
@@ -37,15 +37,18 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The items of the inbox that it is made of, if any."""
 
     def to_answer(self) -> Value:
-        """The answer that brings it to a session."""
-        return Value(value=msgspec.to_builtins(self))
+        """The answer that brings it to a session. A content of plain text is kept as the text alone."""
+        value: dict[str, Json] = msgspec.to_builtins(self)
+        if (text := plain_text(self.content)) is not None:
+            value["content"] = text
+        return Value(value=value)
 
 
 def input_of(answer: Answer) -> TurnInput:
     """The input that an answer brings. Raises `ValueError` if it brings none."""
     if isinstance(answer, Failure):
         raise ValueError(answer.message)
-    return msgspec.convert(answer.value, TurnInput)
+    return msgspec.convert(with_content(answer.value), TurnInput)
 
 
 def input_from(turn: str, items: list[Item]) -> TurnInput:

@@ -24,9 +24,9 @@ from holdfast.core.queries import LlmQuery, Value
 from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.store.codec import decode_entry, encode_entry
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
+from holdfast.store.journal_rows import JournalPart, decode_parts, encode_commit
 from holdfast.store.sqlite.store import SqliteStore
 
 APPENDERS = 200
@@ -213,20 +213,22 @@ async def fold(plan: Plan) -> list[Figure]:
     """A long journal, from decoded entries, from stored ones, and from the file."""
     path = plan.directory / "fold.db"
     entries = list(long_journal("bench"))
-    stored = [encode_entry("bench", entry) for entry in entries]
+    summary = summarize(Session.fold("bench", entries))
+    whole = Commit(session_id="bench", expected=0, entries=entries, summary=summary, owner=OWNER)
+    stored = [JournalPart(row, row.first, row.last, "bench") for row in encode_commit(whole).rows]
     async with SqliteStore(str(path)) as store:
         await _write_journal(store, "bench", entries)
         raw = sqlite3.connect(path)
 
         async def select_only() -> int:
-            rows = raw.execute("SELECT position, at, checksum, body FROM journal ORDER BY session, position")
+            rows = raw.execute("SELECT first, at, checksum, body FROM journal ORDER BY session, first")
             return len([msgspec.json.decode(body) for *_, body in rows])
 
         async def folded() -> int:
             return Session.fold("bench", entries).position
 
         async def decoded_and_folded() -> int:
-            return Session.fold("bench", [decode_entry("bench", entry, {}) for entry in stored]).position
+            return Session.fold("bench", decode_parts("bench", stored, {})).position
 
         async def loaded() -> int:
             return (await store.load("bench")).position

@@ -126,7 +126,7 @@ def test_doctor_explains_a_damaged_journal_and_leaves_the_others_alone(home: Hom
     sid = home.start("panel")
     home.ok("answer", sid, "x", "--query", "q-0")
     home.start("greet", "--id", "sound")
-    change(home, "UPDATE journal SET body = replace(body, '\"x\"', '\"y\"') WHERE position = 3")
+    change(home, "UPDATE journal SET body = replace(body, '\"x\"', '\"y\"') WHERE 3 BETWEEN first AND last")
     result = home.call("doctor")
     assert result.exit_code == 1
     assert "position 3" in result.stdout
@@ -149,7 +149,7 @@ def test_doctor_finds_a_value_that_is_gone(home: Home) -> None:
 def test_as_much_as_can_be_read_of_a_damaged_session_is_shown(home: Home) -> None:
     sid = home.start("panel")
     home.ok("answer", sid, "x", "--query", "q-0")
-    change(home, "UPDATE journal SET body = replace(body, '\"x\"', '\"y\"') WHERE position = 3")
+    change(home, "UPDATE journal SET body = replace(body, '\"x\"', '\"y\"') WHERE 3 BETWEEN first AND last")
     result = home.call("show", sid)
     assert result.exit_code == 1
     assert "second?" in result.stdout

@@ -133,7 +133,7 @@ def test_top_passes_over_a_session_that_is_damaged(home: Home) -> None:
     sid, other = home.start("greet"), home.start("greet")
     with closing(sqlite3.connect(home.db)) as connection, connection:
         connection.execute(
-            "update journal set body = 'x' where position = 2 and session = (select num from sessions where id = ?)",
+            "update journal set body = 'x' where session = (select num from sessions where id = ?) and last = 2",
             [sid],
         )
     assert [row["session_id"] for row in home.json("top", "--once")["sessions"]] == [other]

@@ -428,9 +428,12 @@ async def damaged(tmp_path: Path) -> SqliteStore:
     """A store with a session that can be read up to its third record."""
     path = str(tmp_path / "damaged.db")
     async with SqliteStore(path) as store:
-        await (await begin(store)).log("one", "two", "three")
+        session = await begin(store)
+        await session.log("one")
+        await session.log("two")
+        await session.log("three")
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE journal SET body = '' WHERE position = 3")
+        connection.execute("UPDATE journal SET body = '' WHERE 3 BETWEEN first AND last")
         connection.commit()
     return SqliteStore(path)
 

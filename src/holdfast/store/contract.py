@@ -188,7 +188,7 @@ class Store(ABC):
         """At most `limit` entries at positions above `after`, in order; empty when there are none yet.
 
         A record that was changed, cannot be decoded, or is missing, also at the end of the journal, raises
-        `CorruptSessionError` naming its position.
+        `CorruptSessionError` naming its position, or those of all records that were written with it.
         """
         check_id(session_id, "session id")
         return await self._read(session_id, _in_range(after), _in_range(limit))

@@ -12,22 +12,13 @@ from holdfast.core.errors import SessionDeletedError, SessionExistsError, Sessio
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import chain_of
-from holdfast.store.codec import (
-    StoredEntry,
-    decode_entry,
-    decode_message,
-    decode_value,
-    digest,
-    encode_entries,
-    encode_message,
-    encode_value,
-    references,
-)
+from holdfast.store.codec import decode_message, decode_value, digest, encode_message, encode_value
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.environment import SYSTEM, Environment
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
+from holdfast.store.journal_rows import decode_bodies, encode_bodies
 from holdfast.store.leases import (
     NEW,
     LeaseState,
@@ -55,7 +46,9 @@ class _Stored:
     num: int
     head: LeaseState
     summary: Summary
-    entries: list[StoredEntry] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+    """The JSON of its records, by position."""
     mail: dict[str, _Mail] = field(default_factory=dict)
     refs: set[str] = field(default_factory=set)
     snapshot: Snapshot | None = None
@@ -97,7 +90,7 @@ class MemoryStore(Store):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_entries(commit)
+        bodies, blobs = encode_bodies(commit)
         session_id, now = commit.session_id, self._environment.now_ms()
         if commit.expected == 0:
             if session_id in self._deleted:
@@ -117,9 +110,12 @@ class MemoryStore(Store):
             mail.taken = True
         for write, version in zip(commit.writes, versions, strict=True):
             self._write(write, version)
-        for entry in stored:
-            session.entries.append(self._moved_out(session, entry) if entry.blobs else entry)
-        position = commit.expected + len(stored)
+        session.bodies += bodies
+        session.times += [entry.at for entry in commit.entries]
+        if blobs:
+            self._blobs |= blobs
+            session.refs |= blobs.keys()
+        position = commit.expected + len(bodies)
         session.head = LeaseState(position, epoch, *lease_columns(commit.owner, commit.hold_ms, now))
         session.summary = commit.summary
         if commit.summary.state.is_terminal:
@@ -134,12 +130,6 @@ class MemoryStore(Store):
         self._watches.notify(session_id)
         return CommitReceipt(session_id, position, epoch)
 
-    def _moved_out(self, session: _Stored, entry: StoredEntry) -> StoredEntry:
-        """An entry without its blobs, which are kept for all sessions."""
-        self._blobs |= entry.blobs
-        session.refs |= entry.blobs.keys()
-        return msgspec.structs.replace(entry, blobs={})
-
     def _waiting(self, session_id: str, session: _Stored, numbers: Sequence[int]) -> list[_Mail]:
         """The mail with these numbers; `MessageTakenError` if any was taken."""
         waiting = {mail.number: mail for mail in session.mail.values() if not mail.taken}
@@ -153,17 +143,17 @@ class MemoryStore(Store):
         check_reach(source, at, shared.head.position)
         receipt = await self._append(commit)
         session = self._by_id[commit.session_id]
-        session.entries += shared.entries[1:at]  # the same objects, which go with the last session that has them
-        session.refs |= kept_references(entry.body for entry in session.entries)
+        session.bodies += shared.bodies[1:at]  # the same objects, which go with the last session that has them
+        session.times += shared.times[1:at]
+        session.refs |= kept_references(session.bodies)
         session.head = session.head._replace(position=at)
         return msgspec.structs.replace(receipt, position=at)
 
     async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]:
-        entries = self._find(session_id).entries[after : after + limit]
-        return [
-            decode_entry(session_id, stored, {ref: self._blobs[ref] for ref in references(stored.body)})
-            for stored in entries
-        ]
+        session, part = self._find(session_id), slice(after, after + limit)
+        records = decode_bodies(session_id, after + 1, session.bodies[part], self._blobs)
+        times = session.times[part]
+        return [Entry(after + n, at, record) for n, (at, record) in enumerate(zip(times, records, strict=True), 1)]
 
     async def _position(self, session_id: str) -> int:
         return self._find(session_id).head.position

@@ -125,7 +125,7 @@ async def test_a_damaged_run_hides_no_other(holdfast: Holdfast, host: Host, tmp_
     bad = await run(holdfast, ASKS, "5")
     with sqlite3.connect(tmp_path / "runs.db") as connection:
         connection.execute(
-            "update journal set body = '{' where position = 2 and session = (select num from sessions where id = ?)",
+            "update journal set body = '{' where session = (select num from sessions where id = ?) and last = 2",
             (bad,),
         )
     connection.close()

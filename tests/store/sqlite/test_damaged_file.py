@@ -41,7 +41,7 @@ def rows_of(path: str, session_id: str) -> list[Any] | None:
     try:
         with closing(sqlite3.connect(path)) as connection:
             session = connection.execute("SELECT * FROM sessions WHERE id = ?", (session_id,)).fetchone()
-            journal = "SELECT position, at, checksum, body FROM journal WHERE session = ? ORDER BY position"
+            journal = "SELECT * FROM journal WHERE session = ? ORDER BY first"
             records = connection.execute(journal, session[:1]).fetchall()
             kept = connection.execute("SELECT blob FROM blob_refs WHERE session = ?", session[:1]).fetchall()
             blobs = [connection.execute("SELECT * FROM blobs WHERE id = ?", blob).fetchone() for blob in kept]

@@ -25,8 +25,9 @@ async def three_sessions(path: str) -> dict[str, list[Entry]]:
     async with SqliteStore(path) as store:
         for session_id in ("first", "hurt", "last"):
             session = await begin(store, session_id, ctx={"text": f"{session_id} {LARGE}"}, hold_ms=0)
-            await session.log("one", f"{session_id} {LARGE}", "three")
-            await session.log("four", hold_ms=0)
+            for text in ("one", f"{session_id} {LARGE}", "three", "four"):
+                await session.log(text)
+            await session.append(hold_ms=0)
             await store.send(session_id, "m-1", feed(session_id), 1)
             written[session_id] = session.entries
     return written
@@ -36,7 +37,7 @@ HURT = "(SELECT num FROM sessions WHERE id = 'hurt')"
 
 
 def at(position: int) -> str:
-    return f"WHERE session = {HURT} AND position = {position}"
+    return f"WHERE session = {HURT} AND first = {position}"
 
 
 @pytest.mark.parametrize("reading", ["load", "read"])
@@ -55,26 +56,34 @@ def at(position: int) -> str:
         (3, f"DELETE FROM journal {at(3)}"),
         (5, f"DELETE FROM journal {at(5)}"),
         (1, f"DELETE FROM journal WHERE session = {HURT}"),
-        (2, f"UPDATE journal SET position = position + 10 {at(2)}"),
-        (1, "UPDATE journal SET session = session + 10 WHERE position = 1 AND session = " + HURT),
+        (2, f"UPDATE journal SET first = first + 10 {at(2)}"),
+        (2, f"UPDATE journal SET first = first + 10, last = last + 10 {at(2)}"),
+        ("2 to 3", f"UPDATE journal SET last = last + 1 {at(2)}"),
+        (2, f"UPDATE journal SET last = 0 {at(2)}"),
+        (2, f"UPDATE journal SET last = 'two' {at(2)}"),
+        (2, f"UPDATE journal SET first = 'two' {at(2)}"),
+        (4, f"UPDATE journal SET later = '[0]' {at(4)}"),
+        (1, "UPDATE journal SET session = session + 10 WHERE first = 1 AND session = " + HURT),
     ],
 )
 async def test_a_damaged_record_is_named_and_hurts_no_other_session(
-    path: str, place: int, damage: str, reading: str
+    path: str, place: int | str, damage: str, reading: str
 ) -> None:
     written = await three_sessions(path)
     edit(path, damage)
     async with SqliteStore(path) as store:
         with pytest.raises(CorruptSessionError) as caught:
             await (store.load("hurt") if reading == "load" else store.read("hurt"))
-        assert (caught.value.session_id, caught.value.place) == ("hurt", f"position {place}")
+        named = f"position {place}" if isinstance(place, int) else f"positions {place}"
+        assert (caught.value.session_id, caught.value.place) == ("hurt", named)
         for healthy in ("first", "last"):
             assert await entries_of(store, healthy) == written[healthy]
 
 
 async def test_two_records_that_changed_places_are_noticed(path: str) -> None:
     await three_sessions(path)
-    edit(path, *(f"UPDATE journal SET position = {new} {at(old)}" for old, new in ((2, 99), (4, 2), (99, 4))))
+    for old, new in ((2, 99), (4, 2), (99, 4)):
+        edit(path, f"UPDATE journal SET first = {new}, last = {new} {at(old)}")
     async with SqliteStore(path) as store:
         with pytest.raises(CorruptSessionError, match="position 2"):
             await store.load("hurt")

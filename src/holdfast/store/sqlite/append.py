@@ -7,21 +7,17 @@ records and to change the lease, the row is read first, and whoever is refused l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.core.summary import Summary
-from holdfast.store.codec import StoredEntry
 from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.store.journal_rows import encode_commit
 from holdfast.store.leases import lease_columns
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.schema import StoreConnection
 
 KNOWN_ROWS = 4_096
 """Sessions whose rows are remembered: more than are hot in one process, and a megabyte at most."""
-
-FEW_ROWS = 4
-"""Records that are inserted with one statement: nearly all commits have fewer, and each number is a statement."""
 
 
 class KnownRow(NamedTuple):
@@ -55,12 +51,12 @@ class KnownRows:
 class Append:
     """One commit to be written."""
 
-    __slots__ = ("_commit", "_known", "_packed", "_stored")
+    __slots__ = ("_commit", "_known", "_packed", "_rows")
 
-    def __init__(self, commit: Commit, stored: list[StoredEntry], known: KnownRow | None) -> None:
+    def __init__(self, commit: Commit, known: KnownRow | None) -> None:
         self._commit = commit
-        self._stored = stored
-        self._packed = sql.pack_blobs(stored)
+        self._rows, blobs = encode_commit(commit)
+        self._packed = sql.pack_blobs(blobs) if blobs else {}
         self._known = known
 
     def __call__(self, connection: StoreConnection) -> KnownRow:
@@ -70,7 +66,7 @@ class Append:
             written = self._write_fenced(connection, self._known)
             if written is not None:
                 return written
-        num, receipt = sql.append(connection, commit, self._stored, self._packed)
+        num, receipt = sql.append(connection, commit, self._rows, self._packed)
         return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
 
     def _is_usual(self, known: KnownRow) -> bool:
@@ -90,9 +86,9 @@ class Append:
 
     def _write_fenced(self, connection: StoreConnection, known: KnownRow) -> KnownRow | None:
         """Write it if the row is as it is known; None, with nothing done, if it is not."""
-        commit, stored = self._commit, self._stored
+        commit = self._commit
         summary, hold_ms = commit.summary, commit.hold_ms
-        position = known.position + len(stored)
+        position = known.position + len(commit.entries)
         epoch = known.epoch + 1 if commit.epoch is None else known.epoch
         run = connection.quick.execute
         if not known.is_held and not hold_ms and _is_alike(summary, known.summary):
@@ -109,22 +105,9 @@ class Append:
             )
         if changed.rowcount != 1:
             return None
-        insert_entries(connection, known.num, stored)
+        for row in self._rows:
+            run(sql.INSERT_ROW, sql.row_values(known.num, row))
         return KnownRow(known.num, position, epoch, hold_ms > 0, summary)
-
-
-def insert_entries(connection: StoreConnection, num: int, stored: Sequence[StoredEntry]) -> None:
-    """Add entries to a journal, few of them with one statement."""
-    values: list[object] = []
-    rows = 0
-    for entry in stored:
-        values += (num, entry.position, entry.at, entry.checksum, entry.body)
-        rows += 1
-        if rows == FEW_ROWS:
-            connection.quick.execute(_INSERTS[rows], values)
-            values, rows = [], 0
-    if rows:
-        connection.quick.execute(_INSERTS[rows], values)
 
 
 def receipt_of(session_id: str, row: KnownRow) -> CommitReceipt:
@@ -146,7 +129,3 @@ _FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
 _ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ? {_FENCE} AND owner IS NULL"
 _CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"
 _CLAIM = f"{_CHANGE} AND owner IS NULL"
-_INSERTS = [
-    f"INSERT INTO journal (session, position, at, checksum, body) VALUES {', '.join(['(?, ?, ?, ?, ?)'] * rows)}"
-    for rows in range(FEW_ROWS + 1)
-]

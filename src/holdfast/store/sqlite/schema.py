@@ -58,15 +58,17 @@ CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
 
-CREATE TABLE journal (
+CREATE TABLE journal (  -- a row for each commit
     id       INTEGER PRIMARY KEY,
     session  INTEGER NOT NULL,
-    position INTEGER NOT NULL,
-    at       INTEGER NOT NULL,
+    first    INTEGER NOT NULL,
+    last     INTEGER NOT NULL,
+    at       INTEGER NOT NULL,  -- of its first record
+    later    TEXT,              -- milliseconds after that of each; NULL where all have the same time
     checksum INTEGER NOT NULL,
-    body     TEXT NOT NULL
+    body     TEXT NOT NULL      -- a JSON array of records
 );
-CREATE UNIQUE INDEX journal_by_position ON journal (session, position);
+CREATE UNIQUE INDEX journal_by_position ON journal (session, first);
 
 CREATE TABLE mailbox (
     number  INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -138,15 +140,17 @@ CREATE INDEX shares_by_source ON shares (source);
 
 CREATE VIEW journal_lines AS
 SELECT sessions.id AS session_id,
-       journal.position,
-       strftime('%Y-%m-%d %H:%M:%f', journal.at / 1000.0, 'unixepoch') AS time,
-       json_extract(journal.body, '$.type') AS type,
-       json_remove(journal.body, '$.type') AS body
+       journal.first + line.key AS position,
+       strftime('%Y-%m-%d %H:%M:%f', (journal.at + coalesce(json_extract(journal.later, '$[' || line.key || ']'), 0))
+                / 1000.0, 'unixepoch') AS time,
+       json_extract(line.value, '$.type') AS type,
+       json_remove(line.value, '$.type') AS body
   FROM sessions
   JOIN (SELECT num AS session, 0 AS first, 9223372036854775807 AS last, num AS source FROM sessions
          UNION ALL SELECT session, first, last, source FROM shares) AS parts ON parts.session = sessions.num
-  JOIN journal ON journal.session = parts.source AND journal.position BETWEEN parts.first AND parts.last
- ORDER BY sessions.num, journal.position;
+  JOIN journal ON journal.session = parts.source AND journal.first <= parts.last AND journal.last >= parts.first
+  JOIN json_each(journal.body) AS line ON journal.first + line.key BETWEEN parts.first AND parts.last
+ ORDER BY sessions.num, position;
 """
 
 MIGRATIONS: tuple[str, ...] = ()

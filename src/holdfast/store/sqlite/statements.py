@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -13,10 +12,11 @@ import msgspec
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows, seal_checkpoint, seal_segment
-from holdfast.store.codec import StoredEntry, decode_snapshot, encode_value, pack_blob, unpack_blob
+from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpack_blob
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
+from holdfast.store.journal_rows import JournalPart, JournalRow
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
@@ -39,7 +39,7 @@ CHANGE_ROW = (
 
 
 def append(
-    connection: sqlite3.Connection, commit: Commit, stored: list[StoredEntry], packed: Packed
+    connection: sqlite3.Connection, commit: Commit, rows: Iterable[JournalRow], packed: Packed
 ) -> tuple[int, CommitReceipt]:
     """Append a commit, or raise the reason why it is refused; gives the number of the session as well."""
     session_id, summary, now = commit.session_id, commit.summary, now_ms()
@@ -55,7 +55,7 @@ def append(
 
     versions = write_versions(commit.writes, lambda write: state_version(connection, write))
 
-    position = commit.expected + len(stored)
+    position = commit.expected + len(commit.entries)
     owner, until = lease_columns(commit.owner, commit.hold_ms, now)
     if num:
         connection.execute(
@@ -71,10 +71,8 @@ def append(
             (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary), commit.hold_ms),
         )
         num = cursor.lastrowid or 0
-    connection.executemany(
-        "INSERT INTO journal (session, position, at, checksum, body) VALUES (?, ?, ?, ?, ?)",
-        [(num, entry.position, entry.at, entry.checksum, entry.body) for entry in stored],
-    )
+    for row in rows:
+        connection.execute(INSERT_ROW, row_values(num, row))
     for number in commit.takes:
         connection.execute("UPDATE mailbox SET body = NULL WHERE number = ?", (number,))
     for write, version in zip(commit.writes, versions, strict=True):
@@ -135,28 +133,45 @@ def lost(connection: sqlite3.Connection, limit: int) -> list[Lease]:
     return [Lease(*row) for row in rows]
 
 
-_ENTRY = "j.position, j.at, j.checksum, CAST(j.body AS BLOB)"
+INSERT_ROW = "INSERT INTO journal (session, first, last, at, later, checksum, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
-def read_journal(connection: sqlite3.Connection, num: int, after: int, limit: int) -> list[StoredEntry]:
-    """Stored entries after a position. Bodies come as bytes: text that is not text must not stop the others."""
+def row_values(num: int, row: JournalRow) -> tuple[Any, ...]:
+    """The parameters of `INSERT_ROW` for a row of a session."""
+    return num, row.first, row.last, row.at, row.later, row.checksum, row.body.decode()
+
+
+# Bodies come as bytes: text that is not text must not stop the others.
+ROW_COLUMNS = "j.first, j.last, j.at, j.later, j.checksum, CAST(j.body AS BLOB)"
+# The row with a position is the last one that begins there or before.
+_ROW_WITH = "coalesce((SELECT max(first) FROM journal WHERE session = {session} AND first <= {position}), 0)"
+# Parameters: the number of the session, the first position, and the last.
+_OWN = (
+    f"SELECT {ROW_COLUMNS} FROM journal j"
+    f" WHERE j.session = ?1 AND j.first BETWEEN {_ROW_WITH.format(session='?1', position='?2')} AND ?3"
+)
+_SHARED = (
+    f"SELECT {ROW_COLUMNS}, max(s.first, ?2), min(s.last, ?3), s.source_id FROM shares s CROSS JOIN journal j"
+    " ON j.session = s.source AND j.first BETWEEN"
+    f" {_ROW_WITH.format(session='s.source', position='max(s.first, ?2)')} AND min(s.last, ?3)"
+    " WHERE s.session = ?1 AND s.first <= ?3 AND s.last >= ?2"
+)
+
+
+def read_journal(
+    connection: sqlite3.Connection, session_id: str, num: int, after: int, limit: int
+) -> list[JournalPart]:
+    """The parts of a journal after a position, in no order."""
     first, last = after + 1, after + limit
-    rows = connection.execute(
-        f"SELECT {_ENTRY}, NULL FROM journal j WHERE session = ? AND position BETWEEN ? AND ? ORDER BY position",
-        (num, first, last),
-    ).fetchall()
-    shared = connection.execute(
-        f"SELECT {_ENTRY}, s.source_id FROM shares s CROSS JOIN journal j"
-        " ON j.session = s.source AND j.position BETWEEN max(s.first, ?) AND min(s.last, ?)"
-        " WHERE s.session = ? AND s.first <= ? AND s.last >= ?",
-        (first, last, num, last, first),
-    ).fetchall()
-    if shared:
-        rows = sorted([*rows, *shared], key=itemgetter(0))
-    return [
-        StoredEntry(position, at, checksum, body.decode("utf-8", "replace"), {}, writer)
-        for position, at, checksum, body, writer in rows
-    ]
+    own = connection.execute(_OWN, (num, first, last))
+    parts = [JournalPart(JournalRow(*row), first, last, session_id) for row in own]
+    shared = connection.execute(_SHARED, (num, first, last))
+    return parts + [JournalPart(JournalRow(*row[:6]), *row[6:]) for row in shared]
+
+
+def read_blobs(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> Mapping[str, bytes]:
+    """The content of those blobs that are there and unharmed."""
+    return {blob_id: data for blob_id in blob_ids if (data := _read_blob(connection, blob_id)) is not None}
 
 
 def write_snapshot(connection: sqlite3.Connection, num: int, snapshot: Snapshot) -> None:
@@ -240,16 +255,12 @@ def keep_blobs(connection: sqlite3.Connection, num: int, packed: Packed) -> None
         connection.execute("INSERT INTO blob_refs (session, blob) VALUES (?, ?) ON CONFLICT DO NOTHING", (num, blob_id))
 
 
-def pack_blobs(stored: Iterable[StoredEntry]) -> Packed:
-    """What entries are too large to hold, as it is stored."""
-    packed: Packed = {}
-    for entry in stored:
-        if entry.blobs:
-            packed |= {blob_id: (len(data), *pack_blob(data)) for blob_id, data in entry.blobs.items()}
-    return packed
+def pack_blobs(blobs: Mapping[str, bytes]) -> Packed:
+    """Blobs as they are stored."""
+    return {blob_id: (len(data), *pack_blob(data)) for blob_id, data in blobs.items()}
 
 
-def read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
+def _read_blob(connection: sqlite3.Connection, blob_id: str) -> bytes | None:
     row = connection.execute("SELECT packing, size, data FROM blobs WHERE id = ?", (blob_id,)).fetchone()
     return unpack_blob(blob_id, *row) if row else None
 

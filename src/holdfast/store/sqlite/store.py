@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,21 +17,12 @@ from holdfast.core.decide import Message
 from holdfast.core.errors import HoldfastError, SessionDeletedError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
-from holdfast.store.codec import (
-    StoredEntry,
-    check_page,
-    decode_entry,
-    decode_message,
-    decode_value,
-    digest,
-    encode_entries,
-    encode_message,
-    references,
-)
+from holdfast.store.codec import decode_message, decode_value, digest, encode_message
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
+from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts
 from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
@@ -46,8 +37,8 @@ from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watch
 
 T = TypeVar("T")
 
-FEW_ENTRIES = 16
-"""Entries that are read without a change of thread: what a session that is known here has had since."""
+IN_PLACE_ENTRIES = 512
+"""Entries that are read without a change of thread: a whole session nearly always, and a few milliseconds at most."""
 
 _READERS = 2
 """Threads that read: one long read does not hold up the others."""
@@ -177,40 +168,32 @@ class SqliteStore(Store):
 
     async def _append(self, commit: Commit) -> CommitReceipt:
         session_id = commit.session_id
-        work = Append(commit, encode_entries(commit), self._rows.take(session_id))
-        row = await self._run_write(session_id, work)
+        row = await self._run_write(session_id, Append(commit, self._rows.take(session_id)))
         self._rows.put(session_id, row)
         self._watches.notify(session_id)
         return receipt_of(session_id, row)
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
-        stored = encode_entries(commit)
-        new = sharing.NewFork(source, at, commit, stored, sql.pack_blobs(stored))
-        receipt = await self._run_write(commit.session_id, new.make)
+        receipt = await self._run_write(commit.session_id, sharing.NewFork(source, at, commit).make)
         self._watches.notify(commit.session_id)
         return receipt
 
     async def _read(self, session_id: str, after: int, limit: int) -> list[Entry]:
 
-        def work(connection: sqlite3.Connection) -> tuple[list[StoredEntry], dict[str, bytes]]:
-            num, head = sql.find(connection, session_id)
-            entries = sql.read_journal(connection, num, after, limit)
-            check_page(session_id, entries, after, min(after + limit, head.position))
-            wanted = {ref for stored in entries for ref in references(stored.body)}
-            return entries, {ref: data for ref in wanted if (data := sql.read_blob(connection, ref)) is not None}
-
-        def few(connection: sqlite3.Connection) -> list[StoredEntry] | None:
+        def work(connection: sqlite3.Connection, most: int = limit) -> tuple[list[JournalPart], Mapping[str, bytes]]:
             num, head = sql.find(connection, session_id)
             last = min(after + limit, head.position)
-            if last - after > FEW_ENTRIES:
-                return None
-            entries = sql.read_journal(connection, num, after, limit)
-            check_page(session_id, entries, after, last)
-            return None if any(references(stored.body) for stored in entries) else entries
+            if last - after > most:
+                raise _TooLongError
+            found = sql.read_journal(connection, session_id, num, after, limit)
+            parts = check_parts(session_id, found, after, last)
+            return parts, sql.read_blobs(connection, blobs_of(parts))
 
-        found = await self._run_lookup(session_id, few)
-        entries, blobs = (found, {}) if found is not None else await self._run_read(session_id, work)
-        return [decode_entry(session_id, stored, blobs) for stored in entries]
+        try:
+            parts, blobs = await self._run_lookup(session_id, partial(work, most=IN_PLACE_ENTRIES))
+        except _TooLongError:
+            parts, blobs = await self._run_read(session_id, work)
+        return decode_parts(session_id, parts, blobs)
 
     async def _position(self, session_id: str) -> int:
         return await self._run_lookup(session_id, lambda connection: sql.find(connection, session_id)[1].position)
@@ -409,6 +392,10 @@ class SqliteStore(Store):
 
     def _listen(self, session_id: str) -> LiveStream:
         return self._streams.add(session_id)
+
+
+class _TooLongError(Exception):
+    """A read was not done, because it would hold up the event loop."""
 
 
 def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -243,7 +243,9 @@ class ForkLaws(Laws):
     async def test_damage_to_a_shared_record_shows_in_each_session_that_reads_it(
         self, store: Store, store_url: str
     ) -> None:
-        source = await source_of(store)
+        source = await begin(store, "s-source")
+        for text in ("two", "three", "four", "five"):
+            await source.log(text)
         fork, early = await fork_of(source, "s-fork", 4), await fork_of(source, "s-early", 2)
         second = await fork_of(fork, "s-second")
         await self.damage(store_url, source.id, 3)
@@ -254,7 +256,9 @@ class ForkLaws(Laws):
         await assert_reads(early, await fork_of(second, "s-sound", 2))
 
     async def test_a_lost_shared_record_shows_in_each_session_that_reads_it(self, store: Store, store_url: str) -> None:
-        source = await source_of(store)
+        source = await begin(store, "s-source")
+        for text in ("two", "three", "four", "five"):
+            await source.log(text)
         fork = await fork_of(source, "s-fork", 4)
         await self.lose(store_url, source.id, 4)
         for each in (source, fork):

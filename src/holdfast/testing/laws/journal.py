@@ -348,12 +348,12 @@ class DamageLaws(Laws):
 
     async def test_a_changed_record_raises_and_names_its_position(self, store: Store, store_url: str) -> None:
         task = await begin(store)
-        await task.log("two", "three")
+        await task.log("two")
+        await task.log("three")
         await self.damage(store_url, task.id, 2)
         with refused(CorruptSessionError) as refusal:
             await store.read(task.id)
-        assert refusal.error.session_id == task.id
-        assert "position 2" in refusal.error.place
+        assert (refusal.error.session_id, refusal.error.place) == (task.id, "position 2")
         with refused(CorruptSessionError):
             await store.load(task.id)
         assert await store.read(task.id, after=2) == task.entries[2:]
@@ -361,7 +361,8 @@ class DamageLaws(Laws):
     async def test_a_missing_record_raises_and_names_its_position(self, store: Store, store_url: str) -> None:
         for position in (1, 2, 3):
             task = await begin(store, f"s-{position}")
-            await task.log("two", "three")
+            await task.log("two")
+            await task.log("three")
             await self.lose(store_url, task.id, position)
             with refused(CorruptSessionError) as refusal:
                 await store.read(task.id)
@@ -369,6 +370,20 @@ class DamageLaws(Laws):
             with refused(CorruptSessionError):
                 await store.load(task.id)
             assert await store.position(task.id) == 3
+
+    async def test_damage_to_one_of_several_records_of_a_commit_names_it_or_all_of_them(
+        self, store: Store, store_url: str
+    ) -> None:
+        for position in (2, 3, 4):
+            task = await begin(store, f"s-{position}")
+            await task.log("two", "three", "four")
+            await task.log("five")
+            await self.damage(store_url, task.id, position)
+            with refused(CorruptSessionError) as refusal:
+                await store.read(task.id)
+            assert refusal.error.place in {f"position {position}", "positions 2 to 4"}
+            assert await store.read(task.id, limit=1) == task.entries[:1]
+            assert await store.read(task.id, after=4) == task.entries[4:]
 
     async def test_damage_to_one_session_touches_no_other(self, store: Store, store_url: str) -> None:
         hurt, sound = await begin(store, "s-hurt"), await begin(store, "s-sound")

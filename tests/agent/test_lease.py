@@ -13,8 +13,8 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AttemptedRecord
-from holdfast.engine.engine import RENEWALS
 from holdfast.engine.holdfast import open_holdfast
+from holdfast.engine.keeper import RENEWALS
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store.commits import Commit
 from holdfast.store.contract import SessionRow
@@ -68,7 +68,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_turn_takes(any_home: Home) 
     async with any_home.runtime(hangs, lease_ms=400) as runtime, any_home.runtime("never") as other:
         work = await at_work(runtime)
         first = await row(runtime)
-        assert (first.owner, first.lease_until is not None) == (runtime.mount.holdfast._engine.owner, True)
+        assert (first.owner, first.lease_until is not None) == (runtime.mount.holdfast._engine.owner.name, True)
         await asyncio.sleep(1.0)  # two and a half times its time
         later = await row(other)
         assert (later.owner, later.epoch) == (first.owner, first.epoch)
@@ -118,14 +118,14 @@ async def test_only_the_very_same_owner_comes_back_into_its_lease(any_home: Home
     """A restarted process, or another runtime of the same one, is another owner and has to wait."""
     async with any_home.runtime(hangs) as runtime, any_home.runtime("Hello") as other:
         work = await at_work(runtime)
-        ours, theirs = runtime.mount.holdfast._engine, other.mount.holdfast._engine
-        assert ours.owner != theirs.owner
+        ours, theirs = runtime.mount.holdfast.engine.owner.name, other.mount.holdfast.engine.owner.name
+        assert ours != theirs
         with pytest.raises(LeaseHeldError) as refused:
-            await claim(other.mount.store, "s", theirs.owner)
-        assert refused.value.owner == ours.owner
+            await claim(other.mount.store, "s", theirs)
+        assert refused.value.owner == ours
         before = await row(runtime)
-        lease = await claim(runtime.mount.store, "s", ours.owner)
-        assert (lease.owner, lease.epoch) == (ours.owner, before.epoch + 1)
+        lease = await claim(runtime.mount.store, "s", ours)
+        assert (lease.owner, lease.epoch) == (ours, before.epoch + 1)
         work.cancel()
 
 

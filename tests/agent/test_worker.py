@@ -160,7 +160,7 @@ async def test_a_superseded_owner_commits_nothing_of_the_turn(any_home: Home) ->
         row = await store.session("s")
         live = runtime.mount.holdfast._engine.live("s")
         assert live.lease is not None
-        assert row.owner == runtime.mount.holdfast._engine.owner
+        assert row.owner == runtime.mount.holdfast._engine.owner.name
         # As if it had run out: somebody else has claimed the session.
         await store.release(live.lease)
         await claim(store, "s", "somebody-else", 60_000)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -51,10 +50,10 @@ class Draining:
     @classmethod
     def on(cls, engine: Engine) -> Draining:
         """The instance of an engine, made when it is first needed."""
-        found = next((each for each in engine.attendants if isinstance(each, cls)), None)
+        found = next((each for each in engine.owner.attendants if isinstance(each, cls)), None)
         if found is None:
             found = cls()
-            engine.attendants.append(found)
+            engine.owner.attendants.append(found)
         return found
 
     def __init__(self) -> None:
@@ -105,6 +104,7 @@ class Worker:
         if turns < 1:
             raise ValueError(f"a worker needs room for at least one turn, got {turns}")
         self._engine = holdfast.engine
+        self._owner = self._engine.owner
         self._draining = Draining.on(self._engine)
         self._turns = turns
         self._drain_s = drain_s
@@ -136,10 +136,10 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop` is called, and then until the turns under way are over or their time is up."""
         if self._draining.worker is not None:
-            raise WorkerExistsError(self._engine.store.url)
+            raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
         try:
-            with self._engine.store.watch(None) as changes:
+            with self._owner.store.watch(None) as changes:
                 hearing = asyncio.create_task(self._hear(changes))
                 try:
                     await self._work()
@@ -202,7 +202,7 @@ class Worker:
         return len(self.active) < self._turns
 
     def _is_ready(self, due: int | None) -> bool:
-        return due is None or due <= self._engine.now()
+        return due is None or due <= self._owner.now()
 
     async def _hear(self, changes: Watch) -> None:
         while True:
@@ -231,8 +231,8 @@ class Worker:
     async def _look(self) -> None:
         """Find sessions that have something to do and no owner."""
         where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX)
-        ready = [row.session_id for row in await self._engine.store.all_sessions(where) if self._wants(row)]
-        random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
+        ready = [row.session_id for row in await self._owner.store.all_sessions(where) if self._wants(row)]
+        self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
         for session_id in ready:
             self._line.setdefault(session_id)
 
@@ -245,14 +245,14 @@ class Worker:
             session_id, _ = self._line.popitem(last=False)
             if session_id not in self.active:
                 self.active[session_id] = None
-                self._called[session_id] = self._engine.spawn(self._attend(session_id))
+                self._called[session_id] = self._owner.spawn(self._attend(session_id))
 
     async def _attend(self, session_id: str) -> None:
         task = asyncio.current_task()
         try:
             await self._engine.attend(session_id)
         except HoldfastError as error:
-            self._engine.report(session_id, error)
+            self._owner.report(session_id, error)
         finally:
             if self._called.get(session_id) is task:  # there was nothing to do, or somebody else was quicker
                 del self._called[session_id]

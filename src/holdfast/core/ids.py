@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Callable
 from functools import lru_cache
 
 from holdfast.core.errors import InvalidIdError
@@ -16,23 +17,23 @@ _SESSION_CHARS = 26  # 130 bits: cannot be guessed, cannot collide
 _TURN_CHARS = 12  # 60 bits: enough for the turns and items of one session
 
 
-def new_session_id() -> str:
-    """A fresh session id from the operating system's CSPRNG: `s-` and 26 characters."""
-    return f"s-{_random_text(_SESSION_CHARS)}"
+def new_session_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """A fresh session id, `s-` and 26 characters, from the operating system's CSPRNG or another source of bytes."""
+    return f"s-{_text_of(random_bytes(_SESSION_CHARS))}"
 
 
 def new_turn_id() -> str:
     """A fresh turn id: `t-` and 12 characters."""
-    return f"t-{_random_text(_TURN_CHARS)}"
+    return f"t-{_text_of(secrets.token_bytes(_TURN_CHARS))}"
 
 
 def new_item_id() -> str:
     """A fresh id of an item of an inbox: `i-` and 12 characters."""
-    return f"i-{_random_text(_TURN_CHARS)}"
+    return f"i-{_text_of(secrets.token_bytes(_TURN_CHARS))}"
 
 
-def _random_text(chars: int) -> str:
-    return secrets.token_bytes(chars).translate(_BY_BYTE).decode()
+def _text_of(random: bytes) -> str:
+    return random.translate(_BY_BYTE).decode()
 
 
 @lru_cache(maxsize=4096)

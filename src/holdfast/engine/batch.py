@@ -11,13 +11,15 @@ from holdfast.store.commits import StateWrite
 class Batch:
     """One commit to be. Whatever becomes of it, the next one begins with a new batch."""
 
-    __slots__ = ("bodies", "entries", "snapshot", "writes")
+    __slots__ = ("abandoned", "bodies", "entries", "snapshot", "writes")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.bodies: list[bytes | None] = []
         """The JSON of each entry's record, where deciding about it has made that."""
         self.writes: list[StateWrite] = []
+        self.abandoned: list[str] = []
+        """Child queries that nobody waits for any more."""
         self.snapshot: tuple[int, bytes] | None = None
         """The program as it waits after a position of the batch."""
 

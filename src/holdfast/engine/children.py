@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from holdfast.core.budget import for_child
-from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, decide_start
+from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
+from holdfast.core.events import Event
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
 from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
 from holdfast.core.state import Session
+from holdfast.engine.owner import SEED_BITS, Owner
 from holdfast.programs.lookup import budget_in_ctx, child_program
 
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
+
+class Sessions(Protocol):
+    """How sessions of any process are reached."""
+
+    async def begin(self, session_id: str, started: StartedRecord) -> Event:
+        """Start a session."""
+        ...
+
+    async def deliver(self, session_id: str, message: Message) -> Event:
+        """Deliver a message to a session."""
+        ...
+
+    async def attend(self, session_id: str) -> bool:
+        """Go on with what was left undone in a session."""
+        ...
+
+    async def known(self, session_id: str) -> Session:
+        """A session as it is now."""
+        ...
 
 
 class ChildSessions:
-    """The children of the sessions of one engine."""
+    """The children of the sessions of one process."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, owner: Owner, sessions: Sessions) -> None:
+        self._owner = owner
+        self._sessions = sessions
         self._busy: dict[str, asyncio.Task[None]] = {}
         """What is being done about a child here."""
         self.stuck: dict[str, str] = {}
@@ -42,17 +61,17 @@ class ChildSessions:
 
     def drop(self, parent: Session, asked: str) -> None:
         """End the session of a query that nobody waits for any more."""
-        self._engine.spawn(self._cancel(parent, asked))
+        self._owner.spawn(self._cancel(parent, asked))
 
     async def end_if_abandoned(self, child_id: str, parent_id: str) -> bool:
         """End a child whose parent does not wait for it: a process may have died before it could tell it so."""
         asked = child_id.removeprefix(f"{parent_id}.")
         try:
-            parent = await self._engine.known(parent_id)
+            parent = await self._sessions.known(parent_id)
             if asked not in parent.pending:
                 await self._cancel(parent, asked)
         except SessionNotFoundError:
-            await self._engine.deliver(child_id, CancelMessage(f"its parent {parent_id} is gone"))
+            await self._sessions.deliver(child_id, CancelMessage(f"its parent {parent_id} is gone"))
         return True
 
     # --- inside ------------------------------------------------------------------------------------
@@ -62,35 +81,36 @@ class ChildSessions:
             if self._busy.get(child_id) is done:
                 del self._busy[child_id]
 
-        task = self._busy[child_id] = self._engine.spawn(work)
+        task = self._busy[child_id] = self._owner.spawn(work)
         task.add_done_callback(forget)
 
     async def _take_up(self, child_id: str, parent: str, query: ChildQuery) -> None:
-        store = self._engine.store
+        store = self._owner.store
         try:
             if (await store.session(child_id)).summary.state.is_terminal:
                 await self._tell(await store.load(child_id), Parent(parent, query.id))
             else:
-                await self._engine.attend(child_id)
+                await self._sessions.attend(child_id)
             self.stuck.pop(child_id, None)
         except SessionNotFoundError:
             await self._start(child_id, parent, query)
         except HoldfastError as error:
             if self.stuck.get(child_id) != str(error):  # it is tried again and again, but reported once
-                self._engine.report(child_id, error)
+                self._owner.report(child_id, error)
             self.stuck[child_id] = str(error)
 
     async def _start(self, child_id: str, parent: str, query: ChildQuery) -> None:
-        engine = self._engine
+        owner, sessions = self._owner, self._sessions
         try:
-            await engine.begin(child_id, _started(await engine.known(parent), query, engine.now()))
+            seed = owner.random.getrandbits(SEED_BITS)
+            await sessions.begin(child_id, _started(await sessions.known(parent), query, owner.now(), seed))
             await self.end_if_abandoned(child_id, parent)
         except SessionExistsError:
             pass  # another process was quicker
         except HoldfastError as error:
             failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
             with contextlib.suppress(HoldfastError):
-                await engine.deliver(parent, FeedMessage([GivenAnswer(failure, query.id)], child_id))
+                await sessions.deliver(parent, FeedMessage([GivenAnswer(failure, query.id)], child_id))
 
     async def _tell(self, child: Session, parent: Parent) -> None:
         answer: Answer
@@ -101,14 +121,14 @@ class ChildSessions:
             answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
         result = GivenAnswer(answer, parent.query_id, child.metrics.usage())
         with contextlib.suppress(HoldfastError):
-            await self._engine.deliver(parent.session_id, FeedMessage([result], child.id))
+            await self._sessions.deliver(parent.session_id, FeedMessage([result], child.id))
 
     async def _cancel(self, parent: Session, asked: str) -> None:
         reason = f"its parent {parent.id} does not wait for it any more"
         if isinstance(parent.ended, CancelledRecord):
             reason = f"its parent {parent.id} was cancelled: {parent.ended.reason or 'no reason was given'}"
         with contextlib.suppress(HoldfastError):
-            await self._engine.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
+            await self._sessions.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
 
 
 def child_session_id(parent: str, asked: str) -> str:
@@ -121,7 +141,7 @@ def answers_parent(child: str, parent: str) -> bool:
     return child.startswith(child_session_id(parent, ""))
 
 
-def _started(parent: Session, query: ChildQuery, now: int) -> StartedRecord:
+def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> StartedRecord:
     """How a child begins: with the program found now, and with what is left of its parent's budget now."""
     assert parent.started is not None
     if query.program_kind == "any":
@@ -134,5 +154,5 @@ def _started(parent: Session, query: ChildQuery, now: int) -> StartedRecord:
         budget=for_child(parent, budget_in_ctx(program, query.ctx), now),
         prices=parent.started.prices,
         parent=Parent(parent.id, query.id),
-        seed=secrets.randbits(53),
+        seed=seed,
     )

@@ -4,46 +4,84 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+import msgspec
+
+from holdfast.core.decide import GivenAnswer
+from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import ChildQuery, Query
-from holdfast.core.records import AttemptedRecord, PausedRecord, Record
-from holdfast.core.replay import ENDS
+from holdfast.core.records import AttemptedRecord, RecordDraft
 from holdfast.core.state import PendingQuery, Session
-from holdfast.engine.drivers import Driver
+from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.errors import StaleError
+from holdfast.engine.owner import Owner
+from holdfast.store.errors import LeaseHeldError
 
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.engine.live_session import LiveSession
+
+class EffectSession(Protocol):
+    """What effects need of the session that they are for."""
+
+    @property
+    def id(self) -> str: ...
+
+    async def attempts(self, asked: str) -> int | None:
+        """How often the effect of a query was begun; None if the query is not pending any more."""
+        ...
+
+    async def attempt(self, asked: str, driver: str) -> int | None:
+        """The number of a new attempt, once it is durable; None if the query is not pending any more."""
+        ...
+
+    async def answer(self, given: GivenAnswer, by: str) -> None:
+        """Answer a query, here or wherever the session is owned by now."""
+        ...
+
+    async def let_go(self) -> None:
+        """Release the session if it is held for nothing any more."""
+        ...
+
+
+class Children(Protocol):
+    """What becomes of the children that a session asks for."""
+
+    def take_up(self, parent: str, query: ChildQuery) -> None:
+        """Start the session that a query asks for; or go on with it, or tell its parent what became of it."""
+        ...
+
+    def drop(self, parent: Session, asked: str) -> None:
+        """End the session of a query that nobody waits for any more."""
+        ...
 
 
 class Effects:
     """The effects of one session. They are planned with a commit, and begin once that is durable."""
 
-    def __init__(self, engine: Engine, live: LiveSession) -> None:
-        self._engine = engine
-        self._actor = live
+    def __init__(self, owner: Owner, session: EffectSession, children: Children) -> None:
+        self._owner = owner
+        self._session = session
+        self._children = children
         self.running: dict[str, asyncio.Task[None]] = {}
         """Those under way, by query."""
-        self.slotted: dict[str, Driver] = {}
+        self._slotted: dict[str, Driver] = {}
         """Queries for which a driver's slot is taken."""
-        self.recovering: set[str] = set()
+        self._recovering: set[str] = set()
         """Queries that a process which is gone has attempted."""
         self._planned: list[Query] = []
-        self._dropped: list[str] = []
-        """Child queries that nobody waits for any more."""
 
-    def plan(self, queries: Sequence[Query], pending: Mapping[str, PendingQuery]) -> list[Record]:
+    # --- planning -----------------------------------------------------------------------------------
+
+    def plan(self, queries: Sequence[Query], pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
         """Plan what is answered here. Where a slot is free, the attempt is recorded together with the pause."""
-        attempts: list[Record] = []
+        attempts: list[RecordDraft] = []
         for query in queries:
             if query.kind == "child":
                 self._planned.append(query)
-            elif (driver := self._engine.drivers.find(self._actor.id, query)) is not None and query.id in pending:
+            elif (driver := self._owner.drivers.find(self._session.id, query)) is not None and query.id in pending:
                 self._planned.append(query)
                 if driver.slots.try_take():
-                    self.slotted[query.id] = driver
-                    attempts.append(AttemptedRecord(query_id=query.id, driver=driver.name))
+                    self._slotted[query.id] = driver
+                    attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
         return attempts
 
     def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> None:
@@ -51,16 +89,12 @@ class Effects:
         orphans = [
             each
             for asked, each in pending.items()
-            if self._engine.attends(self._actor.id, each.query, each.attempts)
+            if self._owner.attends(self._session.id, each.query, each.attempts)
             and asked not in self.running
-            and asked not in self.slotted
+            and asked not in self._slotted
         ]
-        self.recovering |= {each.query.id for each in orphans if each.attempts}
+        self._recovering |= {each.query.id for each in orphans if each.attempts}
         self._planned += [each.query for each in orphans if each.query not in self._planned]
-
-    def drop_withdrawn(self, waited_for: Sequence[str], session: Session) -> None:
-        """Note which of the children that were waited for are not any more."""
-        self._dropped += [asked for asked in waited_for if asked not in session.pending]
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
@@ -77,47 +111,95 @@ class Effects:
     def _driven(self) -> list[Query]:
         return [query for query in self._planned if not isinstance(query, ChildQuery)]
 
-    def begin(self, session: Session) -> None:
-        """Begin what was planned and has become durable; stop what is not waited for any more."""
-        if not self._planned and not self.running and not self._dropped:
+    # --- beginning and stopping ---------------------------------------------------------------------
+
+    def begin(self, session: Session, abandoned: Sequence[str] = ()) -> None:
+        """Begin what was planned and has become durable; stop what is not waited for any more.
+
+        `abandoned` are child queries that were waited for until now.
+        """
+        if not self._planned and not self.running and not abandoned:
             return
         planned, self._planned = self._planned, []
         pending = session.pending
         for query in planned:
             if query.id not in pending:
-                if query.id in self.slotted and query.id not in self.running:
-                    self.slotted.pop(query.id).slots.give_back()
+                if query.id in self._slotted and query.id not in self.running:
+                    self._slotted.pop(query.id).slots.give_back()
             elif isinstance(query, ChildQuery):
-                self._engine.children.take_up(session.id, query)
+                self._children.take_up(session.id, query)
             elif query.id not in self.running:
-                self.running[query.id] = asyncio.create_task(self._engine.execute(self._actor, query))
+                self.running[query.id] = asyncio.create_task(self._execute(query))
         for asked, task in list(self.running.items()):
-            if asked not in pending and task is not asyncio.current_task():
-                task.cancel()
+            if asked not in pending:
                 del self.running[asked]
-        dropped, self._dropped = self._dropped, []
-        for asked in dropped:
-            self._engine.children.drop(session, asked)
+                if task is not asyncio.current_task():  # which has just brought its answer
+                    task.cancel()
+        for asked in abandoned:
+            self._children.drop(session, asked)
 
     def unplan(self) -> None:
         """Forget what was planned. What is under way continues."""
-        for asked in [asked for asked in self.slotted if asked not in self.running]:
-            self.slotted.pop(asked).slots.give_back()
-        self._planned, self._dropped = [], []
+        for asked in [asked for asked in self._slotted if asked not in self.running]:
+            self._slotted.pop(asked).slots.give_back()
+        self._planned = []
 
     def stop(self) -> None:
         """Stop what is under way."""
         for task in self.running.values():
             if task is not asyncio.current_task():
                 task.cancel()
-        self.running, self.recovering = {}, set()
+        self.running, self._recovering = {}, set()
 
+    # --- one effect ---------------------------------------------------------------------------------
 
-_ENDS = frozenset(ENDS)
+    async def _execute(self, query: Query) -> None:
+        """Run the effect of a query and bring its answer home."""
+        session_id = self._session.id
+        driver = self._owner.drivers.find(session_id, query)
+        if driver is None:
+            return
+        try:
+            if query.id not in self._slotted:
+                await driver.slots.take()
+                self._slotted[query.id] = driver
+            try:
+                given = await self._effect(query, driver)
+            finally:
+                if self._slotted.pop(query.id, None) is not None:
+                    driver.slots.give_back()
+            if given is not None:
+                await self._session.answer(given, driver.name)
+        except (StaleError, LeaseHeldError):
+            pass  # somebody else owns the session now, and continues it
+        except HoldfastError as error:
+            self._owner.report(session_id, error)
+        finally:
+            if self.running.get(query.id) is asyncio.current_task():
+                del self.running[query.id]
+                self._owner.spawn(self._session.let_go())
 
-
-def children_before(session: Session, record: Record) -> list[str]:
-    """The child queries that wait before a record after which some may not."""
-    if not (record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS):
-        return []
-    return [asked for asked, pending in session.pending.items() if isinstance(pending.query, ChildQuery)]
+    async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
+        begun = await self._session.attempts(query.id)
+        if begun is None:
+            return None
+        attempt = Attempt(self._session.id, query.id, begun)
+        if query.id in self._recovering:
+            self._recovering.discard(query.id)
+            if (given := await driver.recover(query, attempt)) is not None:
+                return given
+            fresh = False
+        else:
+            fresh = bool(begun)
+        if not fresh:
+            number = await self._session.attempt(query.id, driver.name)
+            if number is None:
+                return None
+            attempt = msgspec.structs.replace(attempt, number=number)
+        seam = self._owner.seam
+        if seam is not None:
+            await seam("before effect")
+        given = await driver.run(query, attempt)
+        if seam is not None:
+            await seam("after effect")
+        return given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,14 +14,12 @@ from holdfast.core.kinds import load_kinds, registered_kinds
 from holdfast.core.records import Entry, Fork, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ForkPointError
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, ForkPositionError
 from holdfast.store.limits import READ_LIMIT
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
 
 
 class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,21 +56,21 @@ async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
 
 async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id: str | None) -> Event:
     """A new session that shares the records of another up to a place, and continues from there."""
-    store = engine.store
+    store = engine.owner.store
     entries = await _shared(store, session_id, place)
-    target = check_id(new_id, "session id") if new_id else new_session_id()
+    target = check_id(new_id, "session id") if new_id else new_session_id(engine.owner.random.randbytes)
     first = entries[0].record
     assert isinstance(first, StartedRecord)
     origin = first.forked_from.origin if first.forked_from else session_id
     started = msgspec.structs.replace(first, forked_from=Fork(session_id, len(entries), origin), parent=None)
     own = Entry(1, entries[0].at, started)
     summary = summarize(Session.fold(target, [own, *entries[1:]]))
-    commit = Commit(session_id=target, expected=0, entries=[own], summary=summary, owner=engine.owner, hold_ms=0)
+    commit = Commit(session_id=target, expected=0, entries=[own], summary=summary, owner=engine.owner.name, hold_ms=0)
     await store.fork(session_id, len(entries), commit)
     try:
         return await engine.resume(target)
     except HoldfastError:
-        await store.delete(target, engine.now())  # a fork that cannot go on is of no use to anybody
+        await store.delete(target, engine.owner.now())  # a fork that cannot go on is of no use to anybody
         engine.drop(target)
         raise
 

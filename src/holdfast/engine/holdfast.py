@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -24,11 +22,12 @@ from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
-from holdfast.engine.engine import Engine, Observer, Seam
+from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
+from holdfast.engine.owner import SEED_BITS, Environment, Observer, Owner, Seam
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.kinds import new_kinds
@@ -56,9 +55,12 @@ class Holdfast:
         lease_ms: int = DEFAULT_LEASE_MS,
         upkeep: Upkeep | None = None,
         seam: Seam | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self.store = store
-        self._engine = Engine(store, hot_programs=hot_programs, lease_ms=lease_ms, upkeep=upkeep or Upkeep(), seam=seam)
+        self._owner = Owner(store, lease_ms, environment or Environment(), seam)
+        self._engine = Engine(self._owner, hot_programs=hot_programs)
+        self._upkeep = upkeep or Upkeep()
         for kind in new_kinds():
             self.add_kind(kind)
         self.drive_own_tools()
@@ -69,11 +71,14 @@ class Holdfast:
         return self._engine
 
     async def __aenter__(self) -> Self:
-        await self._engine.open()
+        await self.store.open()
+        self._upkeep.start(self._engine)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._upkeep.stop()
         await self._engine.close()
+        await self.store.close()
 
     async def start(
         self,
@@ -91,7 +96,9 @@ class Holdfast:
         """
         found = find_program(program)
         limits = budget_in_ctx(found, ctx) if budget is None else _budget(budget)
-        started = decide_start(found, ctx=ctx, budget=limits, prices=prices, seed=secrets.randbits(53))
+        started = decide_start(
+            found, ctx=ctx, budget=limits, prices=prices, seed=self._owner.random.getrandbits(SEED_BITS)
+        )
         session_id = id or new_session_id()
         return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
 
@@ -134,8 +141,8 @@ class Holdfast:
         return await self._engine.known(session_id)
 
     def now(self) -> int:
-        """The engine's clock (unix ms)."""
-        return self._engine.now()
+        """The time by the engine's clock (unix ms)."""
+        return self._owner.now()
 
     async def status(self, session_id: str, *, pending: object = "full", history: bool = False) -> dict[str, Any]:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
@@ -143,11 +150,11 @@ class Holdfast:
         row = await self.store.session(session_id)
         session = await self.store.load(session_id)
         below = await pending_below(self.store, session) if wanted is not None else {}
-        shown = snapshot(session, self._engine.now(), pending_filter=wanted, include_history=history, below=below)
+        shown = snapshot(session, self._owner.now(), pending_filter=wanted, include_history=history, below=below)
         shown["position"] = session.position
         shown["owner"] = row.owner
         if session.is_terminal:
-            shown["outcome"] = event_of(session, self._engine.now()).to_json()
+            shown["outcome"] = event_of(session, self._owner.now()).to_json()
         return shown
 
     async def sessions(
@@ -220,7 +227,7 @@ class Holdfast:
 
     async def delete(self, session_id: str) -> None:
         """Remove a session with everything that belongs to it. Its id is not used again."""
-        await self.store.delete(session_id, self._engine.now())
+        await self.store.delete(session_id, self._owner.now())
         self._engine.drop(session_id)
 
     def drive(
@@ -240,8 +247,8 @@ class Holdfast:
         kind = what in ("llm", "human")
         policy: Recovery = recovery or ("safe" if kind else "never")
         name = what if kind else f"tool:{what}"
-        self._engine.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
-        self._engine.upkeep.look_soon()
+        self._owner.drivers.add(Driver(name, effect, recovery=policy, probe=probe, concurrency=concurrency))
+        self._upkeep.look_soon()
 
     def drive_own_tools(self, home: Path | None = None) -> None:
         """Let the runtime's own tools keep their files below `home`, instead of in Holdfast's directory."""
@@ -253,11 +260,11 @@ class Holdfast:
 
         Gives the ids of the expired and of the deleted ones.
         """
-        return await self._engine.upkeep.retention.clean(self._engine)
+        return await self._upkeep.retention.clean(self._engine)
 
     def on_commit(self, observer: Observer) -> None:
         """Call a function with the session and the entries of each commit made here, once it is durable."""
-        self._engine.on_commit.append(observer)
+        self._owner.on_commit.append(observer)
 
     def on_close(self, last: Callable[[], Awaitable[None]]) -> None:
         """Await a function when this is closed: nothing runs here any more by then, and the store is still open."""
@@ -265,8 +272,8 @@ class Holdfast:
 
     def find_tools_with(self, finder: Finder) -> None:
         """Let a function find the drivers of tools that were not given to `drive` by name."""
-        self._engine.drivers.find_tools_with(finder)
-        self._engine.upkeep.look_soon()
+        self._owner.drivers.find_tools_with(finder)
+        self._upkeep.look_soon()
 
     async def event(self, session_id: str) -> Event:
         """What a session says to a host now, without waiting for anything."""
@@ -274,16 +281,16 @@ class Holdfast:
 
     def add_kind(self, kind: ProgramKind) -> None:
         """Make a kind of program known to this engine, or replace one; `programs.kinds` has those of every engine."""
-        self._engine.add_kind(kind)
+        self._owner.programs.add(kind)
 
     async def _until_ended(self, session_id: str, timeout: float | None) -> Session:  # noqa: ASYNC109
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else self._owner.clock.monotonic() + timeout
         with self.store.watch(session_id) as changes:
             while True:
                 row = await self.store.session(session_id)
                 if row.summary.state.is_terminal:
                     return await self.store.load(session_id)
-                left = None if deadline is None else deadline - time.monotonic()
+                left = None if deadline is None else deadline - self._owner.clock.monotonic()
                 if left is not None and left <= 0:
                     raise ResultTimeoutError(session_id, timeout or 0.0, row.summary.state)
                 await changes.changed(timeout=left)

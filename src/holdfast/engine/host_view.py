@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import msgspec
 
@@ -30,13 +29,12 @@ from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.children import child_session_id
+from holdfast.engine.engine import Engine
+from holdfast.engine.owner import Clock
 from holdfast.engine.replies import decided
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.watch import Watch
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
 
 LOOK_S = 1.0
 """Seconds after which children that go on elsewhere are looked at although nothing was heard of them: a process that
@@ -66,7 +64,7 @@ async def until_needed(engine: Engine, session_id: str, event: Event, wait: floa
     if is_needed:
         return event
     with View(engine, session_id) as view:
-        return await view.settled(_Deadline(wait))
+        return await view.settled(_Deadline(engine.owner.clock, wait))
 
 
 async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: float | None) -> Event:
@@ -80,7 +78,7 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
     if not waits and not _is_routed(message):
         event = await engine.deliver(session_id, message, wait)
         return await until_needed(engine, session_id, event, wait)
-    deadline = _Deadline(wait)
+    deadline = _Deadline(engine.owner.clock, wait)
     with View(engine, session_id) as view:
         await view.look()
         opened = view.opened()
@@ -236,7 +234,7 @@ class View:
 
     async def _visit(self, session_id: str, asked: _Asked | None, kept: Mapping[str, _Kin]) -> None:
         if session_id not in self._watches:
-            self._watches[session_id] = self._engine.store.watch(session_id)
+            self._watches[session_id] = self._engine.owner.store.watch(session_id)
         kin = self._kin[session_id] = kept.get(session_id) or await self._read(session_id, asked)
         for query in kin.children:
             await self._visit(child_session_id(session_id, query.id), (session_id, query), kept)
@@ -261,15 +259,11 @@ class View:
     async def _look_at(self, session_id: str, *, is_root: bool) -> _Kin:
         engine = self._engine
         live = engine.live(session_id)
-        try:
-            async with live.lock:
-                session = await live.refresh()
-                event, state, is_idle = live.event(), session.state, live.is_stuck
-                pending = [each.query for each in session.pending.values()]
-                runs_here = engine.knows(session)
-        except SessionNotFoundError:
-            engine.drop(session_id, only=live)
-            raise
+        async with live.lock:
+            session = await live.refresh()
+            event, state, is_idle = live.event(), session.state, live.is_stuck
+            pending = [each.query for each in session.pending.values()]
+            runs_here = engine.owner.programs.knows(session)
         children = [query for query in pending if isinstance(query, ChildQuery)]
         kin = _Kin(event, state, children)
         if state.is_terminal:
@@ -277,7 +271,7 @@ class View:
         elif state is State.PAUSED:
             is_driven = any(not isinstance(query, (ChildQuery, TimerQuery)) for query in pending)
             kin.is_moving = is_driven and not isinstance(event, PausedEvent)
-        elif not is_idle or (await engine.store.session(session_id)).owner is not None:
+        elif not is_idle or (await engine.owner.store.session(session_id)).owner is not None:
             kin.is_moving = True
         else:
             why = engine.children.stuck.get(session_id, "")
@@ -314,16 +308,17 @@ _Asked: TypeAlias = tuple[str, ChildQuery]
 class _Deadline:
     """When a wait is over."""
 
-    def __init__(self, wait: float | None) -> None:
-        self._at = None if wait is None else time.monotonic() + wait
+    def __init__(self, clock: Clock, wait: float | None) -> None:
+        self._clock = clock
+        self._at = None if wait is None else clock.monotonic() + wait
 
     @property
     def left(self) -> float | None:
-        return None if self._at is None else max(0.0, self._at - time.monotonic())
+        return None if self._at is None else max(0.0, self._at - self._clock.monotonic())
 
     @property
     def is_over(self) -> bool:
-        return self._at is not None and time.monotonic() >= self._at
+        return self._at is not None and self._clock.monotonic() >= self._at
 
 
 # --- answers ------------------------------------------------------------------------------------------
@@ -331,7 +326,7 @@ class _Deadline:
 
 async def _waits_for_children(engine: Engine, session_id: str) -> bool:
     """Whether a session that is not at hand waits for children, as its row says."""
-    return "child" in (await engine.store.session(session_id)).summary.waiting_for.split(",")
+    return "child" in (await engine.owner.store.session(session_id)).summary.waiting_for.split(",")
 
 
 def _is_routed(message: FeedMessage) -> bool:
@@ -374,9 +369,8 @@ async def _check(engine: Engine, root: str, parts: Mapping[str, FeedMessage], op
                 session = await live.refresh()
                 if below and not _is_child(session):
                     raise SessionNotFoundError(session_id)
-                is_replay &= (await decided(engine, session, part, engine.now())).is_replay
+                is_replay &= (await decided(engine.owner, session, part, engine.owner.now())).is_replay
         except SessionNotFoundError:
-            engine.drop(session_id, only=live)
             if not below:
                 raise
             raise UnknownQueryError(root, _path(below, part.answers[0].query_id or ""), opened) from None

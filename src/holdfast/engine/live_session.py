@@ -1,4 +1,4 @@
-"""One session in this process: its fold, its program while that is hot, and the commits that change it.
+"""One session in this process: what is known of it, its program while that is hot, and the commits that change it.
 
 Everything it holds can be lost. It is right as long as nobody else has written to the session, and the store tells it
 when somebody has: a commit that is refused makes it forget what it knew, and the message is decided again on what is
@@ -11,28 +11,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.decide import FeedMessage, KindMessage, Message, WakeMessage
-from holdfast.core.errors import HoldfastError
+from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message, WakeMessage
+from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
-from holdfast.core.records import AttemptedRecord, Entry, PausedRecord, Record, RecordDraft
-from holdfast.core.replay import ENDS, ReplayFold, Waking
+from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
+from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.core.summary import summarize
-from holdfast.engine import state_tool
-from holdfast.engine.batch import Batch, UndoneOnError
-from holdfast.engine.effects import Effects, children_before
+from holdfast.engine.batch import UndoneOnError
+from holdfast.engine.delivery import Recipient, attend, deliver
+from holdfast.engine.effects import Children, Effects
 from holdfast.engine.errors import StaleError
-from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
-from holdfast.engine.rebuild import Revival, fold, read_on, resume
+from holdfast.engine.keeper import keep
+from holdfast.engine.owner import Owner
+from holdfast.engine.program_run import ProgramRun
 from holdfast.engine.replies import addressed, decided, event_now, reason_of, repeated, reply_now
-from holdfast.engine.steps import comes_soon, rest_between_steps
-from holdfast.programs.contract import AskStep, Instance, Step
-from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
+from holdfast.engine.session_fold import SessionFold
+from holdfast.programs.contract import Step
+from holdfast.programs.errors import InstanceLostError
 from holdfast.store.commits import Commit, Lease
 from holdfast.store.errors import (
     LeaseHeldError,
@@ -42,42 +43,57 @@ from holdfast.store.errors import (
     StateConflictError,
 )
 
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
+T = TypeVar("T")
+
+
+class Family(Children, Protocol):
+    """The children and the parent of a session."""
+
+    def tell(self, child: Session, parent: Parent) -> None:
+        """Tell a parent that its child has ended."""
+        ...
+
+
+class LiveSessions(Protocol):
+    """The live sessions of this process."""
+
+    def live(self, session_id: str) -> Recipient:
+        """The one object that a session is here."""
+        ...
+
+    def drop(self, session_id: str, only: LiveSession | None = None) -> None:
+        """Forget a session that is not there (any more); with `only`, unless it is another object by now."""
+        ...
+
+    def make_room(self) -> None:
+        """Forget sessions that nothing is done with, if there are too many."""
+        ...
 
 
 class LiveSession:
     """A session and its program, here."""
 
-    def __init__(self, engine: Engine, session_id: str) -> None:
+    def __init__(self, owner: Owner, session_id: str, family: Family, others: LiveSessions) -> None:
         self.id = session_id
         self.lock = asyncio.Lock()
-        self.effects = Effects(engine, self)
-        self._engine = engine
-        self._tracker: ReplayFold | None = None
-        self._history: list[Entry] = []
-        """The journal, kept until the program has been rebuilt from it."""
-        self._waking: Waking | None = None
-        self._instance: Instance | None = None
-        self._revival = Revival(session_id, engine)
-        self._thinking: asyncio.Task[None] | None = None
-        self._concluding: asyncio.Task[None] | None = None
-        """What continues after a step that took long."""
+        self._owner = owner
+        self._family = family
+        self._others = others
+        self._fold = SessionFold(owner.store, session_id)
+        self._effects = Effects(owner, self, family)
+        self._run = ProgramRun(owner, self._fold, self._effects, self._conclude)
         self._keeper: asyncio.Task[None] | None = None
         self._epoch: int | None = None
-        self._committed = 0
-        self._batch = Batch()
         self._undone_on_error = UndoneOnError(self._drop_uncommitted)
 
     @property
     def session(self) -> Session:
-        assert self._tracker is not None
-        return self._tracker.session
+        return self._fold.session
 
     @property
     def known(self) -> Session | None:
         """The session as it was when it was last looked at, if it was."""
-        return None if self._tracker is None else self._tracker.session
+        return self._fold.known
 
     @property
     def is_busy(self) -> bool:
@@ -87,23 +103,22 @@ class LiveSession:
     @property
     def is_under_way(self) -> bool:
         """Whether effects or a long step are running here."""
-        return bool(self.effects.running) or self._thinking is not None
+        return bool(self._effects.running) or self._run.thinking is not None
 
     @property
     def is_stuck(self) -> bool:
         """Whether the program could go on, but not in this process."""
-        return self.session.state is RUNNING and self._thinking is None and self._waking is not None
+        return self.session.state is RUNNING and self._run.thinking is None and self._fold.waking is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds the lease."""
+        return self._epoch is not None
 
     @property
     def lease(self) -> Lease | None:
         """The lease that is held, if one is."""
-        return None if self._epoch is None else Lease(self.id, self._engine.owner, self._epoch, 0)
-
-    @property
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """Everything that runs on behalf of the session."""
-        others = (self._thinking, self._concluding, self._keeper)
-        return [task for task in (*self.effects.running.values(), *others) if task is not None]
+        return None if self._epoch is None else Lease(self.id, self._owner.name, self._epoch, 0)
 
     # --- what it knows -----------------------------------------------------------------------------
 
@@ -112,59 +127,83 @@ class LiveSession:
 
         `with_program` rebuilds the program from the same entries. If that fails, it is tried again when it is needed.
         """
-        if self._tracker is None:
-            history = [entry async for entry in self._engine.store.journal(self.id)]
-            if with_program and not isinstance(history[-1].record, ENDS):
-                with contextlib.suppress(ProgramNotFoundError, DivergenceError, InstanceLostError):
-                    self._tracker, self._waking, self._instance = await self._revival.revive(history)
-                    history = []
-            if self._tracker is None:
-                self._tracker, self._waking = fold(self.id, history)
-            self._history = history
-            self._committed = self.session.position
-        return self._tracker.session
+        if self._fold.known is not None:
+            return self._fold.known
+        try:
+            return await self._fold.load(self._run.revive if with_program else None)
+        except SessionNotFoundError:
+            self._others.drop(self.id, only=self)
+            raise
 
     async def refresh(self) -> Session:
         """What the journal says now. What is known is not read again."""
-        tracker, waking = self._tracker, self._waking
+        fold = self._fold
+        if fold.known is None or await self._is_current():
+            return await self.load()
+        if fold.batch.entries:
+            self.forget()
+            return await self.load()
+        self._undo()
+        self._stop_effects()
         try:
-            await self._check_fresh()
-        except StaleError:
-            if tracker is not None and tracker.session.position == self._committed:
-                news = self._engine.store.journal(self.id, self._committed)
-                self._waking = await read_on(tracker, waking, news)
-                self._tracker, self._committed = tracker, tracker.session.position
-        return await self.load()
+            await fold.read_on()
+        except BaseException:
+            self.forget()
+            raise
+        return fold.session
 
     async def _check_fresh(self) -> None:
         """Raise `StaleError` if somebody else has written since: what is decided may then be wrong."""
-        if self._tracker is not None and await self._engine.store.position(self.id) != self._committed:
+        if self._fold.known is not None and not await self._is_current():
             self.forget()
             raise StaleError(is_lost=True)
 
+    async def _is_current(self) -> bool:
+        """Whether nobody else has written since. Raises `SessionNotFoundError` if the session was deleted."""
+        try:
+            return await self._fold.is_current()
+        except SessionNotFoundError:
+            self.forget()
+            self._others.drop(self.id, only=self)
+            raise
+
     def forget(self) -> None:
         """Drop everything; the journal has it."""
-        for task in (self._concluding, self._keeper):
-            if task is not None and task is not asyncio.current_task():
-                task.cancel()
         self._undo()
-        self.effects.stop()
-        self._keeper = self._epoch = None
+        self._stop_effects()
+        self._fold.forget()
 
     def _undo(self) -> None:
-        """Drop what is known, and with it what was not committed. The effects that run here go on."""
-        self._stop()
-        self.effects.unplan()
-        for attendant in self._engine.attendants:
+        """Let go of the program, and of what was planned for the next commit."""
+        self._run.stop()
+        self._effects.unplan()
+        for attendant in self._owner.attendants:
             attendant.undone(self.id)
-        self._tracker = self._waking = None
-        self._revival.why = ""
-        self._history, self._batch = [], Batch()
+
+    def _stop_effects(self) -> None:
+        """Stop what runs here on behalf of the session."""
+        for task in (self._run.concluding, self._keeper):
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+        self._effects.stop()
+        self._keeper = self._epoch = None
+
+    async def close(self) -> None:
+        """Stop what runs here, and release the session, so that others can resume it at once."""
+        lease = self.lease
+        others = (self._run.thinking, self._run.concluding, self._keeper)
+        tasks = [task for task in (*self._effects.running.values(), *others) if task is not None]
+        self.forget()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if lease is not None:
+            with contextlib.suppress(HoldfastError):  # it runs out by itself
+                await self._owner.store.release(lease)
 
     def _drop_uncommitted(self, error: BaseException) -> None:
-        """Keep nothing that an error kept from being committed."""
+        """Keep nothing that an error kept from being committed. Unless the session is lost, its effects go on."""
         if isinstance(error, StaleError) and not error.is_lost:
             self._undo()
+            self._fold.forget()
         else:
             self.forget()
 
@@ -173,12 +212,19 @@ class LiveSession:
     async def begin(self, records: Sequence[Record]) -> Event:
         """A new session, run to its first pause."""
         async with self.lock:
-            self._tracker = ReplayFold(self.id)
+            self._fold.begin()
             with self._undone_on_error:
-                self._record(records, self._engine.now())
-                await self._advance()
+                self._record(records, self._owner.now())
+                await self._run.advance(self.session)
                 await self._commit("start")
             return self.event()
+
+    def whole(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Do something with the session to the end even if its caller is cancelled, where stopping would lose effects.
+
+        Those that run already would be lost, and so would those whose attempt was just recorded.
+        """
+        return self._owner.shielded(work) if self._owner.drivers.may_have_effects or self.is_under_way else work
 
     async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
         """Decide a message, do what follows from it, and say so once it is durable."""
@@ -187,23 +233,24 @@ class LiveSession:
             if takes:
                 await self._check_waiting(takes)
             is_feed = isinstance(message, FeedMessage)
-            session = self._tracker.session if self._tracker else await self.load(with_program=is_feed)
+            owner, fold = self._owner, self._fold
+            session = fold.known or await self.load(with_program=is_feed)
             if len(session.pending) > 1:
                 message = addressed(message, session.pending, self.offered)
-            now = self._engine.now()
+            now = owner.now()
             try:
-                decision = await decided(self._engine, session, message, now)
+                decision = await decided(owner, session, message, now)
             except HoldfastError:
                 await self._check_fresh()
                 raise
             if not decision.drafts:
                 await self._check_fresh()
-            if not is_feed and isinstance(message, WakeMessage) and not takes and not self._engine.knows(session):
+            if not is_feed and isinstance(message, WakeMessage) and not takes and not owner.programs.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
             try:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
                     self._record(first, now)  # before the answers let the program continue, which has to know of it
-                self._append(decision.drafts, now)
+                fold.append(decision.drafts, now)
                 asleep = session.state is PAUSED
                 await self._go_on(session, now)
                 await self._commit_if_needed(reason_of(message, asleep), takes)
@@ -213,8 +260,8 @@ class LiveSession:
             if not decision.drafts and decision.is_replay:
                 if isinstance(message, KindMessage):
                     return msgspec.structs.replace(self.event(), replayed=True)
-                return await repeated(self._engine, self.id, max(decision.replayed))
-            return reply_now(self._engine, session, self.offered, asleep=asleep) if is_feed else self.event()
+                return await repeated(owner, self.id, max(decision.replayed))
+            return reply_now(owner, session, self.offered, asleep=asleep) if is_feed else self.event()
         finally:
             self.lock.release()
 
@@ -226,12 +273,12 @@ class LiveSession:
         async with self.lock:
             session = await self.refresh()
             message = addressed(message, session.pending, self.offered)
-            await decided(self._engine, session, message, self._engine.now())
+            await decided(self._owner, session, message, self._owner.now())
             return message
 
     async def _check_waiting(self, takes: Sequence[int]) -> None:
         """Raise `MessageTakenError` for mail that is gone, before anything is touched for it."""
-        if gone := set(takes) - {item.number for item in await self._engine.store.mailbox(self.id)}:
+        if gone := set(takes) - {item.number for item in await self._owner.store.mailbox(self.id)}:
             raise MessageTakenError(self.id, min(gone))
 
     async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
@@ -240,20 +287,23 @@ class LiveSession:
             records = decided(await self.load())
             if records:
                 with self._undone_on_error:
-                    self._record(records, self._engine.now())
+                    self._record(records, self._owner.now())
                     await self._commit("expire")
             return bool(records)
 
-    async def attend(self) -> None:
-        """Resume whatever a dead process left behind: a step, an effect, a child."""
+    async def attend(self) -> bool:
+        """Resume whatever a dead process left behind: a step, an effect, a child. False if it cannot run here."""
         async with self.lock:
             session = await self.refresh()
-            if session.is_terminal or not self._engine.knows(session):
-                return
-            with self._undone_on_error:
-                await self._go_on(session, self._engine.now())
-                self.effects.plan_orphans(self.session.pending)
-                await self._commit_if_needed("takeover")
+            runs_here = self._owner.programs.knows(session)
+            if not session.is_terminal and runs_here:
+                with self._undone_on_error:
+                    await self._go_on(session, self._owner.now())
+                    self._effects.plan_orphans(self.session.pending)
+                    await self._commit_if_needed("takeover")
+            return runs_here
+
+    # --- effects and lease -------------------------------------------------------------------------
 
     async def attempts(self, asked: str) -> int | None:
         """How often the effect of a query was begun; None if the query is not pending any more."""
@@ -268,9 +318,19 @@ class LiveSession:
             if asked not in session.pending:
                 return None
             with self._undone_on_error:
-                self._record([AttemptedRecord(query_id=asked, driver=driver)], self._engine.now())
+                self._record([AttemptedRecord(query_id=asked, driver=driver)], self._owner.now())
                 await self._commit("attempt")
             return self.session.pending[asked].attempts
+
+    async def answer(self, given: GivenAnswer, by: str) -> None:
+        """Bring the answer of an effect to the session, also if another process owns it by now."""
+        await deliver(self._owner, self._others.live, self.id, FeedMessage([given], by), is_own=True)
+
+    async def let_go(self) -> None:
+        """Release the session if it is held for nothing any more."""
+        if self.is_held and not self.is_under_way:
+            with contextlib.suppress(StaleError, HoldfastError):  # somebody else has it by now, or it runs out
+                await self.renew()
 
     async def renew(self) -> None:
         """Renew the lease, or release it if nothing is under way any more."""
@@ -280,11 +340,18 @@ class LiveSession:
                 with self._undone_on_error:
                     await self._commit("renew")
 
+    async def _keep(self) -> None:
+        try:
+            await keep(self._owner, self)
+        finally:
+            if self._keeper is asyncio.current_task():  # there may be another by now
+                self._keeper = None
+
     # --- events ------------------------------------------------------------------------------------
 
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
-        drives, running = self._engine.drives, self.effects.running
+        drives, running = self._owner.drives, self._effects.running
         offered = []
         for asked, pending in self.session.pending.items():
             if asked not in running and not drives(self.id, pending.query):
@@ -293,84 +360,32 @@ class LiveSession:
 
     def event(self) -> Event:
         """What the session says to a host now."""
-        return event_now(self._engine, self.session, self.offered)
+        return event_now(self._owner, self.session, self.offered)
 
     # --- running the program -----------------------------------------------------------------------
 
     def _record(self, records: Sequence[Record], now: int) -> None:
         """Add records that have not been encoded yet to the batch, and fold them in."""
-        self._append([RecordDraft(record) for record in records], now)
-
-    def _append(self, drafts: Sequence[RecordDraft], now: int) -> None:
-        """Add records to the batch, and fold them in."""
-        assert self._tracker is not None
-        tracker, session, batch = self._tracker, self._tracker.session, self._batch
-        for draft in drafts:
-            entry = Entry(session.position + 1, now, draft.record)
-            waited_for = children_before(session, draft.record)
-            waking = tracker.apply(entry)
-            if waking is not None:
-                self._waking = waking
-            batch.entries.append(entry)
-            batch.bodies.append(draft.body)
-            if waited_for:
-                self.effects.drop_withdrawn(waited_for, session)
+        self._fold.append([RecordDraft(record) for record in records], now)
 
     async def _go_on(self, session: Session, now: int) -> None:
         if session.state is PAUSED:
-            await self._answer_own(session, now)
-        if not (self._history and self.is_stuck and await self._is_left_to_owner()):
-            await self._advance()
+            await self._run.answer_own(session, now)
+        if not (self._fold.history and self.is_stuck and await self._is_left_to_owner()):
+            await self._run.advance(session)
 
     async def _is_left_to_owner(self) -> bool:
         """Whether another process holds the session, so that running its program here would be for nothing."""
         if self._epoch is not None:
             return False
-        row = await self._engine.store.session(self.id)
-        if row.owner is None or row.owner == self._engine.owner:
+        row = await self._owner.store.session(self.id)
+        if row.owner is None or row.owner == self._owner.name:
             return False
-        if self._batch.entries:
+        if self._fold.batch.entries:
             raise LeaseHeldError(self.id, row.owner, row.lease_until or 0)
         return True
 
-    async def _advance(self) -> None:
-        """Run the program for as long as it can go on, adding what it does to the batch."""
-        session, steps, rested = self.session, 0, 0.0
-        while session.state is RUNNING and self._waking is not None and self._thinking is None:
-            waking = self._waking
-            if steps == MAX_QUIET_STEPS:
-                self._outcome(ENDLESS, self._engine.now())
-                return
-            if steps:  # most often there is one, which needs no clock
-                rested = await rest_between_steps(rested)
-            steps += 1
-            try:
-                instance = self._instance or await self._rebuild()
-                if self._revival.why:
-                    self._record(self._revival.said(), self._engine.now())
-                self._waking = None
-                step = resume(instance, waking)
-                if type(step) is not AskStep and isinstance(step, Awaitable):
-                    thought = asyncio.ensure_future(step)
-                    self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
-                    is_there = await comes_soon(thought)
-                    self._instance = instance
-                    if not is_there:
-                        self._thinking = asyncio.create_task(self._think(thought, waking))
-                        return
-                    step = thought.result()
-            except ProgramNotFoundError:
-                if not self._committed:
-                    raise
-                return  # the answers are kept; a process that has the program will go on
-            except InstanceLostError as error:
-                self._lose(error, waking)
-                continue
-            now = self._engine.now()
-            self._outcome(step, now)
-            await self._answer_own(session, now)
-
-    async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
+    async def _conclude(self, thought: asyncio.Future[Step], waking: Waking) -> None:
         """Wait for a step that takes long. What led to it is committed meanwhile, and the lease is held."""
         try:
             step: Step | InstanceLostError
@@ -379,121 +394,76 @@ class LiveSession:
             except InstanceLostError as error:
                 step = error
             async with self.lock:
-                self._thinking, self._concluding = None, asyncio.current_task()
+                self._run.has_thought()
                 if self.session.state is RUNNING:
-                    now = self._engine.now()
+                    now = self._owner.now()
                     with self._undone_on_error:
                         if isinstance(step, InstanceLostError):
-                            self._lose(step, waking)
+                            self._run.lose(step, waking)
                         else:
-                            self._outcome(step, now)
+                            self._run.take_outcome(self.session, step, now)
                         await self._go_on(self.session, now)
                         await self._commit_if_needed("step")
         except StaleError:
-            self._engine.go_on_with(self.id)
+            self._owner.spawn(attend(self._owner, self._others.live, self.id))
         except HoldfastError as error:
-            self._engine.report(self.id, error)
-        finally:
-            if self._concluding is asyncio.current_task():
-                self._concluding = None
-
-    def _outcome(self, step: Step, now: int) -> None:
-        session = self.session
-        drafts = outcome_of(session, step, now)
-        self._append(drafts, now)
-        if isinstance(step, AskStep) and step.snapshot is not None:
-            self._batch.snapshot = (session.position, step.snapshot)
-        paused = drafts[-1].record
-        if type(paused) is PausedRecord and (attempts := self.effects.plan(paused.queries, session.pending)):
-            self._record(attempts, now)
-
-    async def _answer_own(self, session: Session, now: int) -> None:
-        """Answer what the program asks of the runtime itself: the durable state, and what attendants have for it.
-
-        Writes go into the commit that records the answer.
-        """
-        if state_tool.is_asked(session):
-            self._record(await state_tool.answers(self._engine.store, session, self._batch.writes), now)
-        if session.state is PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
-            self._record(own, now)
-        for attendant in self._engine.attendants:
-            self._record(attendant.records(session, now), now)
-
-    async def _rebuild(self) -> Instance:
-        """The program as it was before the present waking."""
-        entries = self._history
-        if len(entries) != self._committed:  # the program was here and is lost, or more was written since
-            entries = [entry async for entry in self._engine.store.journal(self.id)]
-            if len(entries) != self._committed:
-                raise StaleError(is_lost=True)
-        *_, instance = await self._revival.revive([*entries, *self._batch.entries])
-        instance.session = self.session
-        self._instance, self._history = instance, []
-        return instance
-
-    def _lose(self, error: InstanceLostError, waking: Waking) -> None:
-        """The program is not there any more: it is rebuilt, and woken again."""
-        self._instance, self._waking = None, waking
-        self._revival.lost(error)
+            self._owner.report(self.id, error)
 
     # --- commits -----------------------------------------------------------------------------------
 
     async def _commit_if_needed(self, reason: str, takes: Sequence[int] = ()) -> None:
-        claims = self._thinking is not None and self._epoch is None
-        if self._batch.entries or takes or claims or self.effects.is_planned:
+        claims = self._run.thinking is not None and self._epoch is None
+        if self._fold.batch.entries or takes or claims or self._effects.is_planned:
             await self._commit(reason, takes)
         else:
-            self.effects.begin(self.session)
+            self._effects.begin(self.session)
 
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
-        session, engine, batch = self.session, self._engine, self._batch
+        fold, owner, effects = self._fold, self._owner, self._effects
+        session, batch = fold.session, fold.batch
         has_ended = session.is_terminal
-        holds = not has_ended and (self._thinking is not None or self.effects.holds(session.pending))
+        holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
         snapshot = None if has_ended else batch.snapshot
         commit = Commit(
             session_id=self.id,
-            expected=self._committed,
+            expected=fold.committed,
             entries=batch.entries,
             bodies=batch.bodies,
             summary=summarize(session),
-            owner=engine.owner,
+            owner=owner.name,
             epoch=self._epoch,
-            hold_ms=engine.lease_ms if holds else 0,
+            hold_ms=owner.lease_ms if holds else 0,
             takes=takes,
             writes=batch.writes,
-            snapshot=snapshot and engine.sealer.seal(self.id, *snapshot),
+            snapshot=snapshot and owner.sealer.seal(self.id, *snapshot),
         )
         try:
-            if engine.seam is not None:
-                await engine.seam(f"before {reason}")
-            receipt = await engine.store.append(commit)
-            if engine.seam is not None:
-                await engine.seam(f"after {reason}")
+            if owner.seam is not None:
+                await owner.seam(f"before {reason}")
+            receipt = await owner.store.append(commit)
+            if owner.seam is not None:
+                await owner.seam(f"after {reason}")
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
-        self._committed, self._batch = receipt.position, Batch()
-        for observer in engine.on_commit:
-            observer(self.id, commit.entries)
+        fold.settle(receipt.position)
+        for observer in owner.on_commit:
+            observer(self.id, batch.entries)
         self._epoch = receipt.epoch if holds else None
         if holds and self._keeper is None:
-            self._keeper = asyncio.create_task(engine.keep(self))
-        self.effects.begin(session)
+            self._keeper = asyncio.create_task(self._keep())
+        effects.begin(session, batch.abandoned)
         if has_ended:
-            self._stop()
-        engine.committed(session, commit.summary.due_at)
+            self._run.stop()
+        self._committed(session, commit.summary.due_at)
 
-    def _stop(self) -> None:
-        """Let go of the program. A step in a thread cannot be interrupted, only ignored."""
-        instance, self._instance = self._instance, None
-        thinking, self._thinking = self._thinking, None
-        if thinking is not None and thinking is not asyncio.current_task():
-            thinking.cancel()
-        if instance is not None and thinking is None:
-            with contextlib.suppress(Exception):
-                instance.close()
-
-    def kept(self) -> None:
-        """A keeper has ended; there may be another by now."""
-        if self._keeper is asyncio.current_task():
-            self._keeper = None
+    def _committed(self, session: Session, due: int | None) -> None:
+        """Set the timer of the session, which is due then, and tell its parent if it has ended."""
+        owner = self._owner
+        if due is not None and owner.on_due is not None:
+            owner.on_due(due)
+        for attendant in owner.attendants:
+            attendant.committed(session, under_way=self.is_under_way)
+        if session.is_terminal and session.started is not None and session.started.parent is not None:
+            self._family.tell(session, session.started.parent)
+        self._others.make_room()

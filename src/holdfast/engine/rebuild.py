@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.core.records import (
@@ -32,17 +32,12 @@ _TOGETHER = 100
 def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None]:
     """The session of a journal, and the waking that has no outcome yet."""
     tracker = ReplayFold(session_id)
-    waking: Waking | None = None
-    for entry in entries:
-        if isinstance(entry.record, OUTCOMES):
-            waking = None
-        waking = tracker.apply(entry) or waking
-    return tracker, waking
+    return tracker, read_on(tracker, None, entries)
 
 
-async def read_on(tracker: ReplayFold, waking: Waking | None, entries: AsyncIterator[Entry]) -> Waking | None:
+def read_on(tracker: ReplayFold, waking: Waking | None, entries: Sequence[Entry]) -> Waking | None:
     """Fold what comes next into a session; returns the waking that has no outcome then."""
-    async for entry in entries:
+    for entry in entries:
         if isinstance(entry.record, OUTCOMES):
             waking = None
         waking = tracker.apply(entry) or waking

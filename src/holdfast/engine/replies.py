@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import msgspec
 
@@ -19,13 +19,20 @@ from holdfast.core.decide import (
     decide,
     repeats_of,
 )
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, event_of, paused_event, reply_after, waits_on
+from holdfast.core.events import (
+    AcceptedEvent,
+    Event,
+    PausedEvent,
+    RunningEvent,
+    event_of,
+    paused_event,
+    reply_after,
+    waits_on,
+)
 from holdfast.core.records import Entry, PausedRecord
-from holdfast.core.state import PAUSED, Session
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.store.contract import Store
+from holdfast.core.state import PAUSED, RUNNING, Session
+from holdfast.engine.owner import Owner
+from holdfast.store.contract import Store
 
 
 def addressed(message: Message, pending: Collection[str], offered: Callable[[], list[str]]) -> Message:
@@ -45,10 +52,10 @@ def addressed(message: Message, pending: Collection[str], offered: Callable[[], 
     return msgspec.structs.replace(message, answers=answers)
 
 
-async def decided(engine: Engine, session: Session, message: Message, now: int) -> Decision:
+async def decided(owner: Owner, session: Session, message: Message, now: int) -> Decision:
     """What a message does to a session. What it may repeat is looked up in the journal."""
     repeats = repeats_of(session, message)
-    return decide(session, message, now, await _recorded(engine.store, session.id, repeats) if repeats else {})
+    return decide(session, message, now, await _recorded(owner.store, session.id, repeats) if repeats else {})
 
 
 async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str, Entry]:
@@ -65,10 +72,10 @@ async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str
     return repeats.among(found)
 
 
-async def repeated(engine: Engine, session_id: str, position: int) -> Event:
+async def repeated(owner: Owner, session_id: str, position: int) -> Event:
     """The reply to the answer at a position, without the queries that are answered here by themselves."""
-    entries = [entry async for entry in engine.store.journal(session_id)]
-    drives = partial(engine.drives, session_id)
+    entries = [entry async for entry in owner.store.journal(session_id)]
+    drives = partial(owner.drives, session_id)
     event = reply_after(session_id, entries, position)
     if isinstance(event, AcceptedEvent):
         pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
@@ -80,20 +87,29 @@ async def repeated(engine: Engine, session_id: str, position: int) -> Event:
     return event
 
 
-def event_now(engine: Engine, session: Session, offered: Callable[[], list[str]]) -> Event:
+def event_now(owner: Owner, session: Session, offered: Callable[[], list[str]]) -> Event:
     """What a session says to a host; `offered` gives the queries that nothing here will answer by itself."""
     if session.state is PAUSED and (open_ones := offered()):
         return paused_event(session.id, [session.pending[asked] for asked in open_ones])
     if session.ended is None:
-        return engine.running_event(session)
-    return event_of(session, engine.now())
+        return _running_event(owner, session)
+    return event_of(session, owner.now())
 
 
-def reply_now(engine: Engine, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
+def _running_event(owner: Owner, session: Session) -> RunningEvent:
+    """The event of a session that needs no host now, with the reason why it stands still here, if it does."""
+    waits: list[str] = sorted({p.query.kind for p in session.pending.values()})
+    why = ""
+    if session.state is RUNNING and session.started is not None and not owner.programs.knows(session):
+        why = f"program '{session.started.program.name}' is not available here; a process that has it will go on"
+    return RunningEvent(session_id=session.id, waits_for=waits, why=why)
+
+
+def reply_now(owner: Owner, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
     """The reply to answers; `asleep` if the program waits for more than those."""
     if (asleep or waits_on(session)) and (remaining := offered()):
         return AcceptedEvent(session_id=session.id, remaining=remaining)
-    return event_now(engine, session, offered)
+    return event_now(owner, session, offered)
 
 
 def reason_of(message: Message, asleep: bool) -> str:

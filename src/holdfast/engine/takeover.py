@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from functools import partial
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import State
 from holdfast.engine.children import answers_parent
+from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import SessionFilter, Store
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.engine.upkeep import Upkeep
 
 ORPHANS_MS = 2_000
 """Milliseconds between looks for sessions that nobody owns."""
@@ -39,8 +35,8 @@ AT_ONCE = 16
 class Takeover:
     """Resumes what was left behind."""
 
-    def __init__(self, upkeep: Upkeep) -> None:
-        self._upkeep = upkeep
+    def __init__(self, scope: UpkeepScope) -> None:
+        self._scope = scope
         self._declined: set[tuple[str, int]] = set()
         """Sessions of dead owners, by epoch, that were looked at and are not resumed here."""
         self._woken = asyncio.Event()
@@ -57,7 +53,7 @@ class Takeover:
                 await self._resume_orphans(engine)
                 await self._end_abandoned(engine)
             except HoldfastError as error:
-                engine.report("(all)", error)
+                engine.owner.report("(all)", error)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ORPHANS_MS / 1000):
                     await self._woken.wait()
@@ -67,44 +63,44 @@ class Takeover:
         """Resume the sessions of owners that died, until cancelled."""
         while True:
             with contextlib.suppress(HoldfastError):  # the other loop says what is wrong with the store
-                if lost := await _lost(engine.store):
+                if lost := await _lost(engine.owner.store):
                     await asyncio.sleep(RETURN_MS / 1000)
-                    still = lost & await _lost(engine.store)
+                    still = lost & await _lost(engine.owner.store)
                     self._declined &= still
                     await self._resume([session_id for session_id, _ in still - self._declined], engine)
                     self._declined |= still
             await asyncio.sleep(LOST_MS / 1000)
 
     async def _resume(self, session_ids: list[str], engine: Engine) -> None:
-        random.shuffle(session_ids)  # others do the same, and should not all begin with the same one
+        engine.owner.random.shuffle(session_ids)  # others do the same, and should not all begin with the same one
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def resume(session_id: str) -> None:
             async with slots:
-                await self._upkeep.attempt(session_id, engine.attend)
+                await self._scope.attempt(session_id, engine.attend)
 
         await asyncio.gather(*map(resume, session_ids))
 
     async def _resume_orphans(self, engine: Engine) -> None:
-        own = self._upkeep.only
+        own = self._scope.only
         filters = [SessionFilter(states=[State.RUNNING], id_prefix=own)]
-        kinds = sorted({*engine.drivers.kinds, "child"})
+        kinds = sorted({*engine.owner.drivers.kinds, "child"})
         filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind, id_prefix=own) for kind in kinds]
-        rows = [row for where in filters for row in await engine.store.all_sessions(where)]
+        rows = [row for where in filters for row in await engine.owner.store.all_sessions(where)]
         orphans = [row.session_id for row in rows if row.owner is None]
-        lost = {session_id for session_id, _ in await _lost(engine.store)} if orphans else set()
+        lost = {session_id for session_id, _ in await _lost(engine.owner.store)} if orphans else set()
         for session_id in orphans:
             if session_id not in lost:  # its owner may come back
-                await self._upkeep.attempt(session_id, engine.attend)
+                await self._scope.attempt(session_id, engine.attend)
 
     async def _end_abandoned(self, engine: Engine) -> None:
         """End children whose parents do not wait for them any more."""
-        where = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=self._upkeep.only)
-        for row in await engine.store.all_sessions(where):
+        where = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=self._scope.only)
+        for row in await engine.owner.store.all_sessions(where):
             parent = row.summary.parent
             if row.owner is None and parent is not None and answers_parent(row.session_id, parent):
                 end = partial(engine.children.end_if_abandoned, parent_id=parent)
-                await self._upkeep.attempt(row.session_id, end)
+                await self._scope.attempt(row.session_id, end)
 
 
 async def _lost(store: Store) -> set[tuple[str, int]]:

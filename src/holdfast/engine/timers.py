@@ -8,13 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.engine.engine import Engine
-    from holdfast.engine.upkeep import Upkeep
+from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep_scope import UpkeepScope
 
 LOOK_MS = 1_000
 """Milliseconds between looks for timers that other processes have set."""
@@ -32,8 +29,8 @@ UNDRAINED_MS = 60_000
 class Timers:
     """Wakes what is due."""
 
-    def __init__(self, upkeep: Upkeep) -> None:
-        self._upkeep = upkeep
+    def __init__(self, scope: UpkeepScope) -> None:
+        self._scope = scope
         self._due: list[int] = []
         self._known: set[int] = set()
         self._left_to_workers: set[str] = set()
@@ -58,14 +55,14 @@ class Timers:
     async def run(self, engine: Engine) -> None:
         """Wake what is due, until cancelled."""
         while True:
-            now = engine.now()
+            now = engine.owner.now()
             try:
                 await self._look(engine, now)
             except HoldfastError as error:
-                engine.report("(all)", error)
+                engine.owner.report("(all)", error)
             while self._due and self._due[0] <= now:
                 self._known.discard(heapq.heappop(self._due))
-            patience = min(LOOK_MS, max(1, self._due[0] - engine.now())) if self._due else LOOK_MS
+            patience = min(LOOK_MS, max(1, self._due[0] - engine.owner.now())) if self._due else LOOK_MS
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience / 1000):
                     await self._woken.wait()
@@ -75,9 +72,9 @@ class Timers:
         if now >= self._next_reset:
             self._next_reset = now + UNDRAINED_MS
             self._left_to_workers.clear()
-        limit = BATCH + self._upkeep.passed_over + len(self._left_to_workers)
-        for session_id, _ in await engine.store.due(now, limit):
+        limit = BATCH + self._scope.passed_over + len(self._left_to_workers)
+        for session_id, _ in await engine.owner.store.due(now, limit):
             if session_id not in self._left_to_workers:
-                await self._upkeep.attempt(session_id, engine.wake)
+                await self._scope.attempt(session_id, engine.wake)
                 if engine.waits_for_worker(session_id):
                     self._left_to_workers.add(session_id)

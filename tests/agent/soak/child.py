@@ -74,7 +74,7 @@ async def worker(url: str, seed: str) -> None:
     async with Runtime(open_store(url), provider=provider, model="m", tools=tools, lease_ms=LEASE_MS) as runtime:
         working = runtime.work()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.stop)
-        say(runtime.mount.holdfast._engine.owner)
+        say(runtime.mount.holdfast._engine.owner.name)
         await working.run()
     say(f"begun {working.begun}")
 

@@ -352,7 +352,7 @@ async def test_the_largest_batch_is_answered_at_once() -> None:
 async def test_a_strategy_that_asks_without_end_for_what_is_answered_at_once_is_stopped(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.live_session.MAX_QUIET_STEPS", 1000)
+    monkeypatch.setattr("holdfast.engine.program_run.MAX_QUIET_STEPS", 1000)
     async with engine() as hf:
         neighbour = await hf.start(lua_code(POLITE))
         endless = asyncio.create_task(hf.start(lua_code(code), budget={"max_llm_calls": 0}))

@@ -350,7 +350,7 @@ async def test_calls_of_the_host_are_counted_over_all_pauses(monkeypatch: pytest
 
 
 async def test_a_strategy_that_only_talks_to_the_engine_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.live_session.MAX_QUIET_STEPS", 40)
+    monkeypatch.setattr("holdfast.engine.program_run.MAX_QUIET_STEPS", 40)
     end = await broken("while True:\n    try:\n        state.incr('n')\n    except BaseException:\n        pass")
     assert end.error_kind == "endless"
     assert "it would never end" in end.error

@@ -1,0 +1,153 @@
+"""Bringing messages to a session: decided again while others write first, and posted where another process owns it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.core.decide import Message, WakeMessage
+from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.events import Event, RunningEvent
+from holdfast.core.state import Session
+from holdfast.engine.errors import ContentionError, StaleError
+from holdfast.engine.owner import Owner
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.store.errors import LeaseHeldError, MessageTakenError
+
+T = TypeVar("T")
+
+RETRIES = 20
+"""How often a message is decided again because somebody else wrote first, before that is an error."""
+
+OWNER_LOOK_S = 1.0
+"""Seconds after which a sender that waits for the owner to take a message checks that the owner still lives."""
+
+
+class Recipient(Protocol):
+    """A session that messages are brought to."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def lock(self) -> asyncio.Lock: ...
+
+    async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
+        """Decide a message; `takes` are the numbers of the mail that it is."""
+        ...
+
+    def whole(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Do something with the session to the end, where stopping would lose effects."""
+        ...
+
+    async def check(self, message: Message) -> Message:
+        """Raise if the owner would refuse a message; gives it back with the ids of the queries it is for now."""
+        ...
+
+    async def refresh(self) -> Session: ...
+    async def attend(self) -> bool:
+        """Resume whatever a dead process left behind; False if the program cannot run here."""
+        ...
+
+
+Find: TypeAlias = Callable[[str], Recipient]
+"""Finds a session by its id, anew for each try: what is known of it may have been dropped since the last look."""
+
+
+async def deliver(
+    owner: Owner, find: Find, session_id: str, message: Message, wait: float | None = None, *, is_own: bool = False
+) -> Event:
+    """Deliver a message to the owner of a session: this process, or another through the mailbox.
+
+    `is_own` if an effect of the session brings its answer: nobody but the session can cancel that.
+    """
+    takes: list[int] = []
+    key = ""
+    for _ in range(RETRIES):
+        session = find(session_id)
+        try:
+            taken = session.take(message, takes)
+            event = await (taken if is_own else session.whole(taken))
+            return msgspec.structs.replace(event, replayed=False) if key else event
+        except StaleError:
+            continue
+        except MessageTakenError:
+            takes = []
+        except SessionNotFoundError:
+            raise
+        except LeaseHeldError:
+            message = await session.check(message)
+            key = key or f"m-{owner.token(12)}"
+            posted = await _post(owner, session_id, key, message, wait)
+            if isinstance(posted, RunningEvent):
+                return posted
+            takes = posted
+            async with session.lock:
+                await session.refresh()  # the owner has written since
+        except HoldfastError:
+            if takes:
+                await _refuse_mail(session, takes)
+            raise
+    raise ContentionError(session_id, RETRIES)
+
+
+async def attend(owner: Owner, find: Find, session_id: str) -> bool:
+    """Go on with what was left undone in a session, unless somebody else owns it; False if it cannot run here."""
+    for _ in range(RETRIES):
+        session = find(session_id)
+        try:
+            await take_mail(owner, session)
+            return await session.attend()
+        except (StaleError, MessageTakenError):
+            continue  # what was known of it here was out of date: nobody else may be left to look at it
+        except (LeaseHeldError, ProgramNotFoundError):
+            break
+    return True
+
+
+async def take_mail(owner: Owner, session: Recipient) -> None:
+    """Take what others have sent to a session."""
+    for item in await owner.store.mailbox(session.id):
+        try:
+            await session.take(item.message, takes=[item.number])
+        except LeaseHeldError:
+            raise
+        except MessageTakenError:
+            continue
+        except HoldfastError:
+            await _refuse_mail(session, [item.number])
+
+
+async def _refuse_mail(session: Recipient, takes: list[int]) -> None:
+    """Take refused messages out of the way: their senders decide them again, and find out why."""
+    with contextlib.suppress(MessageTakenError):
+        await session.take(WakeMessage(), takes)
+
+
+async def _post(
+    owner: Owner, session_id: str, key: str, message: Message, wait: float | None
+) -> RunningEvent | list[int]:
+    """Send a message to the owner, and wait until it is taken.
+
+    Afterwards it is decided again here: what the owner has done is then a replay, or was refused. If the owner has let
+    go without taking it, its number is given back, to be taken with that decision.
+    """
+    store, monotonic = owner.store, owner.clock.monotonic
+    receipt = await store.send(session_id, key, message, owner.now())
+    deadline = None if wait is None else monotonic() + wait
+    with store.watch(session_id) as changes:
+        while True:
+            row = await store.session(session_id)
+            waiting = {item.number for item in await store.mailbox(session_id)}
+            if receipt.number not in waiting:
+                return []
+            if row.owner is None:
+                return [receipt.number]
+            left = None if deadline is None else deadline - monotonic()
+            if left is not None and left <= 0:
+                return RunningEvent(session_id=session_id)
+            pause = min(OWNER_LOOK_S, max(0.05, ((row.lease_until or 0) - owner.now()) / 1000))
+            await changes.changed(timeout=pause if left is None else min(pause, left))

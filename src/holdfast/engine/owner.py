@@ -1,0 +1,166 @@
+"""`Owner`: this OS process as the owner of sessions, with what all live sessions in it work with and share.
+
+Nothing here belongs to one session. What a process gets from outside, the time and chance, comes in as the parts of an
+`Environment`, so that a simulation can put its own in their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from random import Random, SystemRandom
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.queries import ChildQuery, Query
+from holdfast.core.records import Entry, Record
+from holdfast.core.state import Session
+from holdfast.engine.drivers import Drivers
+from holdfast.engine.program_kinds import ProgramKinds
+from holdfast.engine.snapshots import Sealer
+from holdfast.engine.state_tool import asks_state
+from holdfast.store.contract import Store
+
+log = logging.getLogger("holdfast.engine")
+
+T = TypeVar("T")
+
+MIN_LEASE_MS = 30
+"""The shortest lease. A process that is busy for 10 ms must not lose its sessions for that."""
+
+SEED_BITS = 53
+"""Bits of a session's seed: as many as a Lua or JSON number holds exactly."""
+
+Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
+"""Called with the session and the entries of a commit."""
+
+Seam: TypeAlias = Callable[[str], Awaitable[None]]
+"""Called at every durable boundary with its name; tests die there."""
+
+
+class Attendant(Protocol):
+    """Something in this process that adds records to sessions by itself, as a worker begins turns of agents."""
+
+    def records(self, session: Session, now: int) -> Sequence[Record]:
+        """What it adds to a session that is about to wait, in the same commit."""
+
+    def committed(self, session: Session, *, under_way: bool) -> None:
+        """A commit of a session was made here; `under_way` if effects or a step of it are running."""
+
+    def undone(self, session_id: str) -> None:
+        """What was to be committed was refused, or given up."""
+
+
+class Clock(Protocol):
+    """Where the time comes from. What waits, waits on the event loop, whose time has to pass as this one does."""
+
+    def now(self) -> int:
+        """Unix milliseconds; never earlier than the last time it was asked."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since some moment, for deadlines and pauses."""
+        ...
+
+
+class SystemClock:
+    """The computer's clock. It may be set back; the time of a process is not."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def now(self) -> int:
+        now = time.time_ns() // 1_000_000
+        if now < self._last:
+            return self._last
+        self._last = now
+        return now
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a process gets from outside, beside its store."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    """Seeds, keys and names are drawn from it, and the order in which processes look at what they all find."""
+
+
+class Owner:
+    """What the live sessions of one OS process share."""
+
+    def __init__(self, store: Store, lease_ms: int, environment: Environment, seam: Seam | None) -> None:
+        if lease_ms < MIN_LEASE_MS:
+            raise InvalidValueError("lease_ms", f"a lease lasts at least {MIN_LEASE_MS} ms, got {lease_ms}")
+        self.store = store
+        self.lease_ms = lease_ms
+        self.clock = environment.clock
+        self.now = environment.clock.now
+        self.random = environment.random
+        self.seam = seam
+        self.name = f"{socket.gethostname()[:60]}.{os.getpid()}.{self.token(4)}"
+        self.drivers = Drivers()
+        self.sealer = Sealer()
+        self.programs = ProgramKinds(store, self.sealer)
+        self.attendants: list[Attendant] = []
+        self.on_commit: list[Observer] = []
+        """Called with every commit that was made here, as soon as it is durable."""
+        self.on_due: Callable[[int], None] | None = None
+        """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
+        self._background: set[asyncio.Task[Any]] = set()
+
+    def token(self, size: int) -> str:
+        """Random hex of so many bytes."""
+        return self.random.randbytes(size).hex()
+
+    # --- background work ---------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something in the background, until this process lets go of its sessions."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to the end, even if the caller is cancelled."""
+        task = self.spawn(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else asks for it
+            raise
+
+    async def stop(self) -> None:
+        """Stop what runs in the background."""
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+    def report(self, session_id: str, error: BaseException) -> None:
+        """Tell the operator of an error that no caller gets."""
+        log.error("session '%s': %s", session_id, error)
+
+    # --- who answers -------------------------------------------------------------------------------
+
+    def drives(self, session_id: str, query: Query) -> bool:
+        """Whether a query is answered here without a host."""
+        if query.kind in ("timer", "child") or asks_state(query):
+            return True
+        driver = self.drivers.find(session_id, query)
+        return driver is not None and driver.recovery != "ask"
+
+    def attends(self, session_id: str, query: Query, attempts: int) -> bool:
+        """Whether a pending query should be under way here."""
+        if isinstance(query, ChildQuery):
+            return True
+        driver = self.drivers.find(session_id, query)
+        return driver is not None and not (attempts and driver.recovery == "ask")

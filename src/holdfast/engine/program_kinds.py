@@ -1,0 +1,64 @@
+"""`ProgramKinds`: the kinds of program that run in this process, and how their instances are made and restored."""
+
+from __future__ import annotations
+
+from holdfast.core.records import Program
+from holdfast.core.state import Session
+from holdfast.engine.snapshots import Sealer
+from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.store.contract import Store
+
+
+class ProgramKinds:
+    """Where the programs of an engine come from."""
+
+    def __init__(self, store: Store, sealer: Sealer) -> None:
+        self._store = store
+        self._sealer = sealer
+        self._kinds: dict[str, ProgramKind] = {}
+
+    def add(self, kind: ProgramKind) -> None:
+        """Make a kind of program known, or replace one."""
+        self._kinds[kind.kind] = kind
+
+    def knows(self, session: Session) -> bool:
+        """Whether the program of a session can be run here."""
+        program = session.started.program if session.started else None
+        kind = self._kinds.get(program.kind) if program else None
+        return program is not None and kind is not None and kind.knows(program)
+
+    async def admit(self, program: Program) -> None:
+        """Raise, with all that is wrong, if no session of this program should be started."""
+        await self._kind(program).admit(program)
+
+    def create(self, session: Session) -> Instance:
+        """A new instance of a session's program."""
+        assert session.started is not None
+        return self._kind(session.started.program).create(session)
+
+    def has_snapshots(self, program: Program) -> bool:
+        """Whether programs of this kind can go on from a snapshot."""
+        return isinstance(self._kind(program), SnapshotKind)
+
+    async def restore(self, session: Session, outcome: int) -> Instance:
+        """The program as it was after its outcome at a position, from its snapshot.
+
+        `SnapshotUnusableError`, with the reason, if it cannot be had.
+        """
+        assert session.started is not None
+        kind = self._kind(session.started.program)
+        assert isinstance(kind, SnapshotKind)
+        state = self._sealer.open(session.id, outcome, await self._store.snapshot(session.id))
+        return kind.restore(session, state)
+
+    def close(self) -> None:
+        """Let go of whatever the kinds hold."""
+        for kind in self._kinds.values():
+            kind.close()
+
+    def _kind(self, program: Program) -> ProgramKind:
+        kind = self._kinds.get(program.kind)
+        if kind is None:
+            raise ProgramNotFoundError(program.name, f"programs of the kind '{program.kind}' do not run here")
+        return kind

@@ -1,0 +1,145 @@
+"""`ProgramRun`: the program of one session while it is hot: its instance, its steps, and how it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from holdfast.core.records import Entry, PausedRecord, RecordDraft
+from holdfast.core.replay import ReplayFold, Waking
+from holdfast.core.state import PAUSED, RUNNING, Session
+from holdfast.engine import state_tool
+from holdfast.engine.effects import Effects
+from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
+from holdfast.engine.owner import Owner
+from holdfast.engine.rebuild import Revival, resume
+from holdfast.engine.session_fold import SessionFold
+from holdfast.engine.steps import comes_soon, rest_between_steps
+from holdfast.programs.contract import AskStep, Instance, Step
+from holdfast.programs.errors import DivergenceError, InstanceLostError, ProgramNotFoundError
+
+Conclude: TypeAlias = Callable[[asyncio.Future[Step], Waking], Awaitable[None]]
+"""Waits for a step that takes long, and does what follows from it."""
+
+
+class ProgramRun:
+    """Runs the program of one session, and adds what it does to the batch."""
+
+    def __init__(self, owner: Owner, fold: SessionFold, effects: Effects, conclude: Conclude) -> None:
+        self._owner = owner
+        self._fold = fold
+        self._effects = effects
+        self._conclude = conclude
+        self._instance: Instance | None = None
+        self._revival = Revival(fold.id, owner.programs)
+        self.thinking: asyncio.Task[None] | None = None
+        """What waits for a step that takes long."""
+        self.concluding: asyncio.Task[None] | None = None
+        """What continues after such a step."""
+
+    async def revive(self, history: Sequence[Entry]) -> tuple[ReplayFold, Waking | None] | None:
+        """Rebuild the program from its journal, and fold that. If it fails, it is tried again when it is needed."""
+        try:
+            tracker, waking, self._instance = await self._revival.revive(history)
+        except (ProgramNotFoundError, DivergenceError, InstanceLostError):
+            return None
+        return tracker, waking
+
+    async def advance(self, session: Session) -> None:
+        """Run the program for as long as it can go on."""
+        fold, steps, rested = self._fold, 0, 0.0
+        while session.state is RUNNING and fold.waking is not None and self.thinking is None:
+            waking = fold.waking
+            if steps == MAX_QUIET_STEPS:
+                self.take_outcome(session, ENDLESS, self._owner.now())
+                return
+            if steps:  # most often there is one, which needs no clock
+                rested = await rest_between_steps(rested)
+            steps += 1
+            try:
+                instance = self._instance or await self._rebuild()
+                if self._revival.why:
+                    self._fold.append([RecordDraft(note) for note in self._revival.said()], self._owner.now())
+                fold.waking = None
+                step = resume(instance, waking)
+                if type(step) is not AskStep and isinstance(step, Awaitable):
+                    thought = asyncio.ensure_future(step)
+                    self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
+                    is_there = await comes_soon(thought)
+                    self._instance = instance
+                    if not is_there:
+                        self.thinking = asyncio.create_task(self._think(thought, waking))
+                        return
+                    step = thought.result()
+            except ProgramNotFoundError:
+                if not fold.committed:
+                    raise
+                return  # the answers are kept; a process that has the program will go on
+            except InstanceLostError as error:
+                self.lose(error, waking)
+                continue
+            now = self._owner.now()
+            self.take_outcome(session, step, now)
+            await self.answer_own(session, now)
+
+    async def _think(self, thought: asyncio.Future[Step], waking: Waking) -> None:
+        try:
+            await self._conclude(thought, waking)
+        finally:
+            if self.concluding is asyncio.current_task():
+                self.concluding = None
+
+    def has_thought(self) -> None:
+        """The step that took long is there: what continues is the present task."""
+        self.thinking, self.concluding = None, asyncio.current_task()
+
+    def take_outcome(self, session: Session, step: Step, now: int) -> None:
+        """Add the outcome of a step, and plan the effects of what it asks."""
+        fold = self._fold
+        drafts = outcome_of(session, step, now)
+        fold.append(drafts, now)
+        if isinstance(step, AskStep) and step.snapshot is not None:
+            fold.batch.snapshot = (session.position, step.snapshot)
+        paused = drafts[-1].record
+        if type(paused) is PausedRecord and (attempts := self._effects.plan(paused.queries, session.pending)):
+            fold.append(attempts, now)
+
+    async def answer_own(self, session: Session, now: int) -> None:
+        """Answer what the program asks of the runtime itself: the durable state, and what attendants have for it.
+
+        Writes go into the commit that records the answer.
+        """
+        fold = self._fold
+        if state_tool.is_asked(session):
+            answers = await state_tool.answers(self._owner.store, session, fold.batch.writes)
+            fold.append([RecordDraft(answer) for answer in answers], now)
+        if session.state is PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
+            fold.append([RecordDraft(record) for record in own], now)
+        for attendant in self._owner.attendants:
+            fold.append([RecordDraft(record) for record in attendant.records(session, now)], now)
+
+    async def _rebuild(self) -> Instance:
+        """The program as it was before the present waking."""
+        *_, instance = await self._revival.revive(await self._fold.entries())
+        instance.session = self._fold.session
+        self._instance = instance
+        self._fold.forget_history()
+        return instance
+
+    def lose(self, error: InstanceLostError, waking: Waking) -> None:
+        """The program is not there any more: it is rebuilt, and woken again."""
+        self._instance, self._fold.waking = None, waking
+        self._revival.lost(error)
+
+    def stop(self) -> None:
+        """Let go of the program. A step in a thread cannot be interrupted, only ignored."""
+        instance, self._instance = self._instance, None
+        thinking, self.thinking = self.thinking, None
+        self._revival.why = ""
+        if thinking is not None and thinking is not asyncio.current_task():
+            thinking.cancel()
+        if instance is not None and thinking is None:
+            with contextlib.suppress(Exception):
+                instance.close()

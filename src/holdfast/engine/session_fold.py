@@ -1,0 +1,122 @@
+"""`SessionFold`: a session as this process knows it, and the batch of what is about to be added to its journal.
+
+All of it can be lost: the journal has what is committed, and what is not was promised to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from holdfast.core.queries import ChildQuery
+from holdfast.core.records import Entry, PausedRecord, Record, RecordDraft
+from holdfast.core.replay import ENDS, ReplayFold, Waking
+from holdfast.core.state import Session
+from holdfast.engine.batch import Batch
+from holdfast.engine.errors import StaleError
+from holdfast.engine.rebuild import fold, read_on
+from holdfast.store.contract import Store
+
+Revive: TypeAlias = Callable[[Sequence[Entry]], Awaitable[tuple[ReplayFold, Waking | None] | None]]
+"""Folds a journal while it runs the program again; None if the program cannot be had."""
+
+_ENDS = frozenset(ENDS)
+
+
+class SessionFold:
+    """The journal of one session, folded as far as it is known here."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self.id = session_id
+        self._store = store
+        self._tracker: ReplayFold | None = None
+        self.known: Session | None = None
+        """The session as it was when it was last looked at, if it was."""
+        self.waking: Waking | None = None
+        """The waking that has no outcome yet."""
+        self.committed = 0
+        """The last position that is known to be in the journal."""
+        self.batch = Batch()
+        self.history: list[Entry] = []
+        """What is committed, kept until the program has been rebuilt from it."""
+
+    @property
+    def session(self) -> Session:
+        assert self.known is not None
+        return self.known
+
+    def begin(self) -> None:
+        """Begin the journal of a new session."""
+        self._tracker = ReplayFold(self.id)
+        self.known = self._tracker.session
+
+    async def load(self, revive: Revive | None = None) -> Session:
+        """Read the journal. With `revive`, the program is rebuilt from the same entries in the same pass."""
+        history = [entry async for entry in self._store.journal(self.id)]
+        revived = None
+        if revive is not None and not isinstance(history[-1].record, ENDS):
+            revived = await revive(history)
+        self._tracker, self.waking = revived or fold(self.id, history)
+        self.history = [] if revived else history
+        self.known = session = self._tracker.session
+        self.committed = session.position
+        return session
+
+    async def read_on(self) -> None:
+        """Fold what others have written since; what was about to be added is none of it."""
+        assert self._tracker is not None
+        news = [entry async for entry in self._store.journal(self.id, self.committed)]
+        self.waking = read_on(self._tracker, self.waking, news)
+        self.committed = self._tracker.session.position
+        if self.history:
+            self.history += news
+
+    async def is_current(self) -> bool:
+        """Whether nobody else has written since."""
+        return await self._store.position(self.id) == self.committed
+
+    async def entries(self) -> list[Entry]:
+        """The whole journal with the batch; read again if it is not at hand. `StaleError` if others have written."""
+        entries = self.history
+        if len(entries) != self.committed:
+            entries = [entry async for entry in self._store.journal(self.id)]
+            if len(entries) != self.committed:
+                raise StaleError(is_lost=True)
+        return [*entries, *self.batch.entries]
+
+    def forget_history(self) -> None:
+        """The program has been rebuilt: the entries are not needed for that any more."""
+        self.history = []
+
+    def append(self, drafts: Sequence[RecordDraft], now: int) -> None:
+        """Add records to the batch, and fold them in."""
+        assert self._tracker is not None
+        tracker, session, batch = self._tracker, self._tracker.session, self.batch
+        for draft in drafts:
+            entry = Entry(session.position + 1, now, draft.record)
+            waited_for = _children_before(session, draft.record)
+            waking = tracker.apply(entry)
+            if waking is not None:
+                self.waking = waking
+            batch.entries.append(entry)
+            batch.bodies.append(draft.body)
+            if waited_for:
+                batch.abandoned += [asked for asked in waited_for if asked not in session.pending]
+
+    def settle(self, position: int) -> None:
+        """The batch is in the journal, which now ends at a position."""
+        if self.history:
+            self.history += self.batch.entries
+        self.committed, self.batch = position, Batch()
+
+    def forget(self) -> None:
+        """Drop what is known, and with it what was not committed."""
+        self._tracker = self.known = self.waking = None
+        self.history, self.batch = [], Batch()
+
+
+def _children_before(session: Session, record: Record) -> list[str]:
+    """The child queries that wait before a record after which some may not."""
+    if not (record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS):
+        return []
+    return [asked for asked, pending in session.pending.items() if isinstance(pending.query, ChildQuery)]

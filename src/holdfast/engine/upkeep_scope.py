@@ -1,0 +1,40 @@
+"""`UpkeepScope`: which sessions the upkeep of this process looks after, and which it passes over for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from holdfast.core.errors import HoldfastError
+
+
+class UpkeepScope:
+    """All sessions of the store; or with `only`, one session and its children."""
+
+    def __init__(self, only: str | None) -> None:
+        self.only = only
+        self._passed_over: set[str] = set()
+        """Sessions that this process cannot resume: their program is missing, they are damaged, or not among `only`."""
+
+    def includes(self, session_id: str) -> bool:
+        """Whether a session is among those that this process may resume."""
+        return self.only is None or session_id == self.only or session_id.startswith(f"{self.only}.")
+
+    @property
+    def passed_over(self) -> int:
+        """How many sessions are passed over for now."""
+        return len(self._passed_over)
+
+    def forget_passed_over(self) -> None:
+        """Try all sessions again."""
+        self._passed_over.clear()
+
+    async def attempt(self, session_id: str, act: Callable[[str], Awaitable[bool]]) -> None:
+        """Do something about a session. One that cannot run here is passed over for a while."""
+        if session_id in self._passed_over:
+            return
+        try:
+            runs_here = self.includes(session_id) and await act(session_id)
+        except HoldfastError:
+            runs_here = False
+        if not runs_here:
+            self._passed_over.add(session_id)

@@ -394,7 +394,7 @@ async def test_an_active_path_that_was_lost_is_healed_from_the_whole_journal(hom
         await soon((await runtime.session("s").open()).turn("old").run())
         session = await runtime.session("s").open_fresh()
         await soon(session.turn("new").run())
-        (await session.conversation()).nodes.clear()
+        (await session.conversation()).nodes.here.clear()
         assert [text for _, text in await said(session)] == ["new", "1"]
         assert len(_closed(await session.conversation())) == 2
         await soon(session.turn("more").run())

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast.agent.errors import MissingPluginInputError, TurnConflictError
 from holdfast.agent.live_events import PluginFailedEvent
-from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.machine.turn import CommandOutcome, MessageOutcome, StoppedOutcome
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.plugins.plugin import AbortTurn, Plugin
 from holdfast.agent.results import TurnResult
 from holdfast.agent.runtime import Runtime

@@ -311,7 +311,7 @@ class LoadedSessions:
         if before is not None:
             await asyncio.wait([before])
         conversation = await self._mount.conversations.get(loaded.session_id)
-        ended = (turn for turn in reversed(conversation.turns.values()) if turn.ended is not None)
+        ended = (turn for turn in conversation.turns.backwards() if turn.ended is not None)
         recent = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
         for turn in reversed([turn for turn in recent if turn.ended_position <= entries[-1].position]):
             await loaded.hooks.turn_ended(result_of(conversation, turn, replayed=False))

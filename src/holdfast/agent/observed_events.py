@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agent.live_events import LiveEvent
-from holdfast.agent.machine.conversation import CallState, Conversation, TurnState
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import AgentMessage, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
@@ -20,6 +20,7 @@ from holdfast.agent.machine.queries import CallQuery, InputQuery
 from holdfast.agent.machine.records import DequeuedRecord, JoinedRecord
 from holdfast.agent.machine.tree import Frame
 from holdfast.agent.machine.turn import TurnOutcome
+from holdfast.agent.machine.turn_state import CallState, TurnState
 from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, view_of
 from holdfast.core.cursors import Cursor, cursor_text
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, is_own
@@ -277,7 +278,7 @@ def _changes(before: _Before, now: Conversation, entry: Entry, asked: Query | No
     for call in before.open:
         if call.done is not None:
             yield _settled(call, entry, turn_id)
-    for node in _latest(now.nodes, len(now.nodes) - before.nodes):
+    for node in [*islice(now.nodes.backwards(), max(0, len(now.nodes) - before.nodes))][::-1]:
         if isinstance(node.payload, AgentMessage):
             message = ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
             yield MessageEvent(**at_entry, message=message, turn=turn_id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.machine.conversation import CallState, Conversation, TurnState
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalQuery
@@ -21,6 +21,7 @@ from holdfast.agent.machine.turn import (
     ValueOutcome,
 )
 from holdfast.agent.machine.turn_input import NewConversation
+from holdfast.agent.machine.turn_state import CallState, TurnState
 from holdfast.agent.result_type import ResultType
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json

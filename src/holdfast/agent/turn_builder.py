@@ -19,12 +19,13 @@ from holdfast.agent.errors import (
     UnknownPluginError,
 )
 from holdfast.agent.live_events import Sink, TurnFinishedEvent, WaitingEvent
-from holdfast.agent.machine.conversation import Conversation, TurnState
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
 from holdfast.agent.machine.prompt import PromptLayer, layer_of
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn_input import TurnInput
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of

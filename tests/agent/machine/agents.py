@@ -25,6 +25,7 @@ from holdfast.core.state import Session, State
 from holdfast.engine.outcomes import outcome_of
 from holdfast.engine.rebuild import rebuild
 from holdfast.programs.contract import AskStep
+from tests.agent.machine.segments import check_segments
 from tests.core.helpers import START, check_checkpoints, recorded
 
 
@@ -131,6 +132,7 @@ class Agent:
     def check_replay(self) -> None:
         """A process that knows nothing but the journal comes to the same; `DivergenceError` if its program does not."""
         check_checkpoints(self.entries)
+        check_segments(self.entries)
         tracker, _, _ = asyncio.run(rebuild("s-1", self.entries, AgentInstance))
         ours, theirs = agent_fold(self.session).inbox, agent_fold(tracker.session).inbox
         assert (theirs.waiting, theirs.unseen, theirs.accepted) == (ours.waiting, ours.unseen, ours.accepted)

@@ -42,6 +42,8 @@ from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQue
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
+from tests.agent.machine.segments import check_segments
+from tests.core.helpers import check_checkpoints
 from tests.examples import examples
 from tests.tables import each_row
 
@@ -391,6 +393,8 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
     for entry in agent.entries:
         again.apply(entry)
     assert (again.nodes, again.window) == (agent.whole.nodes, agent.whole.window)
+    check_segments(agent.entries)
+    check_checkpoints(agent.entries)
     # A program that is rebuilt from the journal would ask the same.
     replayed = AgentInstance(Session.fold("s-1", agent.entries[:1]))
     answers: list[tuple[str, Answer]] = []

@@ -44,6 +44,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.testing.patience import soon
 from holdfast.testing.provider import ScriptedProvider, ScriptedToolCall, tool_call
 from tests.agent.helpers import Home, add, journal, said
+from tests.agent.machine.segments import check_segments
 
 
 class Journal:
@@ -356,6 +357,7 @@ def test_node_ids_are_the_same_in_every_fold_wherever_it_was_interrupted(data: s
     assert resumed.nodes == whole.nodes
     assert path(resumed) == path(whole)
     assert len({node.id for node in whole.nodes.values()}) == len(whole.nodes)
+    check_segments(book.entries)
 
 
 # --- on a runtime ---------------------------------------------------------------------------------------

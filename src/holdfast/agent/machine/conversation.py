@@ -11,13 +11,24 @@ skipped (an input, a reply in an unknown form) is skipped here as well.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.agent.machine.inbox import Command, Item
-from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
+from holdfast.agent.machine.archive import (
+    FORMAT,
+    Archive,
+    ArchivedNodes,
+    ArchivedTurns,
+    ConversationSegment,
+    Part,
+    decode_part,
+    pack,
+)
+from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock
 from holdfast.agent.machine.policy import Policy
-from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import (
     CallRecord,
@@ -38,6 +49,7 @@ from holdfast.agent.machine.turn import (
     reply_of,
 )
 from holdfast.agent.machine.turn_input import TurnInput, input_of
+from holdfast.agent.machine.turn_state import CallState, TurnState
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, is_own
 from holdfast.core.records import (
     AnsweredRecord,
@@ -52,53 +64,7 @@ from holdfast.core.records import (
     StartedRecord,
     type_of,
 )
-from holdfast.core.values import Json
-
-
-class CallState(msgspec.Struct):
-    """A tool call and its result."""
-
-    call: ToolUseBlock
-    query: str = ""
-    """The query that ran the tool."""
-    done: ToolCallOutcome | None = None
-    position: int = 0
-    """The position of the answer."""
-    at: int = 0
-    edited: dict[str, Json] | None = None
-    """The arguments that it ran with, if whoever approved it changed them."""
-
-
-class TurnState(msgspec.Struct, kw_only=True):
-    """A turn, as far as the journal records it."""
-
-    id: str
-    position: int
-    """The position of its input."""
-    at: int
-    content: list[ContentBlock]
-    query: str
-    """The `InputQuery` that it answers."""
-    output: dict[str, Json] | None = None
-    command: Command | None = None
-    prompt: PromptLayer | None = None
-    items: list[str] = msgspec.field(default_factory=list)
-    """Items of the inbox that it took."""
-    begins: bool = False
-    """Whether the conversation began anew with it."""
-    ended: TurnOutcome | None = None
-    """Its outcome; None while it is under way."""
-    ended_position: int = 0
-    ended_at: int = 0
-    messages: list[AgentMessage] = msgspec.field(default_factory=list)
-    """What was said in it, the input first."""
-    usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
-    """For every model call: its purpose, the model, and the usage."""
-    asked: int = 0
-    """How many model calls were attempted, by all processes."""
-    calls: list[CallState] = msgspec.field(default_factory=list)
-    is_whole: bool = True
-    """False if its messages were forgotten; the journal still has them."""
+from holdfast.core.values import Json, encode
 
 
 class Conversation:
@@ -112,10 +78,15 @@ class Conversation:
         """The session on whose behalf this one runs."""
         self.ended: str | None = None
         """How the session ended, if it did. It then takes no more turns."""
-        self.tree = Tree()
+        self._archive = Archive(keep_all=keep_all)
+        """All nodes and turns. The earlier ones may be in segments that were not decoded yet."""
+        self._gained = Part()
+        """What is not in any segment yet."""
+        self._segmented = 0
+        """The last position that the segments cover."""
+        self.tree = Tree(self._archive.nodes)
         self.generation = 0
         """How often the conversation has begun anew."""
-        self.turns: dict[str, TurnState] = {}
         self.running: TurnState | None = None
         self.input: str | None = None
         """The `InputQuery` that waits, between turns."""
@@ -123,7 +94,7 @@ class Conversation:
         """Queries without an answer, by id."""
         self.keeps_all = keep_all
         self._numbers: dict[str, int] = {}
-        """Where items were accepted, by id."""
+        """Where those items were accepted, by id."""
         self._items: dict[str, Item] = {}
         """Items of the inbox that are in no turn, by id."""
         self._joined: dict[str, tuple[str, int, Item]] = {}
@@ -167,6 +138,7 @@ class Conversation:
             case DequeuedRecord(item_id=item_id):
                 self._items.pop(item_id, None)
                 self._joined.pop(item_id, None)
+                self._numbers.pop(item_id, None)
             case CancelledRecord(reason=reason):
                 self._on_session_end(entry, StoppedOutcome("cancelled", f"the session was cancelled: {reason}"))
             case FailedRecord(error=error):
@@ -178,6 +150,79 @@ class Conversation:
             case _:
                 pass
         self.position = entry.position
+
+    # --- checkpoints -------------------------------------------------------------------------------
+
+    def segment(self) -> ConversationSegment | None:
+        """What it gained since the last segment, once; None while a turn is under way, or if that is nothing.
+
+        The segments, in their order, and the latest `dump` are enough to restore it. Whoever loses a segment has to
+        fold the journal again.
+        """
+        if self.running is not None or not self._gained.node_count:
+            return None
+        gained, self._gained = self._gained, Part()
+        segment = ConversationSegment(self._segmented, self.position, pack(gained))
+        self._archive.count(gained.node_count, len(gained.turns))
+        self._segmented = self.position
+        return segment
+
+    def dump(self) -> bytes | None:
+        """All that is in no segment, for a checkpoint; None while a turn is under way."""
+        if self.running is not None:
+            return None
+        archive, tree = self._archive, self.tree
+        return encode(
+            FoldedConversation(
+                format=FORMAT,
+                position=self.position,
+                policy=self.policy,
+                parent=self.parent,
+                ended=self.ended,
+                generation=self.generation,
+                input=self.input,
+                asked=list(self.asked.values()),
+                items=[(self._numbers[item_id], item) for item_id, item in self._items.items()],
+                leaf=tree.leaf,
+                frame=tree.frame,
+                summed=tree.being_summed,
+                segmented=self._segmented,
+                in_segments=(archive.node_count, archive.turn_count),
+                closed=(archive.closed_nodes, archive.closed_turns),
+                gained=msgspec.Raw(encode(self._gained)),
+            )
+        )
+
+    @classmethod
+    def restore(
+        cls, session_id: str, state: bytes, segments: Sequence[bytes], *, keep_all: bool = True
+    ) -> Conversation | None:
+        """The conversation that `dump` was called on; None if a segment is missing, or another version wrote them."""
+        try:
+            folded = decode_folded_conversation(state)
+            if folded.format != FORMAT:
+                return None
+            conversation = cls(session_id, keep_all=keep_all)
+            conversation._take_over(folded, segments)
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        archive = conversation._archive
+        return conversation if (archive.node_count, archive.turn_count) == folded.in_segments else None
+
+    def _take_over(self, folded: FoldedConversation, segments: Sequence[bytes]) -> None:
+        archive = self._archive
+        for segment in segments:
+            archive.add_segment(segment)
+        archive.restore_closed(*folded.closed)
+        self._gained = decode_part(bytes(folded.gained))
+        self._segmented = folded.segmented
+        archive.take_over(decode_part(bytes(folded.gained)))
+        self.position, self.policy, self.parent = folded.position, folded.policy, folded.parent
+        self.ended, self.generation, self.input = folded.ended, folded.generation, folded.input
+        self.asked = {query.id: query for query in folded.asked}
+        self._items = {item.id: item for _, item in folded.items}
+        self._numbers = {item.id: position for position, item in folded.items}
+        self.tree.restore(folded.leaf, folded.frame, folded.summed)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -192,8 +237,12 @@ class Conversation:
         return self.tree.window
 
     @property
-    def nodes(self) -> dict[str, Node]:
-        return self.tree.nodes
+    def nodes(self) -> ArchivedNodes:
+        return self._archive.nodes
+
+    @property
+    def turns(self) -> ArchivedTurns:
+        return self._archive.turns
 
     @property
     def leaf(self) -> str | None:
@@ -263,8 +312,7 @@ class Conversation:
         if given.begin is not None:
             self.generation += 1
             self.tree.begin_anew()
-            if not self.keeps_all:
-                self._forget_closed_branch()
+            self._archive.close_branch(self._gained)
             for number, message in enumerate(given.begin.messages):
                 self._append(f"n-{entry.position}.{number}", entry.at, message)
         turn = TurnState(
@@ -279,9 +327,11 @@ class Conversation:
             items=list(given.items),
             begins=given.begin is not None,
         )
-        self.turns[given.turn] = self.running = turn
+        self.running = turn
+        self.turns.add(turn)
         for item_id in given.items:
             self._items.pop(item_id, None)
+            self._numbers.pop(item_id, None)
         if given.command is None:
             self._append(f"n-{entry.position}", entry.at, AgentMessage("user", given.content))
 
@@ -295,6 +345,7 @@ class Conversation:
         """Append the items that entered the turn: before the model is asked, and after the results it waits for."""
         for item_id, (node, at, item) in self._joined.items():
             self._append(node, at, AgentMessage("user", item.content))
+            self._numbers.pop(item_id, None)
             if self.running is not None:
                 self.running.items.append(item_id)
         self._joined = {}
@@ -351,6 +402,7 @@ class Conversation:
             case _:
                 pass
         self.running = None
+        self._gained.add_turn(turn)
 
     def _on_session_end(self, entry: Entry, outcome: StoppedOutcome) -> None:
         """A turn that is under way ends with its session."""
@@ -358,17 +410,11 @@ class Conversation:
         self.ended = type_of(entry.record)
         self.input, self.asked = None, {}
 
-    def _forget_closed_branch(self) -> None:
-        """The journal still has it."""
-        self.tree.nodes = {}
-        for turn in self.turns.values():
-            turn.messages, turn.calls, turn.is_whole = [], [], False
-
     def _open_frame(self, entry: Entry, frame: Frame) -> None:
-        self.tree.open(f"n-{entry.position}", entry.at, frame)
+        self._gained.add_frame(self.tree.open(f"n-{entry.position}", entry.at, frame))
 
     def _append(self, node_id: str, at: int, message: AgentMessage) -> None:
-        self.tree.append(node_id, at, message)
+        self._gained.add_message(self.tree.append(node_id, at, message))
         if self.running is not None:
             self.running.messages.append(message)
 

@@ -30,7 +30,7 @@ class AgentForkPoints:
         conversation = self._conversation
         known = len(conversation.nodes)
         conversation.apply(entry)
-        added = [*islice(reversed(conversation.nodes.values()), len(conversation.nodes) - known)][::-1]
+        added = [*islice(conversation.nodes.backwards(), len(conversation.nodes) - known)][::-1]
         turn = conversation.running
         if turn is not None and turn.position == entry.position:
             points.add(before, "turn", turn.id, AgentMessage("user", turn.content).text)

@@ -8,11 +8,23 @@ tree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
 from holdfast.agent.machine.compaction import tail_start
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from holdfast.agent.machine.archive import ArchivedNodes
+
+    Payload_co = TypeVar("Payload_co", bound="AgentMessage | Frame", default="AgentMessage | Frame", covariant=True)
+else:
+    from typing import TypeVar
+
+    Payload_co = TypeVar("Payload_co", covariant=True)
 
 
 class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,23 +42,23 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """The input of the turn under way, verbatim, if it does not stay in the window."""
 
 
-class Node(msgspec.Struct, frozen=True):
+class Node(msgspec.Struct, Generic[Payload_co], frozen=True):
     """A message or a frame, and the node it follows."""
 
     id: str
     parent: str | None
     at: int
-    payload: AgentMessage | Frame
+    payload: Payload_co
 
 
 class Tree:
     """Everything that was said in a session, and its active leaf."""
 
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+    def __init__(self, nodes: ArchivedNodes) -> None:
+        self.nodes = nodes
         self.leaf: str | None = None
-        self.window: list[AgentMessage] = []
-        """What the model is shown at the leaf."""
+        self._window: list[AgentMessage] | None = []
+        """What the model is shown at the leaf; None if that has to be found in the tree."""
         self.frame = NO_FRAME
         """The active frame."""
         self._opened_with = 0
@@ -56,21 +68,27 @@ class Tree:
 
     # --- growing -----------------------------------------------------------------------------------
 
-    def append(self, node_id: str, at: int, message: AgentMessage) -> None:
+    def append(self, node_id: str, at: int, message: AgentMessage) -> Node[AgentMessage]:
         """Add a message."""
-        self._add(node_id, at, message)
-        self.window.append(message)
+        node = Node(node_id, self.leaf, at, message)
+        self.nodes.add(node)
+        self.leaf = node_id
+        if self._window is not None:
+            self._window.append(message)
+        return node
 
     def begin_anew(self) -> None:
         """Give the next message a new root; earlier nodes stay."""
-        self.leaf, self.window, self._opened_with, self.frame = None, [], 0, NO_FRAME
+        self.leaf, self._window, self._opened_with, self.frame = None, [], 0, NO_FRAME
 
-    def open(self, node_id: str, at: int, frame: Frame) -> None:
+    def open(self, node_id: str, at: int, frame: Frame) -> Node[Frame]:
         """Begin a frame."""
         begins = opening(frame)
-        self.window, self._opened_with = [*begins, *self._since(frame.kept)], len(begins)
-        self._add(node_id, at, frame)
-        self.frame, self._summed = frame, None
+        self._window, self._opened_with = [*begins, *self._since(frame.kept)], len(begins)
+        node = Node(node_id, self.leaf, at, frame)
+        self.nodes.add(node)
+        self.leaf, self.frame, self._summed = node_id, frame, None
+        return node
 
     def sum_up(self, keep: int, turn: Sequence[AgentMessage] = ()) -> None:
         """Mark all but about `keep` tokens of the latest messages as being summed up. `turn` is as in `opened`."""
@@ -92,11 +110,24 @@ class Tree:
         asked = [block for message in gone if message.role == "user" for block in message.content]
         return Frame(key, reason, summary=summary, kept=said[-1] if said else None, asked=asked)
 
-    def _add(self, node_id: str, at: int, payload: AgentMessage | Frame) -> None:
-        self.nodes[node_id] = Node(node_id, self.leaf, at, payload)
-        self.leaf = node_id
+    def restore(self, leaf: str | None, frame: Frame, summed: int | None) -> None:
+        """Continue at a leaf that is in the nodes already."""
+        self.leaf, self.frame, self._summed = leaf, frame, summed
+        self._window, self._opened_with = None, len(opening(frame))
 
     # --- reading -----------------------------------------------------------------------------------
+
+    @property
+    def window(self) -> list[AgentMessage]:
+        """What the model is shown at the leaf."""
+        if self._window is None:
+            self._window = self.window_of(self.leaf)
+        return self._window
+
+    @property
+    def being_summed(self) -> int | None:
+        """How many messages of the window are being summed up, or None if none are."""
+        return self._summed
 
     @property
     def summed(self) -> list[AgentMessage]:

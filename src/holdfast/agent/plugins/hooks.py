@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast.agent import live_events as live
 from holdfast.agent.errors import PluginError
-from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.plugins.hook_checks import problem_in_messages, problem_in_reply, problem_in_request
 from holdfast.agent.plugins.plugin import AbortTurn, Command, Deny, Directive, Instead, Plugin, PluginCall, Replace
 from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue, checked_result, exception_text

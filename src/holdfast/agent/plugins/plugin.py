@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agent.machine.approval import Approval
-from holdfast.agent.machine.conversation import TurnState
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.session_catalog import ToolSummary

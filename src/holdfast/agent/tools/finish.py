@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from holdfast.agent.machine.conversation import TurnState, tool_answer
+from holdfast.agent.machine.conversation import tool_answer
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolCallOutcome
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.result_type import ResultInvalidError, ResultType
 from holdfast.agent.schema_check import problems_by_schema

@@ -21,7 +21,7 @@ from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryE
 
 if TYPE_CHECKING:
     from holdfast.agent.live_events import LiveEvent
-    from holdfast.agent.machine.conversation import TurnState
+    from holdfast.agent.machine.turn_state import TurnState
     from holdfast.agent.results import ReadView, TokenUsage, TurnResult, ViewMessage
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.session import AgentSession

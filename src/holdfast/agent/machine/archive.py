@@ -1,0 +1,292 @@
+"""The earlier part of a conversation: segments that are written once, and decoded when something in them is asked for.
+
+A segment holds what a conversation gained between two moments at which no turn was under way: its new nodes, and the
+turns that ended. So a turn and its messages are always in the same segment. In front of it, in plain text, are the
+number of nodes and the ids of the turns: that much is known of every segment before it is decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, ValuesView
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.agent.machine.messages import AgentMessage
+from holdfast.agent.machine.tree import Frame, Node
+from holdfast.agent.machine.turn_state import TurnState
+from holdfast.core.values import encode
+from holdfast.zstd import compress, decompress
+
+FORMAT = 1
+"""Changes whenever the conversation of a journal, or its form, does: what another version wrote is not used."""
+
+MAX_PART_BYTES = 1024 * 1024 * 1024
+"""Bytes of JSON in a segment: far above what its turns can say, and a limit to what a damaged one can fill."""
+
+T = TypeVar("T")
+
+
+class Part(msgspec.Struct, omit_defaults=True):
+    """What a conversation gained: a segment, before it is packed."""
+
+    messages: list[Node[AgentMessage]] = []
+    frames: list[tuple[int, Node[Frame]]] = []
+    """Each with the number of messages before it."""
+    turns: list[TurnState] = []
+    """Turns that ended, without what was said in them."""
+    said: list[tuple[int, int]] = []
+    """For each of them, the number of its first message, and how many it has."""
+
+    def add_message(self, node: Node[AgentMessage]) -> None:
+        self.messages.append(node)
+
+    def add_frame(self, node: Node[Frame]) -> None:
+        self.frames.append((len(self.messages), node))
+
+    def add_turn(self, turn: TurnState) -> None:
+        """Add a turn that has just ended: the latest messages are its own."""
+        count = len(turn.messages)
+        self.said.append((len(self.messages) - count, count))
+        is_said = turn.command is None and count > 0
+        self.turns.append(msgspec.structs.replace(turn, messages=[], content=[] if is_said else turn.content))
+
+    @property
+    def node_count(self) -> int:
+        return len(self.messages) + len(self.frames)
+
+    def nodes(self) -> list[Node]:
+        """All nodes, in their order."""
+        nodes: list[Node] = list(self.messages)
+        for earlier, (place, frame) in enumerate(self.frames):
+            nodes.insert(place + earlier, frame)
+        return nodes
+
+    def whole_turns(self) -> dict[str, TurnState]:
+        """The turns by id, with what was said in them. The part is no use as such after that."""
+        messages = [node.payload for node in self.messages]
+        for turn, (first, count) in zip(self.turns, self.said, strict=True):
+            turn.messages = messages[first : first + count]
+            if count and turn.command is None:
+                turn.content = turn.messages[0].content
+        return {turn.id: turn for turn in self.turns}
+
+
+class ConversationSegment(msgspec.Struct, frozen=True):
+    """What a conversation gained between two positions of its journal, packed."""
+
+    after: int
+    position: int
+    data: bytes
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What is known of a segment before it is decoded."""
+
+    format: int
+    nodes: int
+    turns: list[str]
+
+
+_headers = msgspec.json.Decoder(_Header)
+_parts = msgspec.json.Decoder(Part)
+
+
+def pack(part: Part) -> bytes:
+    """A segment."""
+    header = _Header(FORMAT, part.node_count, [turn.id for turn in part.turns])
+    return encode(header) + b"\n" + compress(encode(part))
+
+
+def decode_part(body: bytes) -> Part:
+    """A part that was not packed."""
+    return _parts.decode(body)
+
+
+class _Segment(msgspec.Struct, frozen=True):
+    """A segment that was not decoded yet."""
+
+    header: _Header
+    packed: bytes
+
+    def part(self) -> Part:
+        return _parts.decode(decompress(self.packed, MAX_PART_BYTES))
+
+
+class Archive:
+    """The segments of a conversation, and all that was decoded of them or added since."""
+
+    def __init__(self, *, keep_all: bool = True) -> None:
+        self.nodes: ArchivedNodes = ArchivedNodes(self)
+        self.turns: ArchivedTurns = ArchivedTurns(self)
+        self.closed_nodes = self.closed_turns = 0
+        """Nodes and turns before the conversation last began anew. Unless all are kept, those nodes are forgotten."""
+        self.node_count = self.turn_count = 0
+        """How many nodes and turns there are in all segments."""
+        self.undecoded_nodes = 0
+        """How many nodes were not decoded, and can be."""
+        self._keep_all = keep_all
+        self._segments: list[_Segment] = []
+        """Those that were not decoded, the oldest first."""
+        self._batch = 1
+        """How many to decode the next time: each time twice as many, since what is there already is moved."""
+
+    def add_segment(self, data: bytes) -> None:
+        """Add the next segment, of which nothing is in memory. Raises `ValueError` if another version wrote it."""
+        start, _, packed = data.partition(b"\n")
+        header = _headers.decode(start)
+        if header.format != FORMAT:
+            raise ValueError(f"a segment has the format {header.format}, and this is {FORMAT}")
+        self._segments.append(_Segment(header, packed))
+        self.undecoded_nodes += header.nodes
+        self.count(header.nodes, len(header.turns))
+        self.turns.undecoded.update(dict.fromkeys(header.turns))
+
+    def count(self, nodes: int, turns: int) -> None:
+        """Count what went into a segment."""
+        self.node_count += nodes
+        self.turn_count += turns
+
+    def close_branch(self, gained: Part) -> None:
+        """The conversation begins anew: all that is in segments, and what was `gained` since, is before that."""
+        self.closed_nodes = self.node_count + gained.node_count
+        self.closed_turns = self.turn_count + len(gained.turns)
+        if not self._keep_all:
+            self.nodes.here, self.undecoded_nodes = {}, 0
+            for turn in self.turns.here.values():
+                _forget(turn)
+
+    def restore_closed(self, nodes: int, turns: int) -> None:
+        """So many nodes and turns were before the conversation last began anew."""
+        self.closed_nodes, self.closed_turns = nodes, turns
+        if not self._keep_all:
+            self.undecoded_nodes = max(0, self.undecoded_nodes - nodes)
+
+    def decode_more(self) -> bool:
+        """Decode the latest segments that were not decoded yet; False if there are none."""
+        if not self._segments:
+            return False
+        first = max(0, len(self._segments) - self._batch)
+        latest, self._segments = self._segments[first:], self._segments[:first]
+        self._batch *= 2
+        nodes: dict[str, Node] = {}
+        turns: dict[str, TurnState] = {}
+        node_number = sum(segment.header.nodes for segment in self._segments)
+        turn_number = sum(len(segment.header.turns) for segment in self._segments)
+        for segment in latest:
+            part = segment.part()
+            nodes |= self._nodes_in(part, node_number)
+            turns |= self._turns_in(part, turn_number)
+            node_number += segment.header.nodes
+            turn_number += len(segment.header.turns)
+        self.undecoded_nodes -= len(nodes)
+        self.nodes.prepend(nodes)
+        self.turns.prepend(turns)
+        return True
+
+    def take_over(self, part: Part) -> None:
+        """Add what comes after all segments."""
+        self.nodes.here |= self._nodes_in(part, self.node_count)
+        self.turns.here |= self._turns_in(part, self.turn_count)
+
+    def _nodes_in(self, part: Part, first: int) -> dict[str, Node]:
+        """The nodes of a part that are kept. `first` is the number of its first node."""
+        nodes = part.nodes()
+        if not self._keep_all and first < self.closed_nodes:
+            nodes = nodes[self.closed_nodes - first :]
+        return {node.id: node for node in nodes}
+
+    def _turns_in(self, part: Part, first: int) -> dict[str, TurnState]:
+        """The turns of a part. `first` is the number of its first turn."""
+        turns = part.whole_turns()
+        if not self._keep_all and first < self.closed_turns:
+            for turn in part.turns[: self.closed_turns - first]:
+                _forget(turn)
+        return turns
+
+
+def _forget(turn: TurnState) -> None:
+    """Forget what was said in a turn. The journal still has it."""
+    turn.messages, turn.calls, turn.is_whole = [], [], False
+
+
+class _Archived(Mapping[str, T]):
+    """Things by id, in the order in which they came. Those in segments are decoded when they are asked for."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.here: dict[str, T] = {}
+        self._archive = archive
+
+    def prepend(self, earlier: dict[str, T]) -> None:
+        self.here = earlier | self.here
+
+    def _all(self) -> dict[str, T]:
+        while self._archive.decode_more():
+            pass
+        return self.here
+
+    def __getitem__(self, key: str) -> T:
+        while key not in self.here and self._archive.decode_more():
+            pass
+        return self.here[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def values(self) -> ValuesView[T]:
+        return self._all().values()
+
+    def backwards(self) -> Iterator[T]:
+        """From the latest to the first. No more is decoded than is asked for."""
+        yield from reversed(self.here.values())
+        seen = len(self.here)
+        while self._archive.decode_more():
+            earlier = list(self.here.values())[: len(self.here) - seen]
+            yield from reversed(earlier)
+            seen += len(earlier)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)}, of which {len(self.here)} are in memory>"
+
+
+class ArchivedNodes(_Archived[Node]):
+    """The nodes of a conversation."""
+
+    def add(self, node: Node) -> None:
+        self.here[node.id] = node
+
+    def __len__(self) -> int:
+        return len(self.here) + self._archive.undecoded_nodes
+
+
+class ArchivedTurns(_Archived[TurnState]):
+    """The turns of a conversation."""
+
+    def __init__(self, archive: Archive) -> None:
+        super().__init__(archive)
+        self.undecoded: dict[str, None] = {}
+        """The ids of those that were not decoded."""
+
+    def prepend(self, earlier: dict[str, TurnState]) -> None:
+        super().prepend(earlier)
+        for turn_id in earlier:
+            self.undecoded.pop(turn_id, None)
+
+    def add(self, turn: TurnState) -> None:
+        if turn.id in self.undecoded:
+            self._all()
+        self.here[turn.id] = turn
+
+    def __contains__(self, turn_id: object) -> bool:
+        return turn_id in self.here or turn_id in self.undecoded
+
+    def __getitem__(self, turn_id: str) -> TurnState:
+        if turn_id not in self:
+            raise KeyError(turn_id)
+        return super().__getitem__(turn_id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.undecoded, *self.here])
+
+    def __len__(self) -> int:
+        return len(self.here) + len(self.undecoded)

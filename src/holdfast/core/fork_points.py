@@ -113,7 +113,7 @@ class ForkPoints:
     def _judge(self, entry: Entry) -> None:
         """Whether the place after an entry is sound."""
         record = entry.record
-        if isinstance(record, OUTCOMES):
+        if type(record) in OUTCOMES:
             self._wakes = self._noted = False
         if self._tracker.apply(entry) is not None:
             self._wakes, self._noted = True, False

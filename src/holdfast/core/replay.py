@@ -37,7 +37,7 @@ class Waking(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = PausedRecord | RefusedRecord | CompletedRecord | FailedRecord
 """How each step of a program ends."""
 
-OUTCOMES = (PausedRecord, RefusedRecord, CompletedRecord, FailedRecord)
+OUTCOMES = frozenset((PausedRecord, RefusedRecord, CompletedRecord, FailedRecord))
 
 ENDS = (CompletedRecord, FailedRecord, CancelledRecord, ExpiredRecord)
 """After one of these there is nothing to replay."""

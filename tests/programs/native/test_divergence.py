@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -91,14 +93,36 @@ async def asks_batch(ctx: Context, prompt: str) -> None:
     await ctx.llm_batch([prompt])
 
 
+async def asks_gathered(ctx: Context, prompt: str) -> None:
+    await asyncio.gather(ctx.llm(prompt))
+
+
+async def asks_in_task(ctx: Context, prompt: str) -> None:
+    task = asyncio.create_task(_answered(asyncio.gather(ctx.llm(prompt))))
+    await task
+
+
+async def _answered(gathered: Awaitable[object]) -> object:
+    return await gathered
+
+
 async def asks_state(ctx: Context, prompt: str) -> None:
     await ctx.state(prompt).get("k")
     await ctx.llm("same")
 
 
-@pytest.mark.parametrize("ask", [asks_llm, asks_batch, asks_state])
+@pytest.mark.parametrize(
+    ("ask", "asking"),
+    [
+        (asks_llm, asks_llm),
+        (asks_batch, asks_batch),
+        (asks_gathered, asks_gathered),
+        (asks_in_task, _answered),
+        (asks_state, asks_state),
+    ],
+)
 async def test_a_divergence_names_the_line_of_the_strategy(
-    tmp_path: Path, ask: Callable[[Context, str], Awaitable[None]]
+    tmp_path: Path, ask: Callable[[Context, str], Awaitable[None]], asking: FunctionType
 ) -> None:
     async def before(ctx: Context) -> None:
         await ask(ctx, "old")
@@ -113,7 +137,7 @@ async def test_a_divergence_names_the_line_of_the_strategy(
     async with quiet(tmp_path) as hf:
         with pytest.raises(DivergenceError) as caught:
             await hf.feed(event.session_id, ["answer"])
-        line = ask.__code__.co_firstlineno + 1
+        line = asking.__code__.co_firstlineno + 1
         assert caught.value.where == f"{__file__}:{line}"
 
 

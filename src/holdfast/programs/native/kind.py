@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import msgspec
@@ -25,6 +21,7 @@ from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Ste
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.loop import EventLoop, Timer, run_coroutine
+from holdfast.programs.native.place import closure_of, place_of, task_awaiting
 from holdfast.programs.registry import Strategy, resolve
 from holdfast.store.patience import patience
 
@@ -43,6 +40,8 @@ _THREADS = 4
 
 class QueryFuture(asyncio.Future[Any]):
     """The answer to one query, awaited by the strategy."""
+
+    __slots__ = ("run",)
 
     run: NativeInstance
 
@@ -112,6 +111,7 @@ class NativeInstance:
         self.loop = EventLoop(self._set_timer, self._drop)
         self.notes: list[Note] = []
         self._strategy = strategy
+        self._budget = session.started.budget if session.started else None
         self._kind = kind
         self._main: asyncio.Task[Any] | None = None
         self._asked = 0
@@ -122,7 +122,7 @@ class NativeInstance:
         self._withdrawn: list[str] = []
         self.remaining: RemainingBudget | None = None
         """What was left of the budget when the program was last resumed: the same in every replay."""
-        self._where: CodePlace | str = ""
+        self._place = AskingPlace(self)
 
     # --- the engine's side -----------------------------------------------------------------------
 
@@ -149,9 +149,8 @@ class NativeInstance:
 
     def _set_time(self, at: int) -> None:
         self.loop.now_ms = at
-        started = self.session.started
-        budget = started.budget if started else None
-        self.remaining = remaining(budget, self.session.metrics, at) if budget else None
+        if self._budget is not None:
+            self.remaining = remaining(self._budget, self.session.metrics, at)
 
     def close(self) -> None:
         self.loop.discard()
@@ -165,9 +164,9 @@ class NativeInstance:
         if isinstance(target, QueryFuture):
             if target.done():
                 return
-            if isinstance(answer, Value):
+            if type(answer) is Value:
                 target.set_result(own_copy(answer.value))
-            else:
+            elif isinstance(answer, Failure):
                 target.set_exception(QueryFailedError(answer.message, answer.code))
         elif target is not None and not target.cancelled():
             self.loop.fire(target)
@@ -208,7 +207,7 @@ class NativeInstance:
             queries.append(msgspec.structs.replace(query, id=asked))
         self._new, self._last = {}, queries
         self._last_withdrawn, self._withdrawn = self._withdrawn, []
-        return AskStep(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._where)
+        return AskStep(queries=queries, wake=wake, withdrawn=self._last_withdrawn, notes=notes, where=self._place)
 
     def _wake(self) -> Wake:
         """Wait for all answers if nothing could continue before the last of them, otherwise for the first."""
@@ -230,11 +229,17 @@ class NativeInstance:
         future = QueryFuture(loop=self.loop)
         future.run = self
         self._new[future] = query
-        self._where = _place_of_strategy()
         return future
 
     def forget(self, future: QueryFuture) -> None:
         self._drop(future)
+
+    def place(self) -> str:
+        """The line that waits for the query asked last."""
+        target = self._open.get(self._last[-1].id) if self._last else None
+        task = task_awaiting(target) if isinstance(target, QueryFuture) else None
+        task = task or self._main
+        return place_of(task) if task is not None else ""
 
     def _set_timer(self, timer: Timer) -> None:
         delay = max(0, round(timer.when() * 1000) - self.loop.now_ms)
@@ -260,55 +265,26 @@ def _joint(target: QueryFuture | Timer) -> object | None:
 
 def _takes_failures(joint: object) -> bool:
     """Whether a `gather` gives failures as values, and so waits for all answers whatever they are."""
-    code, cells = getattr(joint, "__code__", None), getattr(joint, "__closure__", None)
-    held = dict(zip(code.co_freevars, cells, strict=True)) if code and cells else {}
-    return "return_exceptions" in held and bool(held["return_exceptions"].cell_contents)
+    return bool(closure_of(joint).get("return_exceptions"))
 
 
 def _is_fixed(query: Query) -> bool:
     """Whether nothing in a query can be changed after it was asked."""
-    match query:
-        case LlmQuery(options=options):
-            return not options
-        case TimerQuery():
-            return True
-        case _:
-            return False
+    if type(query) is LlmQuery:
+        return not query.options
+    return type(query) is TimerQuery
 
 
-class CodePlace:
-    """A place in Python code. Which line it is, is found out when somebody asks: nearly nobody does."""
+class AskingPlace:
+    """Where a strategy asked last, as long as it waits for that. It is found out by `str`: nearly nobody wants it."""
 
-    __slots__ = ("_code", "_offset")
+    __slots__ = ("_run",)
 
-    def __init__(self, frame: FrameType) -> None:
-        self._code = frame.f_code
-        self._offset = frame.f_lasti
+    def __init__(self, run: NativeInstance) -> None:
+        self._run = run
 
     def __str__(self) -> str:
-        spans = self._code.co_lines()
-        line = next((line for start, end, line in spans if start <= self._offset < end), self._code.co_firstlineno)
-        return f"{self._code.co_filename}:{line}"
-
-
-def _place_of_strategy() -> CodePlace | str:
-    """Where the strategy is asking: the innermost place that is neither ours nor asyncio's."""
-    frame: FrameType | None = sys._getframe(_OWN_FRAMES)
-    while frame is not None and _is_machinery(frame.f_code.co_filename):
-        frame = frame.f_back
-    return CodePlace(frame) if frame is not None else ""
-
-
-_OWN_FRAMES = 3
-"""This function, `NativeInstance.ask`, and the method of `ctx` that calls it."""
-
-
-_MACHINERY = (Path(__file__).parent, Path(__file__).parent / "ctx", Path(asyncio.__file__).parent)
-
-
-@cache
-def _is_machinery(filename: str) -> bool:
-    return Path(filename).parent in _MACHINERY
+        return self._run.place()
 
 
 def _ending(main: asyncio.Task[Any], notes: list[Note], source: str) -> ReturnStep | RaiseStep:

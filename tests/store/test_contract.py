@@ -16,7 +16,7 @@ from holdfast.testing import StoreContract
 
 CHANGE = """update {journal} set body = '{{"type": "logged", "message": "forged"}}' """
 REMOVE = "delete from {journal} "
-WHERE = "where {covers} and session = (select num from {sessions} where id = '{session_id}')"
+WHERE = "where {position} between first and last and session = (select num from {sessions} where id = '{session_id}')"
 
 EMPTY = """
 do $$ declare name text; begin
@@ -57,9 +57,9 @@ class TestSqliteStore(StoreContract):
 
     @staticmethod
     def _execute(url: str, what: str, session_id: str, position: int) -> None:
-        names = {"journal": "journal", "sessions": "sessions", "covers": f"{position} between first and last"}
+        names = {"journal": "journal", "sessions": "sessions"}
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
-            statement = (what + WHERE).format(**names, session_id=session_id)
+            statement = (what + WHERE).format(**names, session_id=session_id, position=position)
             assert database.execute(statement).rowcount == 1
 
 
@@ -90,8 +90,8 @@ class TestPostgresStore(StoreContract):
 
     @staticmethod
     async def _execute(url: str, what: str, session_id: str, position: int) -> None:
-        names = {"journal": "holdfast.journal", "sessions": "holdfast.sessions", "covers": f"position = {position}"}
-        done = await _execute(url, (what + WHERE).format(**names, session_id=session_id))
+        names = {"journal": "holdfast.journal", "sessions": "holdfast.sessions"}
+        done = await _execute(url, (what + WHERE).format(**names, session_id=session_id, position=position))
         assert done.endswith(" 1")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import pytest
 from holdfast.core.state import State
 from holdfast.store.commits import Snapshot
 from holdfast.store.export import export_session, import_session
-from holdfast.store.limits import GROUP_SNAPSHOT_BYTES
+from holdfast.store.limits import GROUP_BESIDE_BYTES
 from holdfast.store.memory import MemoryStore
+from holdfast.store.postgres.append import Append
+from holdfast.store.postgres.group_commit import CommitConnection, Outcome
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
@@ -205,18 +208,20 @@ async def test_an_end_that_waited_for_the_first_snapshot_leaves_none_to_be_seen(
     assert await rows_of(database) == []
 
 
-async def test_large_snapshots_go_to_postgres_alone_and_small_ones_together(store: PostgresStore) -> None:
+async def test_large_snapshots_go_to_postgres_alone_and_small_ones_together(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One statement holds 1 GB at most: a group of large ones would be refused, with all that is in it."""
     tasks = [await begin(store, f"s-{n}") for n in range(12)]
-    sizes = [GROUP_SNAPSHOT_BYTES + n % 2 for n in range(12)]
+    sizes = [GROUP_BESIDE_BYTES + n % 2 for n in range(12)]
     together: list[int] = []
-    send = store._groups._send
+    write = CommitConnection.write
 
-    async def noted(group: list[Any]) -> dict[str, int]:
-        together.extend(len(plain.commit.snapshot.data) for plain in group)
-        return await send(group)
+    async def noted(connection: CommitConnection, group: Sequence[Append]) -> dict[str, Outcome]:
+        together.extend(len(append.snapshot.data) for append in group if append.snapshot is not None)
+        return await write(connection, group)
 
-    store._groups._send = noted
+    monkeypatch.setattr(CommitConnection, "write", noted)
     kept = await asyncio.gather(*(pause(task, b"x" * size) for task, size in zip(tasks, sizes, strict=True)))
-    assert together == [GROUP_SNAPSHOT_BYTES] * 6
+    assert together == [GROUP_BESIDE_BYTES] * 6
     assert [await store.snapshot(task.id) for task in tasks] == kept

@@ -20,8 +20,9 @@ READ_LIMIT = 1_000
 GROUP_COMMIT_MAX = 256
 """Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
 
-GROUP_SNAPSHOT_BYTES = 64 * 1024
-"""Bytes up to which a snapshot goes to PostgreSQL together with others: a full group has at most 16 MB of them."""
+GROUP_BESIDE_BYTES = 64 * 1024
+"""Bytes beside the journal (of snapshot, checkpoint and segment) up to which a commit goes to PostgreSQL together with
+others: a full group has at most 16 MB of them."""
 
 BUSY_TIMEOUT_MS = 30_000
 """Milliseconds one process waits for another's write to the same SQLite file before it gives up."""

@@ -9,11 +9,13 @@ import pytest
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError
 from holdfast.core.values import encode
-from holdfast.store.codec import blob_id_of, encode_entry
+from holdfast.store.codec import blob_id_of
 from holdfast.store.commits import CommitReceipt, StateWrite
 from holdfast.store.contract import StateItem
 from holdfast.store.errors import StateConflictError
+from holdfast.store.journal_rows import encode_commit
 from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.append import Append, append_call
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.sessions import begin, entries_of, feed, line
@@ -87,11 +89,10 @@ async def test_a_message_to_a_session_that_is_just_deleted_is_refused(store: Pos
 
 async def test_a_blob_that_is_just_said_again_is_not_dropped(store: PostgresStore, database: str) -> None:
     one, two = await begin(store, "s-1", ctx=LARGE), await begin(store, "s-2")
-    stored = encode_entry(two.id, two.commit(line(LARGE)).entries[0])
+    commit = two.commit(line(LARGE))
     async with connected(database) as connection:
         async with connection.transaction():
-            statement = sql.append_statement(False, False, True, "keep")
-            arguments = sql.append_arguments(two.commit(line(LARGE)), [stored], [], stored.blobs, None)
+            statement, arguments = append_call([Append(commit, encode_commit(commit))])
             assert await connection.fetchrow(statement, *arguments)
             deleting = asyncio.create_task(store.delete(one.id, 1))
             await until_someone_waits(connection)

@@ -81,7 +81,8 @@ async def test_a_blob_that_is_gone_or_edited_damages_the_record(
 @pytest.mark.parametrize("position", [2, 3])
 async def test_a_record_removed_with_sql_is_missed(store: PostgresStore, database: str, position: int) -> None:
     task = await begin(store)
-    await task.log("two", "three")
-    await execute(database, "delete from holdfast.journal where position = $1", position)
+    for text in ("two", "three"):
+        await task.log(text)
+    await execute(database, "delete from holdfast.journal where first = $1", position)
     with pytest.raises(CorruptSessionError, match=f"position {position}: the record is missing"):
         await store.read(task.id)

@@ -9,11 +9,12 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.core.errors import InvalidValueError
+from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.store.contract import Store
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
 from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
+from holdfast.store.postgres.group_commit import GroupWriter
 from holdfast.store.postgres.live import ChannelStreams
 from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, WatchedSessions
 from holdfast.store.postgres.schema import create_or_migrate
@@ -21,6 +22,8 @@ from holdfast.store.watch import LiveItem, LiveStream, Watch
 
 POOL_CONNECTIONS = 16
 """Connections for reads and writes: past this, more commits at once wait for the same log flush."""
+
+_SETTINGS = {"application_name": "holdfast", "default_transaction_isolation": "read committed"}
 
 
 async def _no_reset(_connection: Any) -> None:
@@ -34,8 +37,7 @@ class ConnectedStore(Store):
         self.url = url
         self._shown = redact(url)
         self._pool: Any = None
-        self._ending: Any = None
-        """The pool while the store is being closed."""
+        self._groups = GroupWriter(self._connect_to_commit)
         self._calls = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -65,7 +67,7 @@ class ConnectedStore(Store):
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=COMMAND_TIMEOUT_S,
                 reset=_no_reset,
-                server_settings={"application_name": "holdfast", "default_transaction_isolation": "read committed"},
+                server_settings=_SETTINGS,
             )
         except TROUBLE as error:
             raise unavailable(self._shown, error) from None
@@ -76,44 +78,69 @@ class ConnectedStore(Store):
         settings = {"application_name": "holdfast", "synchronous_commit": "off"}
         return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
 
+    async def _connect_to_commit(self) -> Any:
+        """A connection for commits. Their statements are planned once, and find every row by its key: the plan is also
+        good for tables that have grown since."""
+        settings = _SETTINGS | {
+            "plan_cache_mode": "force_generic_plan",
+            **dict.fromkeys(("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
+        }
+        return await asyncpg.connect(
+            self.url, timeout=CONNECT_TIMEOUT_S, command_timeout=COMMAND_TIMEOUT_S, server_settings=settings
+        )
+
     async def close(self) -> None:
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
-        self._ending = pool
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._idle.wait()
+                await self._groups.drain()
                 await pool.close()
         except TROUBLE:
             pool.terminate()
-        self._ending = None
+        await self._groups.close()
         await self._listener.close()  # after the last commit: what it holds ends with the lock
         await self._notifier.close()
 
     @contextlib.asynccontextmanager
-    async def _call(self, *, begun: bool = False) -> AsyncIterator[Any]:
-        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out.
+    async def _call(self) -> AsyncIterator[Any]:
+        """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out."""
+        pool = self._begin_call()
+        try:
+            yield pool
+        except TROUBLE as error:
+            raise await self._failure(pool, error) from None
+        finally:
+            self._end_call()
 
-        What has `begun` before goes on while the store is being closed.
-        """
-        pool = self._pool or (self._ending if begun else None)
-        if pool is None:
+    def _begin_call(self) -> Any:
+        """The pool, if the store is open. Closing waits for the end of the call."""
+        if self._pool is None:
             raise StoreUnavailableError(self._shown, "it is not open")
         self._calls += 1
         self._idle.clear()
-        try:
-            yield pool
-        except BAD_ARGUMENT as error:
-            raise InvalidValueError("argument", str(error)) from None
-        except TROUBLE as error:
-            if isinstance(error, BROKEN):
-                await pool.expire_connections()
-            raise unavailable(self._shown, error) from None
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._idle.set()
+        return self._pool
+
+    def _end_call(self) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self._idle.set()
+
+    async def _failure(self, pool: Any, error: Exception) -> HoldfastError:
+        """What callers see for an error of the driver."""
+        if isinstance(error, BAD_ARGUMENT):
+            return InvalidValueError("argument", str(error))
+        if isinstance(error, BROKEN):
+            await self._expire_connections(pool)
+        return unavailable(self._shown, error)
+
+    async def _expire_connections(self, pool: Any) -> None:
+        """Connect anew for what comes: the other connections are as old as one that is broken, and may be broken
+        without knowing it."""
+        await pool.expire_connections()
+        self._groups.drop_connections()
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a statement that only reads: once more if its connection turns out to be broken."""
@@ -121,7 +148,7 @@ class ConnectedStore(Store):
             try:
                 return list(await pool.fetch(statement, *arguments))
             except BROKEN:
-                await pool.expire_connections()  # the others are as old, and may be broken without knowing it
+                await self._expire_connections(pool)
                 return list(await pool.fetch(statement, *arguments))
 
     async def _fetch_one(self, statement: str, *arguments: Any) -> Any:

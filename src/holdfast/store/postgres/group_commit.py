@@ -8,74 +8,132 @@ that is refused in a group is left out of it, and the reason is found out as for
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
-import msgspec
+import asyncpg
 
-from holdfast.core.summary import Summary
-from holdfast.store.codec import StoredEntry
-from holdfast.store.commits import Commit
-from holdfast.store.limits import GROUP_COMMIT_MAX
-from holdfast.store.postgres.statements import (
-    ENDED,
-    FREE_TO,
-    NOW,
-    PUT_SNAPSHOTS,
-    Change,
-    snapshot_change,
-    summary_columns,
-)
+from holdfast.store.limits import CONNECT_TIMEOUT_S, GROUP_COMMIT_MAX
+from holdfast.store.postgres.append import Append, append_call
+from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE
 
 GROUPS_AT_ONCE = 2
-"""GroupWriter on their way at a time: the next one is collected while the last one is flushed."""
+"""Groups on their way at a time, each by a connection of its own: one is collected while another is flushed."""
 
-_KINDS = {"pending": "bigint", "due_at": "bigint", "created_at": "bigint", "updated_at": "bigint"}
-_SUMMARY = Summary.__struct_fields__
+Connect: TypeAlias = Callable[[], Awaitable[Any]]
 
+Outcome: TypeAlias = int | Exception | None
+"""Of an append: the epoch under which it was written, None if it was refused, or why that is not known."""
 
-class GroupedCommit(msgspec.Struct, frozen=True):
-    """An append to an existing session that does nothing but append, and change the snapshot."""
-
-    commit: Commit
-    stored: Sequence[StoredEntry]
-    lock: int | None
-    """Shows that the holder lives, if it is to hold the session."""
-
-    @property
-    def change(self) -> Change:
-        return snapshot_change(self.commit)
+_NOT_TOGETHER = (asyncpg.DeadlockDetectedError, *BAD_ARGUMENT)
+"""What one append does to a whole group: another process writes to the same sessions in another order, or a value is
+one that the server cannot hold."""
 
 
-Send = Callable[[list[GroupedCommit]], Awaitable[dict[str, int]]]
-"""Writes a group, and gives the epochs of the sessions that were not refused."""
+class CommitConnection:
+    """A connection that commits go through, one statement at a time. Its statements stay prepared."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._connection: Any = None
+        self._prepared: dict[str, Any] = {}
+
+    async def write(self, group: Sequence[Append]) -> dict[str, Outcome]:
+        """Write appends to different sessions; gives the outcomes of those that were not refused."""
+        try:
+            return await self._write(group)
+        except _NOT_TOGETHER as error:
+            if len(group) == 1:
+                return {group[0].commit.session_id: error}
+        outcomes: dict[str, Outcome] = {}
+        for append in group:
+            outcomes |= await self.write([append])
+        return outcomes
+
+    async def _write(self, group: Sequence[Append]) -> dict[str, Outcome]:
+        statement, arguments = append_call(group)
+        try:
+            if self._connection is None or self._connection.is_closed():
+                self._prepared = {}
+                self._connection = await self._connect()
+            prepared = self._prepared.get(statement)
+            if prepared is None:
+                prepared = self._prepared[statement] = await self._connection.prepare(statement)
+            rows = await prepared.fetch(*arguments)
+        except BROKEN:
+            self.drop()
+            raise
+        return {row["id"]: row["epoch"] for row in rows}
+
+    def drop(self) -> None:
+        """Connect anew before the next statement."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(*TROUBLE):
+                await connection.close(timeout=CONNECT_TIMEOUT_S)
 
 
 class GroupWriter:
-    """Collects appends into groups. Belongs to one event loop."""
+    """Collects appends to different sessions into groups, and writes them. Belongs to one event loop."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._waiting: dict[str, tuple[GroupedCommit, asyncio.Future[int | None]]] = {}
-        self._under_way = 0
+    def __init__(self, connect: Connect) -> None:
+        self._connections = [CommitConnection(connect) for _ in range(GROUPS_AT_ONCE)]
+        self._idle = list(self._connections)
+        self._waiting: dict[str, tuple[Append, asyncio.Future[Outcome]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def append(self, grouped: GroupedCommit) -> int | None:
+    async def append(self, append: Append) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
-        session_id = grouped.commit.session_id
-        if not self._under_way or session_id in self._waiting:
-            self._under_way += 1
-            try:
-                return (await self._send([grouped])).get(session_id)
-            finally:
-                self._under_way -= 1
-                self._flush()
-        future: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        session_id = append.commit.session_id
+        if len(self._idle) == GROUPS_AT_ONCE and not self._waiting:
+            outcome = (await self._write([append])).get(session_id)
+        else:
+            while session_id in self._waiting:
+                await asyncio.wait([self._waiting[session_id][1]])
+            outcome = await self._wait_for_group(append)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _wait_for_group(self, append: Append) -> Outcome:
+        loop = asyncio.get_running_loop()
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._waiting[session_id] = grouped, future
+            loop.call_soon(self._flush)
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting[append.commit.session_id] = append, future
         return await future
+
+    def _flush(self) -> None:
+        """Send what waits, as far as there are connections for it."""
+        while self._waiting and self._idle:
+            taken = [self._waiting.pop(session_id) for session_id in list(self._waiting)[:GROUP_COMMIT_MAX]]
+            group = [(append, future) for append, future in taken if not future.done()]
+            if group:
+                task = asyncio.create_task(self._write_group(group, self._idle.pop()))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _write_group(self, group: list[tuple[Append, asyncio.Future[Outcome]]], by: CommitConnection) -> None:
+        outcomes = await self._write([append for append, _ in group], by)
+        for append, future in group:
+            if not future.done():
+                future.set_result(outcomes.get(append.commit.session_id))
+
+    async def _write(self, group: Sequence[Append], by: CommitConnection | None = None) -> dict[str, Outcome]:
+        connection = by or self._idle.pop()
+        try:
+            return await connection.write(group)
+        except Exception as error:
+            return {append.commit.session_id: error for append in group}
+        finally:
+            self._idle.append(connection)
+            self._flush()
 
     async def drain(self) -> None:
         """Write everything that waits."""
@@ -86,90 +144,11 @@ class GroupWriter:
             else:
                 await asyncio.sleep(0)  # a single append is on its way, and will flush the others
 
-    def _flush(self) -> None:
-        while self._waiting and self._under_way < GROUPS_AT_ONCE:
-            group = [self._waiting.pop(session_id) for session_id in list(self._waiting)[:GROUP_COMMIT_MAX]]
-            self._under_way += 1
-            task = asyncio.create_task(self._run([(grouped, future) for grouped, future in group if not future.done()]))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    def drop_connections(self) -> None:
+        """Connect anew before the next statements, as other connections of the same age turned out to be broken."""
+        for connection in self._idle:
+            connection.drop()
 
-    async def _run(self, group: list[tuple[GroupedCommit, asyncio.Future[int | None]]]) -> None:
-        try:
-            epochs = await self._send([grouped for grouped, _ in group]) if group else {}
-            for grouped, future in group:
-                if not future.done():
-                    future.set_result(epochs.get(grouped.commit.session_id))
-        except Exception as error:
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
-        finally:
-            self._under_way -= 1
-            self._flush()
-
-
-@cache
-def group_statement(put: bool, drop: bool) -> str:
-    """One statement that makes the appends of a group, without those that are refused.
-
-    Parameters: arrays of the commits' columns; then of the entries'; then, with `put`, of the snapshots'. With `drop`
-    the snapshots of sessions that have ended are removed.
-    """
-    columns = ["id", "owner", "hold", "expected", "epoch", "lock", "size", *_SUMMARY]
-    kinds = ["text", "text", *["bigint"] * 5, *(_KINDS.get(name, "text") for name in _SUMMARY)]
-    given = ", ".join(f"${number}::{kind}[]" for number, kind in enumerate(kinds, 1))
-    first = len(columns) + 1
-    entries = ", ".join(
-        f"${first + number}::{kind}[]" for number, kind in enumerate(("text", "bigint", "bigint", "bigint", "text"))
-    )
-    snapshots = ""
-    if put:
-        given_snapshots = f"${first + 5}::text[], ${first + 6}::bigint[], ${first + 7}::bytea[]"
-        rows = f"unnest({given_snapshots}) as g (id, position, data) join s on s.id = g.id"
-        snapshots += f",\n{PUT_SNAPSHOTS.format(row='s.num, g.position, g.data', rows=rows)}"
-    if drop:
-        ended = f"select num from s where state in ({ENDED})"
-        snapshots += f",\nd as (delete from holdfast.snapshots where session = any(array({ended})))"
-    return f"""
-with c as (select * from unnest({given}) as c ({", ".join(columns)})),
-s as (update holdfast.sessions t
-         set owner = case when c.hold > 0 then c.owner end,
-             lease_until = case when c.hold > 0 then {NOW} + c.hold end, lease_lock = c.lock,
-             position = c.expected + c.size, epoch = coalesce(c.epoch, t.epoch + 1),
-             ({", ".join(_SUMMARY)}) = row({", ".join(f"c.{name}" for name in _SUMMARY)})
-        from c where t.id = c.id and t.position = c.expected
-         and case when c.epoch is null then {FREE_TO.format(table="t", owner="c.owner")} else t.epoch = c.epoch end
-      returning t.id, t.num, t.epoch, t.state),
-j as (insert into holdfast.journal (session, position, at, checksum, body)
-      select s.num, e.position, e.at, e.checksum, e.body
-        from unnest({entries}) as e (id, position, at, checksum, body) join s on s.id = e.id){snapshots}
-select id, epoch from s
-"""
-
-
-def group_call(group: Sequence[GroupedCommit]) -> tuple[str, list[list[Any]]]:
-    """The statement for a group, and its parameters: a list for each column."""
-    commits = [
-        [
-            *(grouped.commit.session_id, grouped.commit.owner, grouped.commit.hold_ms, grouped.commit.expected),
-            *(grouped.commit.epoch, grouped.lock, len(grouped.stored), *summary_columns(grouped.commit.summary)),
-        ]
-        for grouped in group
-    ]
-    entries = [
-        [grouped.commit.session_id, entry.position, entry.at, entry.checksum, entry.body]
-        for grouped in group
-        for entry in grouped.stored
-    ]
-    snapshots = [
-        [grouped.commit.session_id, grouped.commit.snapshot.position, grouped.commit.snapshot.data]
-        for grouped in group
-        if grouped.commit.snapshot is not None and grouped.change == "put"
-    ]
-    arguments = [
-        *map(list, zip(*commits, strict=True)),
-        *(map(list, zip(*entries, strict=True)) if entries else [[] for _ in range(5)]),
-        *map(list, zip(*snapshots, strict=True)),
-    ]
-    return group_statement(bool(snapshots), any(grouped.change == "drop" for grouped in group)), arguments
+    async def close(self) -> None:
+        for connection in self._connections:
+            await connection.close()

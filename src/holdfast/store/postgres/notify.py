@@ -184,11 +184,6 @@ class ListenConnection:
             await self._tried.wait()
         return self._presence.lock
 
-    async def begun(self) -> None:
-        """Wait until those who wait for the lock have gone on, with or without it."""
-        if self._task is not None:
-            await self._tried.wait()
-
     async def _run(self) -> None:
         pause = RECONNECT_MS
         while True:

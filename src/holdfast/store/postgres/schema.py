@@ -47,14 +47,16 @@ create table holdfast.sessions (
 create index sessions_by_parent on holdfast.sessions (parent) where parent is not null;
 create index sessions_due on holdfast.sessions (due_at) where due_at is not null;
 
-create table holdfast.journal (
+create table holdfast.journal (  -- a row for each commit
     session  bigint not null,
-    position bigint not null,
-    at       bigint not null,
+    first    bigint not null,
+    last     bigint not null,
+    at       bigint not null,  -- of its first record
+    later    text,             -- milliseconds after that of each; null where all have the same time
     checksum bigint not null,
-    body     text not null,
-    primary key (session, position)
-);
+    body     text not null,    -- a JSON array of records
+    primary key (session, first)
+) with (toast_tuple_target = 8160);  -- a row that fits on a page is not packed: that takes longer than to insert it
 
 create table holdfast.mailbox (
     number   bigint generated always as identity primary key,
@@ -148,15 +150,17 @@ create index shares_by_source on holdfast.shares (source);
 
 create view holdfast.journal_lines as
 select s.id as session_id,
-       j.position,
-       to_timestamp(j.at / 1000.0) as time,
-       substring(j.body from '^\\{"type":"([^"]*)"') as type,
-       regexp_replace(j.body, '^\\{"type":"[^"]*",?', '{') as body
+       j.first + l.number - 1 as position,
+       to_timestamp((j.at + coalesce((j.later::json ->> (l.number - 1)::int)::bigint, 0)) / 1000.0) as time,
+       substring(l.record::text from '^\\{"type":"([^"]*)"') as type,
+       regexp_replace(l.record::text, '^\\{"type":"[^"]*",?', '{') as body
   from holdfast.sessions s
   cross join lateral (select s.num as source, 0::bigint as first, 9223372036854775807 as last
                       union all select source, first, last from holdfast.shares where session = s.num) p
-  join holdfast.journal j on j.session = p.source and j.position between p.first and p.last
- order by s.num, j.position;
+  join holdfast.journal j on j.session = p.source and j.first <= p.last and j.last >= p.first
+  cross join lateral json_array_elements(j.body::json) with ordinality as l (record, number)
+ where j.first + l.number - 1 between p.first and p.last
+ order by s.num, position;
 """
 
 MIGRATIONS: tuple[str, ...] = ()

@@ -8,33 +8,54 @@ from a fork to its sources, which are older, and never back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
-from holdfast.store.codec import StoredEntry
 from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.store.journal_rows import JournalPart, JournalRow, StoredCommit, cut_row, is_sound
 from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.append import Append, append_call, write_rest
 from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
 
-READ = """
+_ROW = "first, last, at, later, checksum, body"
+_PART = f"""
+select {_ROW} from holdfast.journal
+ where session = {{session}} and last >= {{first}} and first <= {{last}} and first >= coalesce(
+       (select max(first) from holdfast.journal where session = {{session}} and first <= {{first}}), 0)
+"""
+"""The rows with positions from one to another: the one with a position is the last that begins there or before."""
+_OWN = _PART.format(session="s.num", first="$2::bigint + 1", last="$2::bigint + $3::bigint")
+_SHARED = _PART.format(
+    session="h.source", first="greatest(h.first, $2::bigint + 1)", last="least(h.last, $2::bigint + $3::bigint)"
+)
+READ = f"""
 select s.position as reach, e.* from holdfast.sessions s left join lateral (
-    select position, at, checksum, body, null as writer from holdfast.journal
-     where session = s.num and position between $2::bigint + 1 and $2::bigint + $3::bigint
+    select o.*, 1::bigint as begins, s.position as ends, s.id as writer from ({_OWN}) o
     union all
-    select j.*, h.source_id from holdfast.shares h cross join lateral (
-        select position, at, checksum, body from holdfast.journal
-         where session = h.source
-           and position between greatest(h.first, $2::bigint + 1) and least(h.last, $2::bigint + $3::bigint)
-        offset 0) j  -- which keeps the planner from reading the whole journal
+    select j.*, h.first, h.last, h.source_id from holdfast.shares h cross join lateral (
+        {_SHARED} offset 0) j  -- which keeps the planner from reading the whole journal
      where h.session = s.num and h.first <= $2::bigint + $3::bigint and h.last > $2::bigint) e on true
- where s.id = $1 order by e.position
+ where s.id = $1
 """
 
 
-async def fork(
-    connection: Any, source: str, at: int, commit: Commit, stored: Sequence[StoredEntry]
-) -> CommitReceipt | None:
+def parts_of(rows: Iterable[Any], after: int, limit: int) -> list[JournalPart]:
+    """The parts of a journal in rows of `READ`."""
+    return [
+        JournalPart(_journal_row(columns), max(begins, after + 1), min(ends, after + limit), writer)
+        for _, *columns, begins, ends, writer in rows
+        if writer is not None
+    ]
+
+
+def _journal_row(columns: Sequence[Any]) -> JournalRow:
+    """A row of a journal from the columns in `_ROW`."""
+    first, last, at, later, checksum, body = columns
+    return JournalRow(first, last, at, later, checksum, body.encode())
+
+
+async def fork(connection: Any, source: str, at: int, commit: Commit, stored: StoredCommit) -> CommitReceipt | None:
     """Make a fork in a transaction; None, to be undone, if its id is not free."""
     found = await connection.fetchrow("select num, position from holdfast.sessions where id = $1 for key share", source)
     if found is None:
@@ -45,21 +66,17 @@ async def fork(
         "select first, last, source, source_id from holdfast.shares where session = $1 order by first", found["num"]
     )
     shares = shares_of(found["num"], source, [Share(*row) for row in own], at)
-    blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
-    statement = sql.append_statement(True, False, bool(blobs), sql.snapshot_change(commit))
-    row = await connection.fetchrow(statement, *sql.append_arguments(commit, stored, [], blobs, None))
+    append = Append(commit, stored, position=at)
+    statement, arguments = append_call([append])
+    row = await connection.fetchrow(statement, *arguments)
     if row is None:
         return None
-    num = await connection.fetchval(
-        "update holdfast.sessions set position = $2 where id = $1 returning num", commit.session_id, at
-    )
     await connection.executemany(
-        "insert into holdfast.shares (session, first, last, source, source_id) values ($1, $2, $3, $4, $5)",
-        [(num, each.first, each.last, each.source, each.source_id) for each in shares],
+        "insert into holdfast.shares (session, first, last, source, source_id)"
+        " select num, $2, $3, $4, $5 from holdfast.sessions where id = $1",
+        [(commit.session_id, each.first, each.last, each.source, each.source_id) for each in shares],
     )
-    for write in sorted(commit.writes, key=lambda write: (write.namespace, write.key)):
-        await sql.write_state(connection, write)
-    await sql.write_checkpoint(connection, commit)
+    await write_rest(connection, append)
     return CommitReceipt(commit.session_id, at, row["epoch"])
 
 
@@ -80,17 +97,20 @@ async def delete_session(connection: Any, session_id: str, num: int, at: int) ->
         [sources[source] for source in gone],
     )
     await connection.execute("delete from holdfast.sessions where num = $1", num)
-    blobs = [blob for each in (num, *sorted(gone)) for blob in await _drop_unshared(connection, each)]
-    await sql.drop_unkept(connection, blobs)
+    left = [(num, session_id), *((source, sources[source]) for source in sorted(gone))]
+    await sql.drop_unkept(connection, [blob for each in left for blob in await _drop_unshared(connection, *each)])
 
 
-async def _drop_unshared(connection: Any, num: int) -> list[str]:
+async def _drop_unshared(connection: Any, num: int, session_id: str) -> list[str]:
     """Remove the records of a session that is gone which no fork shares; gives the blobs that it does not keep on."""
-    first, last = await connection.fetchrow("select min(first), max(last) from holdfast.shares where source = $1", num)
-    done = await connection.execute(
-        "delete from holdfast.journal where session = $1 and not position between $2 and $3", num, first or 1, last or 0
+    first, last = await connection.fetchrow(
+        "select coalesce(min(first), 1), coalesce(max(last), 0) from holdfast.shares where source = $1", num
     )
-    if done == "DELETE 0" and last:
+    deleted = await connection.execute(
+        "delete from holdfast.journal where session = $1 and not (last >= $2 and first <= $3)", num, first, last
+    )
+    cut = await _cut_rows(connection, num, session_id, first, last) if last else 0
+    if last and deleted == "DELETE 0" and not cut:
         return []
     left = await connection.fetch(
         "select body from holdfast.journal where session = $1 and strpos(body, '\"$') > 0", num
@@ -100,3 +120,20 @@ async def _drop_unshared(connection: Any, num: int) -> list[str]:
         *(num, list(kept_references(body for (body,) in left))),
     )
     return [blob for (blob,) in rows]
+
+
+async def _cut_rows(connection: Any, num: int, session_id: str, first: int, last: int) -> int:
+    """Leave of rows that are shared in part only what is shared; gives their number. Those that are damaged stay."""
+    found = await connection.fetch(
+        f"select {_ROW} from holdfast.journal where session = $1"
+        " and (first < $2 and last >= $2 or first <= $3 and last > $3)",
+        *(num, first, last),
+    )
+    rows = [row for row in map(_journal_row, found) if is_sound(session_id, row)]
+    for row in rows:
+        left = cut_row(session_id, row, first, last)
+        await connection.execute(
+            f"update holdfast.journal set ({_ROW}) = row($3, $4, $5, $6, $7, $8) where session = $1 and first = $2",
+            *(num, row.first, left.first, left.last, left.at, left.later, left.checksum, left.body.decode()),
+        )
+    return len(rows)

@@ -6,8 +6,6 @@ statements are in `postgres.statements`; `postgres.connection` reaches the serve
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from typing import Any
 
 import asyncpg
@@ -18,16 +16,11 @@ from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows
 from holdfast.store.codec import (
-    StoredEntry,
-    check_page,
-    decode_entry,
     decode_message,
     decode_snapshot,
     decode_value,
     digest,
-    encode_entries,
     encode_message,
-    references,
     unpack_blob,
 )
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
@@ -38,18 +31,18 @@ from holdfast.store.errors import (
     MessageTakenError,
 )
 from holdfast.store.filters import cursor_of
+from holdfast.store.journal_rows import StoredCommit, blobs_of, check_parts, decode_parts, encode_commit
 from holdfast.store.leases import (
     NEW,
     LeaseState,
     commit_epoch,
 )
-from holdfast.store.limits import CLOSE_TIMEOUT_S, GROUP_SNAPSHOT_BYTES
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
+from holdfast.store.postgres.append import Append, append_call, write_rest
 from holdfast.store.postgres.connection import ConnectedStore
-from holdfast.store.postgres.errors import redact
-from holdfast.store.postgres.group_commit import GroupedCommit, GroupWriter, group_call
+from holdfast.store.postgres.errors import TROUBLE, redact
 from holdfast.store.postgres.presence import BURY, DEAD
 
 __all__ = ["PostgresStore", "redact"]
@@ -57,17 +50,6 @@ __all__ = ["PostgresStore", "redact"]
 
 class PostgresStore(ConnectedStore):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self._groups = GroupWriter(self._send_group)
-
-    async def close(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self._listener.begun()
-                await self._groups.drain()
-        await super().close()
 
     async def _missing(self, session_id: str) -> SessionNotFoundError:
         rows = await self._fetch("select deleted_at from holdfast.tombstones where id = $1", session_id)
@@ -82,63 +64,40 @@ class PostgresStore(ConnectedStore):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_entries(commit)
-        async with self._call():  # closing waits for all of it
-            return await self._append_stored(commit, stored)
-
-    async def _append_stored(self, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt:
-        lock = await self._lock(commit.hold_ms)
-        new = commit.expected == 0
-        takes = sorted(set(commit.takes))
-        blobs = {blob_id: data for entry in stored for blob_id, data in entry.blobs.items()}
-        large = commit.snapshot is not None and len(commit.snapshot.data) > GROUP_SNAPSHOT_BYTES
-        beside = commit.writes or commit.checkpoint is not None or commit.segment is not None
-        if not (new or takes or blobs or beside or large):
-            while (epoch := await self._groups.append(GroupedCommit(commit, stored, lock))) is None:
+        stored = encode_commit(commit)
+        pool = self._begin_call()  # closing waits for all of it
+        try:
+            lock = await self._listener.lock() if commit.hold_ms else None
+            append = Append(commit, stored, lock)
+            while (epoch := await self._try_append(pool, append)) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
-            self._changed(commit.session_id)
-            return CommitReceipt(commit.session_id, commit.expected + len(stored), epoch)
-        statement = sql.append_statement(new, bool(takes), bool(blobs), sql.snapshot_change(commit))
-        arguments = sql.append_arguments(commit, stored, takes, blobs, lock)
-        possible = not new or (commit.epoch in (None, NEW.epoch) and not takes)
-        while not possible or (row := await self._try_append(statement, arguments, commit)) is None:
-            await self._explain(commit)  # or, if the reason is gone by now, try again
+        except TROUBLE as error:
+            raise await self._failure(pool, error) from None
+        finally:
+            self._end_call()
         self._changed(commit.session_id)
-        return CommitReceipt(commit.session_id, commit.expected + len(stored), row["epoch"])
+        return CommitReceipt(commit.session_id, append.position, epoch)
 
-    async def _send_group(self, group: list[GroupedCommit]) -> dict[str, int]:
-        """Write appends to several sessions with one statement; gives the epochs of those that were not refused."""
-        if len(group) > 1:
-            async with self._call(begun=True) as pool:
-                try:
-                    statement, columns = group_call(group)
-                    rows = await pool.fetch(statement, *columns)
-                    return {row["id"]: row["epoch"] for row in rows}
-                except asyncpg.DeadlockDetectedError:
-                    pass  # another process writes to the same sessions in another order: one by one, then
-        epochs = {}
-        for grouped in group:
-            commit = grouped.commit
-            arguments = sql.append_arguments(commit, grouped.stored, [], {}, grouped.lock)
-            row = await self._try_append(sql.append_statement(False, False, False, grouped.change), arguments, commit)
-            if row is not None:
-                epochs[commit.session_id] = row["epoch"]
-        return epochs
-
-    async def _try_append(self, statement: str, arguments: list[Any], commit: Commit) -> Any:
-        async with self._call(begun=True) as pool:
-            try:
-                if not commit.writes and commit.checkpoint is None and commit.segment is None:
-                    return await pool.fetchrow(statement, *arguments)
-                async with pool.acquire() as connection, connection.transaction():
-                    row = await connection.fetchrow(statement, *arguments)
-                    if row is not None:
-                        for write in sorted(commit.writes, key=lambda write: (write.namespace, write.key)):
-                            await sql.write_state(connection, write)
-                        await sql.write_checkpoint(connection, commit)
-                    return row
-            except asyncpg.UniqueViolationError:  # the id was deleted
-                return None
+    async def _try_append(self, pool: Any, append: Append) -> int | None:
+        """The epoch under which an append was written; None if it was refused."""
+        if append.can_be_grouped:
+            return await self._groups.append(append)
+        commit = append.commit
+        epoch: int | None
+        if commit.expected == 0 and (commit.takes or commit.epoch not in (None, NEW.epoch)):
+            return None
+        statement, arguments = append_call([append])
+        try:
+            if not (commit.writes or append.more_rows):
+                epoch = await pool.fetchval(statement, *arguments, column=1)
+                return epoch
+            async with pool.acquire() as connection, connection.transaction():
+                epoch = await connection.fetchval(statement, *arguments, column=1)
+                if epoch is not None:
+                    await write_rest(connection, append)
+                return epoch
+        except asyncpg.UniqueViolationError:  # the id was deleted
+            return None
 
     async def _explain(self, commit: Commit) -> None:
         """Raise the reason why a commit was refused, the first in the order of the contract, if there still is one."""
@@ -160,13 +119,13 @@ class PostgresStore(ConnectedStore):
                 raise MessageTakenError(session_id, number)
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
-        stored = encode_entries(commit)
+        stored = encode_commit(commit)
         while (receipt := await self._try_fork(source, at, commit, stored)) is None:
             await self._explain(commit)
         self._changed(commit.session_id)
         return receipt
 
-    async def _try_fork(self, source: str, at: int, commit: Commit, stored: list[StoredEntry]) -> CommitReceipt | None:
+    async def _try_fork(self, source: str, at: int, commit: Commit, stored: StoredCommit) -> CommitReceipt | None:
         async with self._call() as pool:
             try:
                 async with pool.acquire() as connection, connection.transaction():
@@ -178,18 +137,9 @@ class PostgresStore(ConnectedStore):
         rows = await self._fetch(sharing.READ, session_id, after, limit)
         if not rows:
             raise await self._missing(session_id)
-        stored = [
-            StoredEntry(row["position"], row["at"], row["checksum"], row["body"], {}, row["writer"])
-            for row in rows
-            if row["position"] is not None
-        ]
-        check_page(session_id, stored, after, min(rows[0]["reach"], after + limit))
-        wanted = {entry.position: references(entry.body) for entry in stored}
-        blobs = await self._blobs(session_id, set().union(*wanted.values()))
-        return [
-            decode_entry(session_id, entry, {ref: blobs[ref] for ref in wanted[entry.position] if ref in blobs})
-            for entry in stored
-        ]
+        last = min(rows[0]["reach"], after + limit)
+        parts = check_parts(session_id, sharing.parts_of(rows, after, limit), after, last)
+        return decode_parts(session_id, parts, await self._blobs(session_id, blobs_of(parts)))
 
     async def _blobs(self, session_id: str, wanted: set[str]) -> dict[str, bytes]:
         """The content of those blobs that are there and unharmed."""
@@ -245,10 +195,6 @@ class PostgresStore(ConnectedStore):
             " where id = $1 and epoch = $2",
             *(lease.session_id, lease.epoch),
         )
-
-    async def _lock(self, hold_ms: int) -> int | None:
-        """The lock that a lease carries which is held from now on."""
-        return await self._listener.lock() if hold_ms and self._pool is not None else None
 
     async def _lost(self, limit: int) -> list[Lease]:
         dead = [lock for (lock,) in await self._fetch(DEAD)]

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
+import holdfast
 from holdfast.core.records import AttemptedRecord
+from holdfast.engine.holdfast import Holdfast
+from holdfast.store import open_store
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
 from tests.engine.helpers import of_type, quiet, sqlite
@@ -64,6 +70,35 @@ async def test_the_sessions_of_a_killed_owner_go_on_elsewhere_within_two_seconds
     print(f"{url.partition(':')[0]}: taken over after " + ", ".join(f"{each:.2f}" for each in took) + " s")
     assert min(took) <= TAKEOVER_S
     assert {(run[0], run[2]) for run in runs(ledger)} >= {(f"s-{n}", "2") for n in range(TRIES)}
+
+
+async def test_a_takeover_takes_two_commits_and_reads_the_journal_once(url: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
+        await owner.do("drive", what="work", recovery="safe")
+        await owner.do("start", program=called.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+        await until(lambda: has_run(ledger, "s", 1, owner))
+    store = open_store(url)
+    calls = Counter[str]()
+    for name in ("_append", "_read"):
+        setattr(store, name, _counted(getattr(store, name), calls))
+    async with holdfast.open(store) as hf:
+        hf.drive("work", lambda ms, attempt: f"attempt {attempt.number}", recovery="safe")
+        await until(lambda: _has_ended(hf, "s"))
+        assert calls == {"_append": 2, "_read": 1}
+        assert await hf.result("s") == "attempt 2"
+
+
+def _counted(method: Callable[..., Awaitable[Any]], calls: Counter[str]) -> Callable[..., Awaitable[Any]]:
+    async def counted(*arguments: Any) -> Any:
+        calls[method.__name__] += 1
+        return await method(*arguments)
+
+    return counted
+
+
+async def _has_ended(hf: Holdfast, session_id: str) -> bool:
+    return (await hf.store.session(session_id)).summary.state.is_terminal
 
 
 async def test_an_owner_that_is_only_cut_off_for_a_moment_keeps_its_session(server: str, tmp_path: Path) -> None:

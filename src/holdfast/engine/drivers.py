@@ -146,6 +146,11 @@ class Driver:
             getattr(effect, "__call__", None)  # noqa: B004 - an object whose call is async
         )
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an effect whose outcome is unknown is simply run again."""
+        return self.recovery in ("safe", "idempotent")
+
     async def run(self, query: Query, attempt: Attempt) -> GivenAnswer:
         """Execute the effect and give back its answer; an exception is an answer too."""
         try:

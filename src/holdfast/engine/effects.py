@@ -84,17 +84,28 @@ class Effects:
                     attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
         return attempts
 
-    def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> None:
-        """Plan what should be under way here, and is not."""
-        orphans = [
-            each
-            for asked, each in pending.items()
-            if self._owner.attends(self._session.id, each.query, each.attempts)
-            and asked not in self.running
-            and asked not in self._slotted
-        ]
-        self._recovering |= {each.query.id for each in orphans if each.attempts}
-        self._planned += [each.query for each in orphans if each.query not in self._planned]
+    def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
+        """Plan what should be under way here, and is not.
+
+        What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
+        """
+        attempts: list[RecordDraft] = []
+        for asked, each in pending.items():
+            query = each.query
+            if asked in self.running or asked in self._slotted or query in self._planned:
+                continue
+            if not self._owner.attends(self._session.id, query, each.attempts):
+                continue
+            self._planned.append(query)
+            driver = self._owner.drivers.find(self._session.id, query)
+            if driver is None:
+                continue  # a child
+            if (not each.attempts or driver.may_repeat) and driver.slots.try_take():
+                self._slotted[asked] = driver
+                attempts.append(RecordDraft(AttemptedRecord(query_id=asked, driver=driver.name)))
+            elif each.attempts:
+                self._recovering.add(asked)
+        return attempts
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""

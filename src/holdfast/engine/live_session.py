@@ -298,8 +298,9 @@ class LiveSession:
             runs_here = self._owner.programs.knows(session)
             if not session.is_terminal and runs_here:
                 with self._undone_on_error:
-                    await self._go_on(session, self._owner.now())
-                    self._effects.plan_orphans(self.session.pending)
+                    now = self._owner.now()
+                    await self._go_on(session, now)
+                    self._fold.append(self._effects.plan_orphans(session.pending), now)
                     await self._commit_if_needed("takeover")
             return runs_here
 

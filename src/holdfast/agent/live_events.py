@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import TypeAlias
@@ -199,11 +199,11 @@ class _LiveDraft:
         """Each with whether it is reasoning."""
         self.chars = 0
         self.outputs: dict[str, str] = {}
-        self.reminded = time.monotonic()
+        self.reminded = asyncio.get_running_loop().time()
 
     def begin(self, started: ModelStartedEvent, call: str) -> None:
         self.call, self.started, self.attempt = call, started, 1
-        self.pieces, self.chars, self.reminded = [], 0, time.monotonic()
+        self.pieces, self.chars, self.reminded = [], 0, asyncio.get_running_loop().time()
 
     def take(self, event: LiveEvent) -> None:
         if type(event) is TextDeltaEvent or type(event) is ReasoningDeltaEvent:
@@ -286,8 +286,8 @@ class LiveEvents:
         if type(event) in _JOURNALLED:
             return
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
-        if time.monotonic() - draft.reminded > REMIND_S:
-            draft.reminded = time.monotonic()
+        if asyncio.get_running_loop().time() - draft.reminded > REMIND_S:
+            draft.reminded = asyncio.get_running_loop().time()
             if draft.chars + sum(map(len, draft.outputs.values())) <= REMIND_CHARS:
                 self.remind(session_id)
 

@@ -151,7 +151,8 @@ class ModelDriver:
 
         try:
             choices = self._choices(policy, request.model)
-            return await call(choices, request, retry=self._runtime.models.retry, emit=publish)
+            random = self._mount.holdfast.engine.owner.random.random
+            return await call(choices, request, retry=self._runtime.models.retry, emit=publish, random=random)
         except ProviderError as error:
             return Failure(str(error), error.fault)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -95,7 +94,7 @@ class EnqueueBuilder:
 
     def after(self, seconds: float) -> Self:
         """Hold the item back for this many seconds."""
-        return self.available_at(time.time() + seconds)
+        return self.available_at(self._session.mount.holdfast.now() / 1000 + seconds)
 
     def output(self, wanted: Any) -> Self:
         """Make its turn return a value of a type, as `TurnBuilder.output` does."""
@@ -120,7 +119,7 @@ class EnqueueBuilder:
     async def send(self) -> ItemReceipt:
         """Send it; the same as awaiting the builder."""
         session = self._session
-        self._id = self._id or new_item_id()
+        self._id = self._id or new_item_id(session.mount.holdfast.engine.owner.random.randbytes)
         item = await self._item(self._id)
         event = await session.mount.holdfast.send(session.session_id, EnqueueMessage(item, self._by))
         return ItemReceipt(session.session_id, self._id, event.replayed)

@@ -128,7 +128,7 @@ class TurnBuilder:
 
     def _named(self) -> str:
         """The turn's id, the same for every attempt to begin it."""
-        self._id = self._id or new_turn_id()
+        self._id = self._id or new_turn_id(self._session.mount.holdfast.engine.owner.random.randbytes)
         return self._id
 
     async def _begin(self) -> _Begun:

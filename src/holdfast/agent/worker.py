@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Self
@@ -213,16 +212,16 @@ class Worker:
     async def _work(self) -> None:
         next_look = 0.0
         while not self._stopping:
-            began = time.monotonic()
+            began = self._owner.clock.monotonic()
             wanted = self._has_room and len(self._line) < self._turns
             if wanted and began >= next_look:
                 self._has_news = False
                 with contextlib.suppress(HoldfastError):
                     await self._look()
-                took = time.monotonic() - began
+                took = self._owner.clock.monotonic() - began
                 next_look = began + took + max(QUIET_S, SHARE * took)
             self._fill()
-            wait = max(0.0, next_look - time.monotonic()) if self._has_news and wanted else LOOK_S
+            wait = max(0.0, next_look - self._owner.clock.monotonic()) if self._has_news and wanted else LOOK_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._heard.wait()

@@ -22,14 +22,14 @@ def new_session_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -
     return f"s-{_text_of(random_bytes(_SESSION_CHARS))}"
 
 
-def new_turn_id() -> str:
+def new_turn_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """A fresh turn id: `t-` and 12 characters."""
-    return f"t-{_text_of(secrets.token_bytes(_TURN_CHARS))}"
+    return f"t-{_text_of(random_bytes(_TURN_CHARS))}"
 
 
-def new_item_id() -> str:
+def new_item_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """A fresh id of an item of an inbox: `i-` and 12 characters."""
-    return f"i-{_text_of(secrets.token_bytes(_TURN_CHARS))}"
+    return f"i-{_text_of(random_bytes(_TURN_CHARS))}"
 
 
 def _text_of(random: bytes) -> str:

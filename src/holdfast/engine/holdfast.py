@@ -27,7 +27,7 @@ from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
-from holdfast.engine.owner import SEED_BITS, Environment, Observer, Owner, Seam
+from holdfast.engine.owner import SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.kinds import new_kinds
@@ -35,6 +35,7 @@ from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
 from holdfast.store.contract import SessionFilter, SessionPage, Store
+from holdfast.store.environment import Environment
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 
 HOT_PROGRAMS = 1_000
@@ -99,7 +100,7 @@ class Holdfast:
         started = decide_start(
             found, ctx=ctx, budget=limits, prices=prices, seed=self._owner.random.getrandbits(SEED_BITS)
         )
-        session_id = id or new_session_id()
+        session_id = id or new_session_id(self._owner.random.randbytes)
         return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
 
     async def feed(

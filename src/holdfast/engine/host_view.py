@@ -30,9 +30,9 @@ from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.children import child_session_id
 from holdfast.engine.engine import Engine
-from holdfast.engine.owner import Clock
 from holdfast.engine.replies import decided
 from holdfast.store.contract import Store
+from holdfast.store.environment import Clock
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.watch import Watch
 

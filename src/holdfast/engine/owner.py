@@ -8,12 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from random import Random, SystemRandom
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.core.errors import InvalidValueError
@@ -25,6 +20,7 @@ from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.snapshots import Sealer
 from holdfast.engine.state_tool import asks_state
 from holdfast.store.contract import Store
+from holdfast.store.environment import Environment
 
 log = logging.getLogger("holdfast.engine")
 
@@ -56,44 +52,6 @@ class Attendant(Protocol):
         """What was to be committed was refused, or given up."""
 
 
-class Clock(Protocol):
-    """Where the time comes from. What waits, waits on the event loop, whose time has to pass as this one does."""
-
-    def now(self) -> int:
-        """Unix milliseconds; never earlier than the last time it was asked."""
-        ...
-
-    def monotonic(self) -> float:
-        """Seconds since some moment, for deadlines and pauses."""
-        ...
-
-
-class SystemClock:
-    """The computer's clock. It may be set back; the time of a process is not."""
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def now(self) -> int:
-        now = time.time_ns() // 1_000_000
-        if now < self._last:
-            return self._last
-        self._last = now
-        return now
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What a process gets from outside, beside its store."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=SystemRandom)
-    """Seeds, keys and names are drawn from it, and the order in which processes look at what they all find."""
-
-
 class Owner:
     """What the live sessions of one OS process share."""
 
@@ -106,7 +64,7 @@ class Owner:
         self.now = environment.clock.now
         self.random = environment.random
         self.seam = seam
-        self.name = f"{socket.gethostname()[:60]}.{os.getpid()}.{self.token(4)}"
+        self.name = f"{environment.process}.{self.token(4)}"
         self.drivers = Drivers()
         self.sealer = Sealer()
         self.programs = ProgramKinds(store, self.sealer)

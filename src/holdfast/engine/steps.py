@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from holdfast.programs.contract import Step, StepFuture
 from holdfast.programs.native.kind import PROMPT_MS
@@ -26,10 +25,10 @@ async def comes_soon(thought: asyncio.Future[Step]) -> bool:
 
 async def rest_between_steps(rested: float) -> float:
     """Let the other sessions have a turn if the last one, at `rested`, was long ago; gives the time of the last one."""
-    now = time.monotonic()
+    now = asyncio.get_running_loop().time()
     if rested and now - rested > PROMPT_MS / 1000:
         await asyncio.sleep(0)
-        return time.monotonic()
+        return asyncio.get_running_loop().time()
     return rested or now
 
 

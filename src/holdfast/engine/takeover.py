@@ -67,7 +67,7 @@ class Takeover:
                     await asyncio.sleep(RETURN_MS / 1000)
                     still = lost & await _lost(engine.owner.store)
                     self._declined &= still
-                    await self._resume([session_id for session_id, _ in still - self._declined], engine)
+                    await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
                     self._declined |= still
             await asyncio.sleep(LOST_MS / 1000)
 

@@ -15,7 +15,7 @@ from holdfast.store.checkpoints import chain_of
 from holdfast.store.codec import decode_message, decode_value, digest, encode_message, encode_value
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
-from holdfast.store.environment import SYSTEM, Environment
+from holdfast.store.environment import Clock, SystemClock
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
 from holdfast.store.journal_rows import decode_bodies, encode_bodies
@@ -59,9 +59,9 @@ class _Stored:
 class MemoryStore(Store):
     """Everything in dictionaries. No call waits, so each is atomic by itself."""
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.url = "memory:"
-        self._environment = environment
+        self._clock = clock or SystemClock()
         self._by_id: dict[str, _Stored] = {}
         self._deleted: dict[str, int] = {}
         self._blobs: dict[str, bytes] = {}
@@ -91,7 +91,7 @@ class MemoryStore(Store):
 
     async def _append(self, commit: Commit) -> CommitReceipt:
         bodies, blobs = encode_bodies(commit)
-        session_id, now = commit.session_id, self._environment.now_ms()
+        session_id, now = commit.session_id, self._clock.now()
         if commit.expected == 0:
             if session_id in self._deleted:
                 raise SessionDeletedError(session_id, self._deleted[session_id])
@@ -163,7 +163,7 @@ class MemoryStore(Store):
 
     def _row(self, session_id: str, session: _Stored) -> SessionRow:
         head = session.head
-        owner = head.holder(self._environment.now_ms())
+        owner = head.holder(self._clock.now())
         return SessionRow(
             session_id=session_id,
             summary=session.summary,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -58,7 +58,9 @@ class NativeKind:
 
     kind = "native"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """`clock` measures how many seconds a step takes."""
+        self.clock = clock
         self._slow_until: dict[str, float] = {}
         self._threads: ThreadPoolExecutor | None = None
 
@@ -89,11 +91,11 @@ class NativeKind:
         if not self._slow_until:
             return False
         until = self._slow_until.get(strategy.name)
-        return until is not None and time.perf_counter() < until
+        return until is not None and self.clock() < until
 
     def note_slow(self, strategy: Strategy, seconds: float) -> None:
         """A step of a strategy took so long that its next ones are to be run in a thread."""
-        self._slow_until[strategy.name] = time.perf_counter() + _PATIENCE * seconds
+        self._slow_until[strategy.name] = self.clock() + _PATIENCE * seconds
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -175,9 +177,9 @@ class NativeInstance:
         if self._kind.is_slow(self._strategy):
             running = asyncio.get_running_loop()
             return running.run_in_executor(self._kind.threads, self._run)
-        began = time.perf_counter()
+        began = self._kind.clock()
         step = self._run()
-        seconds = time.perf_counter() - began
+        seconds = self._kind.clock() - began
         if seconds * 1000 > PROMPT_MS:
             self._kind.note_slow(self._strategy, seconds)
         return step

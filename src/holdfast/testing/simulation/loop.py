@@ -38,6 +38,10 @@ MAX_CALLBACKS = 400_000
 """Callbacks of one run: a hundred times the usual, so more of them are a loop without an end."""
 
 
+MAX_FINALLY = 100
+"""Blocks of `finally` that wait, in one coroutine, when it is discarded."""
+
+
 class EndlessRunError(HoldfastError):
     """A simulation does not come to an end: it runs in circles, or nothing is left that could happen."""
 
@@ -85,6 +89,17 @@ class _Future(asyncio.Future[T]):
         return self.serial
 
     __eq__ = object.__eq__
+
+
+class _DiscardedError(BaseException):
+    """Raised in coroutines that nobody runs any more, so that they come to their end."""
+
+
+def _discard(left: Any) -> None:
+    """End a coroutine that nobody runs any more. One that waits in a `finally` has to be asked again."""
+    with contextlib.suppress(BaseException):
+        for _ in range(MAX_FINALLY):
+            left.throw(_DiscardedError())
 
 
 _Base: Any = asyncio.AbstractEventLoop  # what is not overridden reaches outside, and is refused
@@ -202,8 +217,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         for task in self._tasks:
             if not task.done():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()
+                _discard(task.get_coro())
         self._tasks.clear()
         self._timers.clear()
         for process in self._processes:

@@ -1,0 +1,94 @@
+"""The outside world: what the effects of a run have really done, whatever the sessions know of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.core.values import Json
+from holdfast.engine.drivers import Attempt, NotDone
+
+if TYPE_CHECKING:
+    from holdfast.testing.simulation.world import SimulatedProcess, World
+
+QUICK_S = 0.15
+"""Seconds that an effect takes on average."""
+
+LONG_S = (1.0, 5.0)
+"""Seconds, from and to, that one of fourteen effects takes: longer than a lease."""
+
+
+@dataclass
+class Execution:
+    """One time that an effect was begun."""
+
+    key: str
+    """The idempotency key: the session and the query."""
+    policy: str
+    """What is to happen after a crash: `never`, `safe`, `idempotent` or `confirm`."""
+    attempt: int
+    process: str
+    life: int
+    began_s: float
+    happened_s: float | None = None
+    """When it had its effect; None if it never had."""
+    value: Json = None
+    """What it returned, or would have returned."""
+    is_failed: bool = False
+    """Whether it raised an error of its own, without having an effect."""
+
+
+class ToolFaultError(Exception):
+    """An effect fails, and has done nothing."""
+
+
+class Outside:
+    """Where effects happen. Tools of a scenario go through `perform`; its probes through `probe`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.executions: list[Execution] = []
+
+    def of(self, key: str) -> list[Execution]:
+        """The executions of one query's effect."""
+        return [each for each in self.executions if each.key == key]
+
+    async def perform(
+        self, process: SimulatedProcess, policy: str, attempt: Attempt, value: Callable[[int], Json] | None = None
+    ) -> Json:
+        """Do something. It takes time, happens at one moment of it, and is remembered here.
+
+        Returns `value` of how often this query's effect has happened by now; by default, a text that says so.
+        """
+        world, random = self._world, process.random
+        execution = Execution(
+            attempt.key, policy, attempt.number, process.name, process.life, began_s=world.loop.time()
+        )
+        self.executions.append(execution)
+        process.note(f"effect {attempt.key} ({policy}), attempt {attempt.number}")
+        takes_s = random.uniform(*LONG_S) if random.random() < 1 / 14 else random.expovariate(1 / QUICK_S)
+        if world.strikes(world.faults.tool_faults, process.name, "tool fails or hangs", random):
+            if random.random() < 0.5:
+                await asyncio.sleep(takes_s / 2)
+                execution.is_failed = True
+                raise ToolFaultError("the tool is out of order")
+            takes_s += random.uniform(*LONG_S)
+        before_s = random.random() * takes_s
+        await asyncio.sleep(before_s)
+        done = [each for each in self.of(attempt.key) if each.happened_s is not None]
+        number = 1 if policy == "idempotent" else len(done) + 1
+        execution.value = value(number) if value is not None else f"{attempt.key} happened, {number}"
+        if not (policy == "idempotent" and done):
+            execution.happened_s = world.loop.time()
+            process.note(f"effect {attempt.key} has happened")
+        else:
+            execution.value = done[0].value
+        await asyncio.sleep(takes_s - before_s)
+        return execution.value
+
+    def probe(self, attempt: Attempt) -> Json | NotDone:
+        """What became of an effect, as its service would say."""
+        done = [each for each in self.of(attempt.key) if each.happened_s is not None]
+        return done[-1].value if done else NotDone()

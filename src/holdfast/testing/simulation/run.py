@@ -1,0 +1,242 @@
+"""Runs: `simulate` makes one of a seed, `sweep` one for each step of a process, `shrink` a small one of a large one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from holdfast.testing.simulation.faults import Faults, profile
+from holdfast.testing.simulation.laws import LAWS, Evidence, Problem
+from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
+from holdfast.testing.simulation.scenario import Scenario
+from holdfast.testing.simulation.store import ServerCall
+from holdfast.testing.simulation.world import AIM, SimulatedProcess, TraceLine, World
+
+CALM_S = 90.0
+"""Virtual seconds in which everything must come to its end once nothing goes wrong any more: leases (1 s), looks for
+orphans (2 s) and lost notifications (2 s), and timers and effects of up to 10 s, some of them one after the other."""
+
+
+@dataclass
+class Run:
+    """One run and what came of it."""
+
+    scenario: type[Scenario]
+    seed: int
+    faults: Faults
+    only: frozenset[int] | None
+    """Numbers of the faults that were allowed to happen; None for all."""
+    problems: list[Problem]
+    struck: list[str]
+    """The faults that were about to happen, by number."""
+    trace: list[TraceLine]
+    digest: str
+    virtual_s: float
+    callbacks: int
+    steps: dict[str, int] = field(default_factory=dict)
+    """Callbacks of each process that was alive in the end."""
+    calls: list[ServerCall] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """The command that makes the same run again."""
+        only = "" if self.only is None else f" --only {','.join(map(str, sorted(self.only))) or 'none'}"
+        return f"python -m holdfast.testing.simulation {self.scenario.name} {self.seed}{only} --trace"
+
+    @property
+    def happened(self) -> list[int]:
+        """Numbers of the faults that have happened."""
+        return [number for number in range(len(self.struck)) if self.only is None or number in self.only]
+
+
+class BrokenLawError(AssertionError):
+    """A run has broken a law."""
+
+
+Crash = tuple[str, int]
+"""A process, and the number of the callback before which it is killed."""
+
+
+def simulate(
+    scenario: type[Scenario],
+    seed: int,
+    faults: Faults | None = None,
+    *,
+    only: Collection[int] | None = None,
+    crash: Crash | None = None,
+) -> Run:
+    """Make one run. `faults` are by default drawn for the seed; `only` allows but some of them, by number."""
+    faults = profile(seed) if faults is None else faults
+    world = World(seed, faults, only)
+    made = scenario(world)
+    problems: list[Problem] = []
+
+    async def main() -> None:
+        made.prepare()
+        if crash is not None:
+            process = world.processes[crash[0]]
+            process.state.on_step = (crash[1], lambda: world.kill(process))
+        await _go_wrong(world)
+        world.heal()
+        unsettled = await made.settle(CALM_S)
+        run = Evidence(world, made.history, not unsettled, unsettled)
+        for law in LAWS:
+            problems.extend(law(run))
+        problems.extend(made.problems(run))
+
+    try:
+        with logged_to(world):
+            world.loop.run(main())
+    except EndlessRunError as error:
+        problems.append(Problem("ends", "", str(error)))
+    return Run(
+        scenario,
+        seed,
+        faults,
+        None if only is None else frozenset(only),
+        problems,
+        world.struck,
+        world.trace,
+        world.loop.digest,
+        world.loop.time(),
+        world.loop.callbacks,
+        {name: process.state.steps for name, process in world.processes.items()},
+        world.server.calls,
+    )
+
+
+async def _go_wrong(world: World) -> None:
+    """Let happen to the processes what is planned for them."""
+    for at_s, what, act in sorted(_plan(world), key=lambda each: each[0]):
+        await asyncio.sleep(max(0.0, at_s - world.loop.time()))
+        alive = sorted(world.processes)
+        name = alive[world.chaos.randrange(len(alive))] if alive else ""
+        steps = world.chaos.randint(1, AIM)
+        if name and world.allows(name, what):
+            process = world.processes[name]
+            process.state.on_step = (process.state.steps + steps, _acting(act, process))
+    await asyncio.sleep(max(0.0, world.faults.until_s - world.loop.time()))
+
+
+def _acting(act: Callable[[SimulatedProcess], None], process: SimulatedProcess) -> Callable[[], None]:
+    return lambda: act(process)
+
+
+def _plan(world: World) -> Iterator[tuple[float, str, Callable[[SimulatedProcess], None]]]:
+    faults, random = world.faults, Random(f"{world.seed}/plan")
+
+    def moments(count: int) -> Iterator[float]:
+        return (random.uniform(0.0, faults.until_s * 0.9) for _ in range(count))
+
+    def lasting(act: Callable[[SimulatedProcess, float], None], *span: float) -> Callable[[SimulatedProcess], None]:
+        seconds = random.uniform(*span)
+        return lambda process: act(process, seconds)
+
+    for at_s in moments(faults.kills):
+        yield at_s, "kill", world.kill
+    for at_s in moments(faults.closes):
+        yield at_s, "close", world.close
+    for at_s in moments(faults.stalls):
+        yield at_s, "stall", lasting(world.stall, 0.3, 6.0)
+    for at_s in moments(faults.cuts):
+        yield at_s, "cut", lasting(world.cut, 0.5, 3.0)
+    for at_s in moments(faults.jumps):
+        yield at_s, "jump", lasting(world.jump, -3.0, 3.0)
+
+
+def sweep(scenario: type[Scenario], seed: int, process: str, faults: Faults | None = None) -> Iterator[Run]:
+    """A run for each step of a process, which is killed right before it."""
+    faults = Faults(until_s=2.0) if faults is None else faults
+    whole = simulate(scenario, seed, faults)
+    yield whole
+    for step in range(1, whole.steps.get(process, 0)):
+        yield simulate(scenario, seed, faults, crash=(process, step))
+
+
+def shrink(run: Run) -> Run:
+    """The same problem with as few faults as possible: they are left out by halves, and then one by one."""
+    laws = {problem.law for problem in run.problems}
+
+    def fails(only: list[int]) -> Run | None:
+        again = simulate(run.scenario, run.seed, run.faults, only=only)
+        return again if laws & {problem.law for problem in again.problems} else None
+
+    best, size = run, max(1, len(run.happened) // 2)
+    while True:
+        kept = best.happened
+        for start in range(0, len(kept), size):
+            if (smaller := fails([*kept[:start], *kept[start + size :]])) is not None:
+                best = smaller
+                break
+        else:
+            if size == 1:
+                return best
+            size = max(1, size // 2)
+
+
+def without(faults: Faults, *names: str) -> Faults:
+    """Faults of which some classes are off."""
+    return replace(faults, **{name: type(getattr(faults, name))() for name in names})
+
+
+def report(run: Run, *, shrunk: bool = True) -> str:
+    """What is wrong with a run, how to make it again, and what happened in it to the session concerned."""
+    small = shrink(run) if shrunk and run.problems else run
+    happened = [small.struck[number] for number in small.happened]
+    session_id = next((problem.session_id for problem in small.problems if problem.session_id), "")
+    lines = [
+        f"{run.scenario.name} {run.seed} breaks {len(run.problems)} laws: {run.problems[0] if run.problems else ''}",
+        f"faults: {run.faults}",
+        f"make it again: {small.command}",
+        *(f"  {problem}" for problem in small.problems[:10]),
+        f"with {len(happened)} faults: {'; '.join(happened[:20])}",
+    ]
+    return "\n".join([*lines, *side_by_side(small.trace, session_id)])
+
+
+def side_by_side(trace: list[TraceLine], session_id: str = "") -> list[str]:
+    """A trace with a column for each process; of what concerns sessions, only the one that is named."""
+    names = sorted({line.process for line in trace})
+    width = 3 + max((len(name) for name in names), default=0)
+    shown = [
+        line
+        for line in trace
+        if not session_id or session_id in line.text or not any(mark in line.text for mark in ("effect ", "fed "))
+    ]
+    return [
+        f"{line.at_s:9.4f}  {'.' * (width // 3 * names.index(line.process)):<{width}}{line.process}: {line.text}"
+        for line in shown
+    ]
+
+
+def check(run: Run) -> None:
+    """Raise `BrokenLawError`, with all that helps to find out why, if a run has broken a law."""
+    if run.problems:
+        raise BrokenLawError(report(run))
+
+
+@contextmanager
+def logged_to(world: World) -> Iterator[None]:
+    """While this is open, what Holdfast logs goes to the trace of a run."""
+    log = logging.getLogger("holdfast")
+    handler, propagates = _TraceHandler(world), log.propagate
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagates
+
+
+class _TraceHandler(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.WARNING)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.note(CURRENT.get().name, f"logs: {record.getMessage()}")

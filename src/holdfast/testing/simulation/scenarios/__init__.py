@@ -1,0 +1,8 @@
+"""The scenarios that Holdfast itself is tested with, by name."""
+
+from holdfast.testing.simulation.scenario import Scenario
+from holdfast.testing.simulation.scenarios.agents import Agents
+from holdfast.testing.simulation.scenarios.strategies import Strategies
+
+SCENARIOS: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Strategies, Agents)}
+"""By the name that the command line knows."""

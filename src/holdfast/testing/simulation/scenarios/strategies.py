@@ -1,0 +1,145 @@
+"""Strategies: chains and groups of tools, people, timers and children, on a few engines and with a few clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import Any, ClassVar
+
+from holdfast.core.records import CompletedRecord
+from holdfast.engine.drivers import Attempt
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.errors import QueryFailedError
+from holdfast.programs.native.ctx import Context
+from holdfast.programs.registry import strategy
+from holdfast.testing.simulation.client import Client
+from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.scenario import Scenario
+from holdfast.testing.simulation.world import SimulatedProcess
+
+POLICIES = ("never", "safe", "idempotent", "confirm")
+
+CHILD_STEPS = 2
+"""Steps of a child; it has none of its own."""
+
+
+@strategy(name="simulated_plan")
+async def simulated_plan(ctx: Context) -> Any:
+    """Take the steps that the session was started with, one after the other, and return what came of each."""
+    steps: Any = ctx["steps"]
+    return [await _taken(ctx, step) for step in steps]
+
+
+async def _taken(ctx: Context, step: Any) -> Any:
+    match step:
+        case ["tool", policy]:
+            try:
+                return await ctx.tool(policy)
+            except QueryFailedError as error:
+                return ["failed", error.code]
+        case ["ask", prompt]:
+            return await ctx.ask(prompt)
+        case ["sleep", seconds]:
+            return await ctx.sleep(seconds)
+        case ["count", key]:
+            return await ctx.state.update(key, _one_more)
+        case ["together", *steps]:
+            return list(await asyncio.gather(*(_taken(ctx, each) for each in steps)))
+        case ["child", *steps]:
+            try:
+                return await ctx.child(simulated_plan, {"steps": steps})
+            except QueryFailedError as error:
+                return ["failed", error.code]
+        case ["hurry", seconds, inner]:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await _taken(ctx, inner)
+            except TimeoutError:
+                return "too late"
+        case _:
+            raise ValueError(f"no such step: {step!r}")
+
+
+def _one_more(value: Any) -> Any:
+    return (value or 0) + 1
+
+
+class Strategies(Scenario):
+    """Native strategies with drawn steps."""
+
+    name: ClassVar[str] = "strategies"
+
+    def prepare(self) -> None:
+        self.plans = {f"s{number}": self._plan(number) for number in range(self.random.randint(2, 5))}
+        self.asks_once = self.random.random() < 0.3
+        """Whether clients answer without waiting for that to be taken, and never again."""
+        self.cancels = {session_id for session_id in self.plans if self.random.random() < 0.15}
+        super().prepare()
+
+    def _plan(self, number: int) -> list[Any]:
+        random = Random(f"{self.world.seed}/plan/{number}")
+        return [_step(random, depth=0) for _ in range(random.randint(1, 4))]
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        outside = self.world.outside
+
+        def tool(policy: str) -> Any:
+            async def effect(attempt: Attempt) -> Any:
+                return await outside.perform(process, policy, attempt)
+
+            return effect
+
+        for policy in POLICIES:
+            probe = outside.probe if policy == "confirm" else None
+            hf.drive(policy, tool(policy), recovery=policy, probe=probe)  # type: ignore[arg-type]
+
+    async def drive(self, client: Client, number: int) -> None:
+        mine = [each for index, each in enumerate(self.plans) if index % self.number_of_clients == number]
+        for session_id in mine:
+            await client.start(simulated_plan, session_id, {"steps": self.plans[session_id]})
+            await client.rest()
+        answered: set[tuple[str, str]] = set()
+        while waiting := [each for each in mine if not await client.has_ended(each)]:
+            for session_id in waiting:
+                if session_id in self.cancels and client.now_s() > 2.0:
+                    await client.cancel(session_id)
+                for asked in await client.open_questions(session_id):
+                    if self.asks_once and asked in answered:
+                        continue
+                    wait = 0 if self.asks_once else None
+                    if await client.feed(*asked, f"answer to {asked[0]}/{asked[1]}", wait=wait) != "unknown":
+                        answered.add(asked)
+            await client.rest()
+
+    def problems(self, run: Evidence) -> Iterator[Problem]:
+        for session_id, plan in self.plans.items():
+            entries = run.journals.get(session_id, [])
+            last = entries[-1].record if entries else None
+            if session_id not in self.cancels and not isinstance(last, CompletedRecord):
+                why = getattr(last, "error", None) or getattr(last, "reason", None) or type(last).__name__
+                yield Problem("completes", session_id, f"{session_id} did not complete: {why}")
+            elif isinstance(last, CompletedRecord) and len(last.result) != len(plan):
+                yield Problem("completes", session_id, f"{session_id} did not take all of its steps: {last.result}")
+        yield from self._miscounted(run)
+
+    def _miscounted(self, run: Evidence) -> Iterator[Problem]:
+        """Shared state counts what the journals say."""
+        return iter(())
+
+
+def _step(random: Random, depth: int) -> list[Any]:
+    kinds = ["tool", "tool", "tool", "ask", "sleep"] + (["together", "child", "hurry"] if depth == 0 else [])
+    match random.choice(kinds):
+        case "tool":
+            return ["tool", random.choice(POLICIES)]
+        case "ask":
+            return ["ask", f"question {random.randrange(1000)}"]
+        case "sleep":
+            return ["sleep", round(random.uniform(0.05, 3.0), 2)]
+        case "together":
+            return ["together", *(_step(random, 1) for _ in range(random.randint(2, 3)))]
+        case "child":
+            return ["child", *(_step(random, 1) for _ in range(random.randint(1, CHILD_STEPS)))]
+        case _:
+            return ["hurry", round(random.uniform(0.3, 3.0), 2), _step(random, 1)]

@@ -20,7 +20,16 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Tool, ToolContext
 from holdfast.core.errors import AnswerConflictError, UnknownQueryError
 from holdfast.core.queries import Failure, ToolQuery, Value
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord, Program, Record, StartedRecord
+from holdfast.core.records import (
+    AnsweredRecord,
+    AttemptedRecord,
+    Entry,
+    PausedRecord,
+    Program,
+    Record,
+    StartedRecord,
+    attempted_in,
+)
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.drivers import NotDone
@@ -98,7 +107,7 @@ async def test_an_attempt_is_written_ahead_of_the_tool_and_its_key_names_the_cal
     async def work(ctx: ToolContext) -> None:
         """Work."""
         records = [entry.record async for entry in runtime.mount.store.journal("s")]
-        attempts = [record.query_id for record in records if isinstance(record, AttemptedRecord)]
+        attempts = [asked for record in records for asked in attempted_in(record)]
         seen.append((ctx.key, ctx.attempt, attempts))
 
     calls: list[Any] = [tool_call("work"), tool_call("work")]

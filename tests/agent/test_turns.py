@@ -16,7 +16,7 @@ from holdfast.agent.providers.retry import RetryPolicy
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import Finish, ToolContext, ToolError, ToolRetryPolicy, tool
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.records import AnsweredRecord, AttemptedRecord
+from holdfast.core.records import AnsweredRecord, attempted_in
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedToolCall, fault, reply, tool_call
 from tests.agent.helpers import OBJECT, Home, add, journal, said
@@ -250,8 +250,7 @@ async def test_calls_beyond_what_a_turn_may_make_are_not_run_and_the_next_turn_c
         session = await runtime.session("s").open()
         result = await soon(session.turn("go").run())
         assert stopped(result).limit == "tool_calls"
-        attempts = [each.record for each in await journal(session) if isinstance(each.record, AttemptedRecord)]
-        assert [record.driver for record in attempts] == ["llm"]
+        assert [asked for each in await journal(session) for asked in attempted_in(each.record)] == ["q-1"]
         await soon(session.turn("Hi").run())
         shown = runtime.providers["scripted"].requests[-1].messages  # type: ignore[attr-defined]
         results = [message.content[0] for message in shown if message.role == "tool"]

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.core.decide import FeedMessage, GivenAnswer, decide_feed, decide_pause
 from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, Query, ToolQuery, Usage, Value
-from holdfast.core.records import decode_record
+from holdfast.core.records import attempted_in, attempted_pause, decode_record
 from holdfast.core.values import encode
 from tests.core.helpers import START, llm, paused, started
 from tests.tables import each_row
@@ -33,6 +33,9 @@ def test_the_json_of_a_pause_is_its_record(queries: list[Query]) -> None:
     draft = decide_pause(started().session, queries, START)
     assert draft.body in (None, encode(draft.record))
     assert decode_record(encode(draft.record)) == draft.record
+    attempted = attempted_pause(draft.record, draft.body)
+    assert attempted.body in (None, encode(attempted.record))
+    assert attempted_in(attempted.record) == [query.id for query in draft.record.queries]
 
 
 @each_row("answer, usage", ANSWERS, ids=range(len(ANSWERS)))

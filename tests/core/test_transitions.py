@@ -231,6 +231,11 @@ def test_an_attempt_leaves_its_query_pending_and_is_counted() -> None:
     assert journal.session.pending["q-0"].attempts == 1
 
 
+def test_a_pause_may_say_itself_that_its_queries_are_attempted() -> None:
+    journal = started().write(PausedRecord(queries=[llm(id="q-0"), llm(id="q-1")], attempted=True))
+    assert [pending.attempts for pending in journal.session.pending.values()] == [1, 1]
+
+
 def test_a_query_gets_its_id_when_it_is_asked_whatever_it_was_called_before() -> None:
     journal = started().ask(llm(id="q-99"), llm(id="mine"))
     assert list(journal.session.pending) == ["q-0", "q-1"]

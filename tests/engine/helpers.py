@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from holdfast.core.decide import decide_start
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import HumanQuery, LlmQuery, Query
-from holdfast.core.records import Entry, Program, Record, StartedRecord
+from holdfast.core.records import Entry, Program, Record, StartedRecord, attempted_in
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast, open_holdfast
@@ -62,6 +62,11 @@ async def records(store: Store, session_id: str) -> list[Record]:
 
 async def of_type(store: Store, session_id: str, kind: type[T]) -> list[T]:
     return [record for record in await records(store, session_id) if isinstance(record, kind)]
+
+
+async def attempts_at(store: Store, session_id: str) -> list[str]:
+    """The queries of the attempts that are in a journal."""
+    return [asked for record in await records(store, session_id) for asked in attempted_in(record)]
 
 
 async def write(

@@ -12,13 +12,13 @@ import pytest
 
 import holdfast
 from holdfast.core.errors import InvalidValueError, SessionDeletedError, SessionExistsError, SessionNotFoundError
-from holdfast.core.records import AttemptedRecord, StartedRecord
+from holdfast.core.records import StartedRecord
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.errors import ForkPointError
 from holdfast.programs.native.ctx import Context
 from holdfast.store.errors import ForkPositionError
 from holdfast.testing.patience import soon, until
-from tests.engine.helpers import of_type, prompts, quiet, records, result, sqlite
+from tests.engine.helpers import attempts_at, of_type, prompts, quiet, records, result, sqlite
 
 
 @holdfast.strategy(name="forking-three")
@@ -182,7 +182,7 @@ async def test_what_was_under_way_is_run_anew_under_a_key_of_the_fork(tmp_path: 
         await hf.feed("s", "yes", wait=0)
         await soon(begun.wait())
         reach = await hf.store.position("s")
-        assert len(await of_type(hf.store, "s", AttemptedRecord)) == 1
+        assert len(await attempts_at(hf.store, "s")) == 1
         await hf.fork("s", reach, id="f", wait=0)
         await until(lambda: has(keys, "f/q-1"))
         may_end.set()

@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.queries import Value
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, CancelledRecord, CompletedRecord, type_of
+from holdfast.core.records import AnsweredRecord, CancelledRecord, CompletedRecord, type_of
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.holdfast import Holdfast
@@ -31,7 +31,7 @@ from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.store import Store
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
-from tests.engine.helpers import of_type, ponder, quiet, records, sqlite
+from tests.engine.helpers import attempts_at, of_type, ponder, quiet, records, sqlite
 from tests.engine.process_child import called, helped, questions, sleeper, thinker
 from tests.engine.processes import Process, Start
 from tests.paths import REPO
@@ -273,7 +273,7 @@ async def test_the_session_of_a_killed_owner_goes_on_elsewhere_as_its_policy_say
         told = await soon(hf.result("s"))
         assert told == ("unknown_outcome" if recovery == "never" else f"done by {heir.pid}")
     assert [run[2] for run in runs()] == [str(number + 1) for number in range(attempts)]
-    assert len(await of_type(hf.store, "s", AttemptedRecord)) == attempts
+    assert len(await attempts_at(hf.store, "s")) == attempts
 
 
 async def _is_so(what: object) -> bool:
@@ -410,7 +410,7 @@ async def test_a_state_item_written_by_others_does_not_stop_effects_under_way(tm
         hf.drive("once", once)
         event = await hf.start(counts)
         assert (await soon(hf.feed(event.session_id, {"q-1": "yes"}))).result == ["done", 101]
-        assert len(await of_type(hf.store, event.session_id, AttemptedRecord)) == len(runs) == 1
+        assert len(await attempts_at(hf.store, event.session_id)) == len(runs) == 1
 
 
 async def test_a_state_item_written_by_others_does_not_hold_up_a_long_step(tmp_path: Path) -> None:

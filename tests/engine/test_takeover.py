@@ -14,12 +14,11 @@ import asyncpg
 import pytest
 
 import holdfast
-from holdfast.core.records import AttemptedRecord
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store import open_store
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
-from tests.engine.helpers import of_type, quiet, sqlite
+from tests.engine.helpers import attempts_at, quiet, sqlite
 from tests.engine.process_child import called, helped
 from tests.engine.processes import Process
 
@@ -135,4 +134,4 @@ async def test_a_message_to_an_owner_that_has_died_is_taken_by_its_sender(url: s
             await until(lambda: hf.store.mailbox("s"))
         await soon(feeding)
         assert await hf.store.mailbox("s") == []
-        assert len(await of_type(hf.store, "s", AttemptedRecord)) == 1
+        assert len(await attempts_at(hf.store, "s")) == 1

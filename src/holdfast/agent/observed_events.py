@@ -293,13 +293,15 @@ def _changes(before: _Before, now: Conversation, entry: Entry, asked: Query | No
 def _query_events(entry: Entry, asked: Query | None, turn: str | None) -> Iterator[DurableEvent]:
     at_entry = {"position": entry.position, "at": entry.at}
     match entry.record:
-        case PausedRecord(queries=queries):
+        case PausedRecord(queries=queries, attempted=attempted):
             for query in queries:
                 match query:
                     case CallQuery(call_id=call, name=name, arguments=arguments) if not is_own(query):
                         yield CallAskedEvent(
                             **at_entry, turn=turn, call=call, name=name, arguments=arguments, query=query.id
                         )
+                        if attempted:
+                            yield CallStartedEvent(**at_entry, turn=turn, call=call, name=name)
                     case HumanQuery() | ChildQuery():
                         yield AskedEvent(**at_entry, query=query)
                     case _:

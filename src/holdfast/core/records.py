@@ -81,6 +81,8 @@ class PausedRecord(Record, Generic[AskedQuery], frozen=True, tag="paused"):
     queries: list[AskedQuery]
     wake: Wake = "all"
     withdrawn: list[str] = []
+    attempted: bool = False
+    """Whether drivers are about to execute the effects of all its queries: each is attempted with it."""
 
 
 class RefusedRecord(Record, frozen=True, tag="refused"):
@@ -91,7 +93,7 @@ class RefusedRecord(Record, frozen=True, tag="refused"):
 
 
 class AttemptedRecord(Record, frozen=True, tag="attempted"):
-    """A driver is about to execute the effect of a query. Written before it does."""
+    """A driver is about to execute the effect of a query. Written before it does, unless the pause says so itself."""
 
     query_id: str
     driver: str
@@ -177,6 +179,19 @@ class RecordDraft(msgspec.Struct, Generic[AnyRecord_co], frozen=True):
 
     record: AnyRecord_co
     body: bytes | None = None
+
+
+def attempted_pause(paused: PausedRecord, body: bytes | None) -> RecordDraft[PausedRecord]:
+    """A pause with an attempt at each of its queries; `body` is its JSON without, if there is any."""
+    record = msgspec.structs.replace(paused, attempted=True)
+    return RecordDraft(record, body and body[:-1] + b',"attempted":true}')  # the last field
+
+
+def attempted_in(record: Record) -> list[str]:
+    """The queries whose effects a driver executes once a record is durable."""
+    if type(record) is AttemptedRecord:
+        return [record.query_id]
+    return [query.id for query in record.queries] if type(record) is PausedRecord and record.attempted else []
 
 
 def type_of(record: Record) -> str:

@@ -356,7 +356,8 @@ class Session:
                 self.metrics.withdraw(gone)
         prices = self.started.prices if self.started else {}
         for query in record.queries:
-            self.pending[query.id] = PendingQuery(query, entry.at)
+            pending = self.pending[query.id] = PendingQuery(query, entry.at)
+            pending.attempts += record.attempted
             if isinstance(query, LlmQuery):
                 self.metrics.ask(query, prices, entry.at)
             self.kind_fold.on_asked(query)

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import ChildQuery, Query
-from holdfast.core.records import AttemptedRecord, RecordDraft
+from holdfast.core.records import AttemptedRecord, PausedRecord, RecordDraft, attempted_pause
 from holdfast.core.state import PendingQuery, Session
 from holdfast.engine.drivers import Attempt, Driver
 from holdfast.engine.errors import StaleError
@@ -71,18 +71,23 @@ class Effects:
 
     # --- planning -----------------------------------------------------------------------------------
 
-    def plan(self, queries: Sequence[Query], pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
-        """Plan what is answered here. Where a slot is free, the attempt is recorded together with the pause."""
+    def plan(self, outcome: RecordDraft) -> list[RecordDraft]:
+        """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
-        for query in queries:
+        paused = outcome.record
+        if type(paused) is not PausedRecord:
+            return [outcome]
+        for query in paused.queries:
             if query.kind == "child":
                 self._planned.append(query)
-            elif (driver := self._owner.drivers.find(self._session.id, query)) is not None and query.id in pending:
+            elif (driver := self._owner.drivers.find(self._session.id, query)) is not None:
                 self._planned.append(query)
                 if driver.slots.try_take():
                     self._slotted[query.id] = driver
                     attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
-        return attempts
+        if attempts and len(attempts) == len(paused.queries):
+            return [attempted_pause(paused, outcome.body)]
+        return [outcome, *attempts]
 
     def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
         """Plan what should be under way here, and is not.

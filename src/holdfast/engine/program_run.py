@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from holdfast.core.records import Entry, PausedRecord, RecordDraft
+from holdfast.core.records import Entry, RecordDraft
 from holdfast.core.replay import ReplayFold, Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine import state_tool
@@ -99,11 +99,11 @@ class ProgramRun:
         """Add the outcome of a step, and plan the effects of what it asks."""
         fold = self._fold
         drafts = outcome_of(session, step, now)
+        drafts[-1], *attempts = self._effects.plan(drafts[-1])
         fold.append(drafts, now)
         if isinstance(step, AskStep) and step.snapshot is not None:
             fold.batch.snapshot = (session.position, step.snapshot)
-        paused = drafts[-1].record
-        if type(paused) is PausedRecord and (attempts := self._effects.plan(paused.queries, session.pending)):
+        if attempts:
             fold.append(attempts, now)
 
     async def answer_own(self, session: Session, now: int) -> None:

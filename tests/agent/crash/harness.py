@@ -22,7 +22,7 @@ from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn import MessageOutcome
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.core.queries import LlmQuery
-from holdfast.core.records import AttemptedRecord, Entry, PausedRecord
+from holdfast.core.records import Entry, PausedRecord, attempted_in
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.store import open_store
@@ -244,7 +244,7 @@ def _broken_counts(found: Found) -> Iterator[str]:
         yield f"usage is {usage}, of {queries} calls of the model"
     if (found.session.metrics.total_tokens, queries) != (sum(expected[1:]), 2):
         yield f"the metrics are {found.session.metrics}, of {queries} calls of the model"
-    attempts = Counter(entry.record.query_id for entry in found.entries if isinstance(entry.record, AttemptedRecord))
+    attempts = Counter(asked for entry in found.entries for asked in attempted_in(entry.record))
     seen = Counter(line["query"] for line in found.lines("asked"))
     seen.update(line["key"].partition("/")[2] for line in found.lines("called"))
     for query, count in seen.items():

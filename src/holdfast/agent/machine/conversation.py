@@ -111,15 +111,16 @@ class Conversation:
                 self.policy = policy_of(ctx)
                 self.parent = ctx.get("parent")
                 self._open_frame(entry, NO_FRAME)
-            case PausedRecord(queries=queries, withdrawn=withdrawn):
+            case PausedRecord(queries=queries, withdrawn=withdrawn, attempted=attempted):
                 for gone in withdrawn:
                     self.asked.pop(gone, None)
                 for query in queries:
                     self.asked[query.id] = query
                     self._on_asked(entry, query)
+                    if attempted:
+                        self._on_attempted(query)
             case AttemptedRecord(query_id=asked):
-                if self.running is not None and isinstance(self.asked.get(asked), LlmQuery):
-                    self.running.asked += 1
+                self._on_attempted(self.asked.get(asked))
             case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
                 self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
             case CallRecord(call_id=call_id, done=done):
@@ -278,6 +279,10 @@ class Conversation:
                     call.edited = query.arguments if query.edited else None
             case _:
                 pass
+
+    def _on_attempted(self, query: Query | None) -> None:
+        if self.running is not None and isinstance(query, LlmQuery):
+            self.running.asked += 1
 
     def _call(self, call_id: str) -> CallState | None:
         """The call of the last reply with this id. If a model used the id twice: the first that is still open."""

@@ -94,8 +94,9 @@ def _facts(entry: Entry) -> list[_Fact]:
             if fork is not None:
                 lines.append(("", None, f"forked from {fork.session_id} at {fork.position}"))
             return lines
-        case PausedRecord(queries=queries, withdrawn=withdrawn):
+        case PausedRecord(queries=queries, withdrawn=withdrawn, attempted=attempted):
             lines = [("asked", "yellow", query_line(query, room - 13)) for query in queries]
+            lines += [("attempt", "cyan", query.id) for query in queries] if attempted else []
             lines += [("withdrew", None, ", ".join(withdrawn))] if withdrawn else []
             return lines or [("waits", "yellow", "for the answers that are still open")]
         case RefusedRecord(queries=count, failure=failure):

@@ -101,7 +101,7 @@ def read_toml(path: Path, warnings: list[str]) -> dict[str, Any]:
         why = error.strerror or str(error)
     except UnicodeDecodeError:
         why = "it is not text in UTF-8"
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or a number of more digits than Python reads
         why = str(error)
     except RecursionError:
         why = "it is nested too deeply"

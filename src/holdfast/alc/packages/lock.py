@@ -80,12 +80,12 @@ def init(where: PackageDirectories) -> InitReport:
     except FileExistsError:
         raise ProjectFileError(str(file), "it is there already; nothing was changed") from None
     ignored = root / ".gitignore"
-    text = ignored.read_text(encoding="utf-8") if ignored.exists() else ""
+    text = ignored.read_bytes().decode("utf-8", "surrogateescape") if ignored.exists() else ""
     wanted = [f"{name}.local.toml" for name in PROJECT_NAMES]
     missing = [line for line in wanted if line not in text.splitlines()]
     if missing:
         lead = "" if not text or text.endswith("\n") else "\n"
-        write_atomically(ignored, (text + lead + "\n".join(missing) + "\n").encode())
+        write_atomically(ignored, (text + lead + "\n".join(missing) + "\n").encode("utf-8", "surrogateescape"))
     return InitReport(str(file), str(ignored), bool(missing))
 
 

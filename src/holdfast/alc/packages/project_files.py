@@ -67,7 +67,8 @@ def set_locked(path: Path, entries: Iterable[LockedPackage], *, replace: bool = 
 def forget_locked(path: Path, name: str, version: str | None = None) -> bool:
     """Remove a package from a lock file; whether it was there."""
     _, before = _read(path)
-    old = [entry for entry in before.get("package", []) if _named(entry)]
+    found = before.get("package", [])
+    old = [entry for entry in found if _named(entry)] if isinstance(found, list) else []
     kept = [e for e in old if e["name"] != name or (version is not None and e.get("version") != version)]
     if len(kept) == len(old):
         return False
@@ -83,7 +84,8 @@ def record_installed(root: Path, packages: Iterable[InstalledPackage]) -> list[s
         with locked(root):
             for package in packages:
                 _, project = _read(root / f"{name}.toml")
-                if package.name not in project.get("packages", {}):
+                named = project.get("packages", {})
+                if not isinstance(named, dict) or package.name not in named:
                     set_package(root / f"{name}.toml", package.name, "*")
                 entries.append(
                     LockedPackage(
@@ -129,14 +131,16 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         raise ProjectFileError(str(path), "it is not text in UTF-8; correct it by hand") from None
     try:
         return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or a number of more digits than Python reads
         raise ProjectFileError(str(path), f"it is not TOML ({error}); correct it by hand") from None
+    except RecursionError:
+        raise ProjectFileError(str(path), "it is nested too deeply; correct it by hand") from None
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return None
 
 

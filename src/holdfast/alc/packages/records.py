@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 
 from holdfast.alc.packages.tree import checksum, finish_replacing
+from holdfast.core.values import preview
 from holdfast.programs.files import locked, write_atomically
+from holdfast.programs.names import invalid_name_reason
 
 
 class PackageSource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,7 +108,9 @@ class Records:
             os.replace(self._file, self._file.with_name(f"{self._file.name}.damaged"))
             self._damaged = False
         self._raw["packages"] = dict(sorted(self._packages().items()))
-        write_atomically(self._file, json.dumps(self._raw, indent=2, ensure_ascii=False).encode() + b"\n")
+        text = json.dumps(self._raw, indent=2, ensure_ascii=False)
+        # Half a character, which another program may have written, becomes its escape in JSON again.
+        write_atomically(self._file, text.encode("utf-8", "backslashreplace") + b"\n")
 
     def _packages(self) -> dict[str, Any]:
         packages: dict[str, Any] = self._raw.setdefault("packages", {})
@@ -126,8 +130,11 @@ class Records:
             return
         self._raw = raw
         for name, entry in list(packages.items()):
+            why = invalid_name_reason(name.partition("@")[0]) or ("/" in name and "it is a path") or None
             if not isinstance(entry, dict):
-                self.warnings.append(f"{self._file}: the record of '{name}' is not a table; it is not used")
+                why = "it is not a table"
+            if why is not None:
+                self.warnings.append(f"{self._file}: the record of {preview(name)} is not used: {why}")
                 del packages[name]
 
     def _set_aside(self, why: str) -> None:
@@ -172,5 +179,5 @@ def _source(raw: object) -> PackageSource:
         return PackageSource("path", path=raw) if os.path.isabs(raw) else PackageSource("git", url=raw)
     try:
         return msgspec.convert(raw, PackageSource)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return PackageSource()

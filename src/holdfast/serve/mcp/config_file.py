@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -45,6 +46,14 @@ def _at(root: Any, path: Sequence[str]) -> Any:
             raise EditError(f"'{key}' cannot be added to it: the value that should hold it is not a table")
         root = root.get(key)
     return root
+
+
+@contextmanager
+def _not_too_deep() -> Iterator[None]:
+    try:
+        yield
+    except RecursionError:
+        raise EditError("it is nested too deeply") from None
 
 
 # --- JSON ------------------------------------------------------------------------------------------
@@ -102,7 +111,10 @@ class _Reader:
                 found = self._plain.match(self.text, self.at)
                 if found is None:
                     raise self._unexpected()
-                node.value = json.loads(found[0])
+                try:
+                    node.value = json.loads(found[0])
+                except ValueError:  # more digits than Python reads
+                    raise self._unexpected() from None
                 self.at = found.end()
         node.end = self.at
         return node
@@ -166,9 +178,16 @@ def read_json(text: str) -> Any:
 
 def set_json(text: str, path: Sequence[str], entry: Entry) -> str:
     """The text with an entry at a path of keys. An existing entry keeps what the new one does not set."""
+    with _not_too_deep():
+        return _set_json(text, path, entry)
+
+
+def _set_json(text: str, path: Sequence[str], entry: Entry) -> str:
     if not text.strip("\ufeff \t\r\n"):
         text = "{}\n"
     before = read_json(text)
+    if not isinstance(before, Mapping):
+        raise EditError("what it holds is not an object")
     wanted = merged(_at(before, path), entry)
     expected = _with(before, path, wanted)
     if expected == before:
@@ -249,6 +268,11 @@ _HEADER = re.compile(r"^[ \t]*(?:\[[^\[\]\n]+\]|\[\[[^\[\]\n]+\]\])[ \t]*(?:#[^\
 
 def set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
     """The text with a table at a path of keys. An existing table keeps what the new one does not set."""
+    with _not_too_deep():
+        return _set_toml(text, path, entry)
+
+
+def _set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
     before = _read_toml(text)
     wanted = merged(_at(before, path), entry)
     expected = _with(before, path, wanted)
@@ -257,7 +281,7 @@ def set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
     changed = _with_table(text, path, wanted)
     try:
         is_right = tomllib.loads(changed) == expected
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         is_right = False
     if not is_right:
         raise EditError("it is written in a way that cannot be edited safely")
@@ -267,7 +291,7 @@ def set_toml(text: str, path: Sequence[str], entry: Entry) -> str:
 def _read_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # not TOML, or a number of more digits than Python reads
         raise EditError(f"it is not valid TOML: {error}") from None
 
 

@@ -185,7 +185,7 @@ class StdioServer:
 
     async def _exchange(self, line: bytes) -> list[Json]:
         """What the server answers to a line: every request is answered, and so is a ping after it."""
-        awaited = {"the-end"}
+        awaited: set[int | str] = {"the-end"}
         with contextlib.suppress(ValidationError):
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
             awaited |= {message.id} if isinstance(message, types.JSONRPCRequest) else set()

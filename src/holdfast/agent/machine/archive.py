@@ -1,8 +1,8 @@
 """The earlier part of a conversation: segments that are written once, and decoded when something in them is asked for.
 
 A segment holds what a conversation gained between two moments at which no turn was under way: its new nodes, and the
-turns that ended. So a turn and its messages are always in the same segment. In front of it, in plain text, are the
-number of nodes and the ids of the turns: that much is known of every segment before it is decoded.
+turns that ended. So a turn and its messages are always in the same segment. In front of it, in two lines of plain text,
+are the number of nodes and turns, and the ids of the turns: that much is known of a segment before it is decoded.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Part(msgspec.Struct, omit_defaults=True):
     """Turns that ended, without what was said in them."""
     said: list[tuple[int, int]] = []
     """For each of them, the number of its first message, and how many it has."""
+    repeated: int = 0
+    """How many of them have the id of an earlier turn."""
 
     def add_message(self, node: Node[AgentMessage]) -> None:
         self.messages.append(node)
@@ -50,6 +52,11 @@ class Part(msgspec.Struct, omit_defaults=True):
         self.said.append((len(self.messages) - count, count))
         is_said = turn.command is None and count > 0
         self.turns.append(msgspec.structs.replace(turn, messages=[], content=[] if is_said else turn.content))
+
+    def copied(self) -> Part:
+        """A part that can be changed without changing this one."""
+        turns = [msgspec.structs.replace(turn) for turn in self.turns]
+        return Part(self.messages, self.frames, turns, self.said, self.repeated)
 
     @property
     def node_count(self) -> int:
@@ -85,29 +92,32 @@ class _Header(msgspec.Struct, frozen=True):
 
     format: int
     nodes: int
-    turns: list[str]
+    turns: int
+    repeated: int
+    """How many of the turns have the id of an earlier one."""
 
 
 _headers = msgspec.json.Decoder(_Header)
+_ids = msgspec.json.Decoder(list[str])
 _parts = msgspec.json.Decoder(Part)
 
 
 def pack(part: Part) -> bytes:
     """A segment."""
-    header = _Header(FORMAT, part.node_count, [turn.id for turn in part.turns])
-    return encode(header) + b"\n" + compress(encode(part))
-
-
-def decode_part(body: bytes) -> Part:
-    """A part that was not packed."""
-    return _parts.decode(body)
+    header = _Header(FORMAT, part.node_count, len(part.turns), part.repeated)
+    ids = [turn.id for turn in part.turns]
+    return b"\n".join((encode(header), encode(ids), compress(encode(part))))
 
 
 class _Segment(msgspec.Struct, frozen=True):
     """A segment that was not decoded yet."""
 
     header: _Header
+    ids: bytes
     packed: bytes
+
+    def turn_ids(self) -> list[str]:
+        return _ids.decode(self.ids)
 
     def part(self) -> Part:
         return _parts.decode(decompress(self.packed, MAX_PART_BYTES))
@@ -123,8 +133,6 @@ class Archive:
         """Nodes and turns before the conversation last began anew. Unless all are kept, those nodes are forgotten."""
         self.node_count = self.turn_count = 0
         """How many nodes and turns there are in all segments."""
-        self.undecoded_nodes = 0
-        """How many nodes were not decoded, and can be."""
         self._keep_all = keep_all
         self._segments: list[_Segment] = []
         """Those that were not decoded, the oldest first."""
@@ -133,14 +141,14 @@ class Archive:
 
     def add_segment(self, data: bytes) -> None:
         """Add the next segment, of which nothing is in memory. Raises `ValueError` if another version wrote it."""
-        start, _, packed = data.partition(b"\n")
+        start, ids, packed = data.split(b"\n", 2)
         header = _headers.decode(start)
         if header.format != FORMAT:
             raise ValueError(f"a segment has the format {header.format}, and this is {FORMAT}")
-        self._segments.append(_Segment(header, packed))
-        self.undecoded_nodes += header.nodes
-        self.count(header.nodes, len(header.turns))
-        self.turns.undecoded.update(dict.fromkeys(header.turns))
+        self._segments.append(_Segment(header, ids, packed))
+        self.nodes.count += header.nodes
+        self.turns.count += header.turns - header.repeated
+        self.count(header.nodes, header.turns)
 
     def count(self, nodes: int, turns: int) -> None:
         """Count what went into a segment."""
@@ -152,15 +160,24 @@ class Archive:
         self.closed_nodes = self.node_count + gained.node_count
         self.closed_turns = self.turn_count + len(gained.turns)
         if not self._keep_all:
-            self.nodes.here, self.undecoded_nodes = {}, 0
+            self.nodes.here, self.nodes.count = {}, 0
             for turn in self.turns.here.values():
                 _forget(turn)
 
-    def restore_closed(self, nodes: int, turns: int) -> None:
-        """So many nodes and turns were before the conversation last began anew."""
-        self.closed_nodes, self.closed_turns = nodes, turns
+    def restore(self, closed: tuple[int, int], gained: Part) -> None:
+        """Add what comes after all segments. So many nodes and turns were before the conversation last began anew."""
+        self.closed_nodes, self.closed_turns = closed
         if not self._keep_all:
-            self.undecoded_nodes = max(0, self.undecoded_nodes - nodes)
+            self.nodes.count = max(0, self.nodes.count - self.closed_nodes)
+        self.nodes.here = self._nodes_in(gained, self.node_count)
+        self.nodes.count += len(self.nodes.here)
+        self.turns.here = self._turns_in(gained.copied(), self.turn_count)
+        self.turns.count += len(gained.turns) - gained.repeated
+
+    @property
+    def undecoded_turns(self) -> list[str]:
+        """The ids of the turns that were not decoded yet."""
+        return [turn_id for segment in self._segments for turn_id in segment.turn_ids()]
 
     def decode_more(self) -> bool:
         """Decode the latest segments that were not decoded yet; False if there are none."""
@@ -172,22 +189,16 @@ class Archive:
         nodes: dict[str, Node] = {}
         turns: dict[str, TurnState] = {}
         node_number = sum(segment.header.nodes for segment in self._segments)
-        turn_number = sum(len(segment.header.turns) for segment in self._segments)
+        turn_number = sum(segment.header.turns for segment in self._segments)
         for segment in latest:
             part = segment.part()
             nodes |= self._nodes_in(part, node_number)
             turns |= self._turns_in(part, turn_number)
             node_number += segment.header.nodes
-            turn_number += len(segment.header.turns)
-        self.undecoded_nodes -= len(nodes)
+            turn_number += segment.header.turns
         self.nodes.prepend(nodes)
         self.turns.prepend(turns)
         return True
-
-    def take_over(self, part: Part) -> None:
-        """Add what comes after all segments."""
-        self.nodes.here |= self._nodes_in(part, self.node_count)
-        self.turns.here |= self._turns_in(part, self.turn_count)
 
     def _nodes_in(self, part: Part, first: int) -> dict[str, Node]:
         """The nodes of a part that are kept. `first` is the number of its first node."""
@@ -215,6 +226,8 @@ class _Archived(Mapping[str, T]):
 
     def __init__(self, archive: Archive) -> None:
         self.here: dict[str, T] = {}
+        """Those that are in memory."""
+        self.count = 0
         self._archive = archive
 
     def prepend(self, earlier: dict[str, T]) -> None:
@@ -229,6 +242,9 @@ class _Archived(Mapping[str, T]):
         while key not in self.here and self._archive.decode_more():
             pass
         return self.here[key]
+
+    def __len__(self) -> int:
+        return self.count
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -254,31 +270,31 @@ class ArchivedNodes(_Archived[Node]):
 
     def add(self, node: Node) -> None:
         self.here[node.id] = node
-
-    def __len__(self) -> int:
-        return len(self.here) + self._archive.undecoded_nodes
+        self.count += 1
 
 
 class ArchivedTurns(_Archived[TurnState]):
     """The turns of a conversation."""
 
-    def __init__(self, archive: Archive) -> None:
-        super().__init__(archive)
-        self.undecoded: dict[str, None] = {}
-        """The ids of those that were not decoded."""
+    _archived: frozenset[str] | None = None
+    """The ids of those in segments that were not decoded when this was first asked for."""
 
-    def prepend(self, earlier: dict[str, TurnState]) -> None:
-        super().prepend(earlier)
-        for turn_id in earlier:
-            self.undecoded.pop(turn_id, None)
-
-    def add(self, turn: TurnState) -> None:
-        if turn.id in self.undecoded:
+    def add(self, turn: TurnState) -> bool:
+        """Add a turn; False if there was one with the same id, whose place it takes."""
+        is_new = turn.id not in self
+        if is_new:
+            self.count += 1
+        else:
             self._all()
         self.here[turn.id] = turn
+        return is_new
 
     def __contains__(self, turn_id: object) -> bool:
-        return turn_id in self.here or turn_id in self.undecoded
+        if turn_id in self.here:
+            return True
+        if self._archived is None:
+            self._archived = frozenset(self._archive.undecoded_turns)
+        return turn_id in self._archived
 
     def __getitem__(self, turn_id: str) -> TurnState:
         if turn_id not in self:
@@ -286,7 +302,4 @@ class ArchivedTurns(_Archived[TurnState]):
         return super().__getitem__(turn_id)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self.undecoded, *self.here])
-
-    def __len__(self) -> int:
-        return len(self.here) + len(self.undecoded)
+        return iter(dict.fromkeys([*self._archive.undecoded_turns, *self.here]))

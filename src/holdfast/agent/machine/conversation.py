@@ -22,7 +22,6 @@ from holdfast.agent.machine.archive import (
     ArchivedTurns,
     ConversationSegment,
     Part,
-    decode_part,
     pack,
 )
 from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
@@ -190,7 +189,7 @@ class Conversation:
                 segmented=self._segmented,
                 in_segments=(archive.node_count, archive.turn_count),
                 closed=(archive.closed_nodes, archive.closed_turns),
-                gained=msgspec.Raw(encode(self._gained)),
+                gained=self._gained,
             )
         )
 
@@ -214,10 +213,8 @@ class Conversation:
         archive = self._archive
         for segment in segments:
             archive.add_segment(segment)
-        archive.restore_closed(*folded.closed)
-        self._gained = decode_part(bytes(folded.gained))
-        self._segmented = folded.segmented
-        archive.take_over(decode_part(bytes(folded.gained)))
+        archive.restore(folded.closed, folded.gained)
+        self._gained, self._segmented = folded.gained, folded.segmented
         self.position, self.policy, self.parent = folded.position, folded.policy, folded.parent
         self.ended, self.generation, self.input = folded.ended, folded.generation, folded.input
         self.asked = {query.id: query for query in folded.asked}
@@ -333,7 +330,8 @@ class Conversation:
             begins=given.begin is not None,
         )
         self.running = turn
-        self.turns.add(turn)
+        if not self.turns.add(turn):
+            self._gained.repeated += 1
         for item_id in given.items:
             self._items.pop(item_id, None)
             self._numbers.pop(item_id, None)

@@ -6,6 +6,7 @@ from typing import Generic
 
 import msgspec
 
+from holdfast.agent.machine.archive import Part
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.tree import Frame
@@ -34,7 +35,7 @@ class FoldedConversation(msgspec.Struct, Generic[AskedQuery], frozen=True, kw_on
     """How many nodes and turns are in the segments."""
     closed: tuple[int, int] = (0, 0)
     """How many nodes and turns were before the conversation last began anew."""
-    gained: msgspec.Raw
+    gained: Part
     """The nodes and turns since the last segment."""
 
 

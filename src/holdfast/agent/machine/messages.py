@@ -73,7 +73,7 @@ def with_content(value: Json) -> Json:
     return value
 
 
-class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+class AgentMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One message: who speaks, and what. Empty content is left out on the wire."""
 
     role: Role

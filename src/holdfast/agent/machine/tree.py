@@ -42,8 +42,8 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
     """The input of the turn under way, verbatim, if it does not stay in the window."""
 
 
-class Node(msgspec.Struct, Generic[Payload_co], frozen=True):
-    """A message or a frame, and the node it follows."""
+class Node(msgspec.Struct, Generic[Payload_co], frozen=True, array_like=True, gc=False):
+    """A message or a frame, and the node it follows. There are many, and none can be part of a cycle."""
 
     id: str
     parent: str | None
@@ -141,7 +141,7 @@ class Tree:
     def upwards(self, leaf: str | None) -> Iterator[Node]:
         """The nodes from this one to its root."""
         while leaf is not None:
-            node = self.nodes[leaf]
+            node = self.nodes.here.get(leaf) or self.nodes[leaf]
             yield node
             leaf = node.parent
 

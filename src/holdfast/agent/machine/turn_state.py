@@ -26,33 +26,33 @@ class CallState(msgspec.Struct, omit_defaults=True):
     """The arguments that it ran with, if whoever approved it changed them."""
 
 
-class TurnState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A turn, as far as the journal records it."""
+class TurnState(msgspec.Struct, kw_only=True, omit_defaults=True, array_like=True, gc=False):
+    """A turn, as far as the journal records it. What most turns have comes first: the rest is left out in segments."""
 
     id: str
     position: int
     """The position of its input."""
     at: int
-    content: list[ContentBlock] = msgspec.field(default_factory=list)
     query: str
     """The `InputQuery` that it answers."""
+    ended_position: int = 0
+    ended_at: int = 0
+    ended: TurnOutcome | None = None
+    """Its outcome; None while it is under way."""
+    asked: int = 0
+    """How many model calls were attempted, by all processes."""
+    usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
+    """For every model call: its purpose, the model, and the usage."""
+    calls: list[CallState] = msgspec.field(default_factory=list)
+    items: list[str] = msgspec.field(default_factory=list)
+    """Items of the inbox that it took."""
+    content: list[ContentBlock] = msgspec.field(default_factory=list)
     output: dict[str, Json] | None = None
     command: Command | None = None
     prompt: PromptLayer | None = None
-    items: list[str] = msgspec.field(default_factory=list)
-    """Items of the inbox that it took."""
     begins: bool = False
     """Whether the conversation began anew with it."""
-    ended: TurnOutcome | None = None
-    """Its outcome; None while it is under way."""
-    ended_position: int = 0
-    ended_at: int = 0
     messages: list[AgentMessage] = msgspec.field(default_factory=list)
     """What was said in it, the input first."""
-    usage: list[tuple[str, str, Usage]] = msgspec.field(default_factory=list)
-    """For every model call: its purpose, the model, and the usage."""
-    asked: int = 0
-    """How many model calls were attempted, by all processes."""
-    calls: list[CallState] = msgspec.field(default_factory=list)
     is_whole: bool = True
     """False if its messages were forgotten; the journal still has them."""

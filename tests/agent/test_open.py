@@ -406,8 +406,11 @@ async def test_what_a_store_cannot_give_is_an_error_of_the_store(home: Home) -> 
         async def read(self, *_: Any, **__: Any) -> Any:
             raise StoreError("the disk is gone")
 
-    async with Runtime("memory:", provider=ScriptedProvider([]), model="m") as runtime:
+    def new_runtime() -> Runtime:
+        return Runtime("memory:", provider=ScriptedProvider([]), model="m")
+
+    async with new_runtime() as runtime, new_runtime() as other:
         broken = Broken()
         await runtime.session("s").store(broken).open()
         with pytest.raises(StoreError, match="the disk is gone"):
-            await runtime.session("s").store(broken).open()
+            await other.session("s").store(broken).open()

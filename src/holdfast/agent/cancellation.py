@@ -15,7 +15,7 @@ from holdfast.core.state import Session, State
 from holdfast.store.contract import SessionFilter
 
 if TYPE_CHECKING:
-    from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.conversations import Conversations
     from holdfast.agent.mounted_store import MountedStore
     from holdfast.engine.holdfast import Holdfast
     from holdfast.store.contract import Store
@@ -40,7 +40,7 @@ class StoreEngine(NamedTuple):
 
     store: Store
     holdfast: Holdfast
-    conversations: ConversationCache
+    conversations: Conversations
 
 
 class CancelReceipt(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from holdfast.agent.conversation_cache import ConversationCache, Residency
+from holdfast.agent.conversations import Conversations, Residency
 from holdfast.agent.live_events import LiveEvent, LiveEvents
 from holdfast.agent.observer import Observers
 from holdfast.agent.result_type import ResultType
@@ -34,13 +34,12 @@ class MountedStore:
 
         self.store = store
         self.holdfast = Holdfast(store, **options)
-        self.conversations = ConversationCache(store, residency)
+        self.conversations = Conversations(self.holdfast.engine, residency)
         self.live_events = LiveEvents(store.publish)
         self.observers = Observers(store, self.live_events.remind)
         self.loaded_sessions = LoadedSessions(runtime, self)
-        self.holdfast.on_commit(self.conversations.committed)
         self.holdfast.on_commit(self.live_events.committed)
-        self.holdfast.on_commit(self.loaded_sessions.committed)  # after the conversations, which it reads
+        self.holdfast.on_commit(self.loaded_sessions.committed)
         self.holdfast.on_close(self.loaded_sessions.close)
         self.result_types: dict[tuple[str, str], ResultType] = {}
         """By session and turn: the result types of turns that somebody here waits for."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holdfast.agent.conversation_cache import Residency
+from holdfast.agent.conversations import Residency
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.providers.provider import Provider
 from holdfast.agent.providers.retry import RetryPolicy

@@ -66,10 +66,10 @@ async def _end(session: str, reason: str | None) -> Event:
 
 async def _stop(session: str, turn: str | None, item: str | None, reason: str | None) -> CancelReceipt:
     from holdfast.agent.cancellation import CancelRequest, StoreEngine, cancel
-    from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.conversations import Conversations
 
     async with open_engine() as hf:
-        where = StoreEngine(hf.store, hf, ConversationCache(hf.store))
+        where = StoreEngine(hf.store, hf, Conversations(hf.engine))
         return await cancel(where, await find_session(hf.store, session), turn, item, CancelRequest(reason, BY))
 
 

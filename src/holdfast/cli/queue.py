@@ -47,7 +47,7 @@ def queue_command(*, session: str, show_all: bool) -> int:
 
 async def _read_items(id_or_prefix: str) -> list[tuple[Item, ItemOutcome]]:
     """All items of a session with their outcomes, in the order in which they were sent."""
-    from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.conversations import read_conversation
     from holdfast.agent.machine.fold import agent_fold
     from holdfast.agent.machine.records import EnqueuedRecord
     from holdfast.agent.queue import outcome_of
@@ -59,7 +59,7 @@ async def _read_items(id_or_prefix: str) -> list[tuple[Item, ItemOutcome]]:
             entry.record.item async for entry in store.journal(session_id) if isinstance(entry.record, EnqueuedRecord)
         ]
         session = await store.load(session_id)
-        conversation = await ConversationCache(store).get(session_id)
+        conversation = await read_conversation(store, session_id)
     accepted = agent_fold(session).inbox.accepted
     found = []
     for item in items:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 import msgspec
 
@@ -106,6 +106,53 @@ class KindFold:
         return []
 
 
+class ViewSegment(Protocol):
+    """What a view gained between two positions of the journal."""
+
+    @property
+    def after(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def data(self) -> bytes: ...
+
+
+class KindView(Protocol):
+    """What readers are shown of a session of a kind, folded from entries that are durable and from nothing else."""
+
+    position: int
+    """Of the last entry that is in it."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it has all that it needs; if not, it is made again from the whole journal."""
+        ...
+
+    def apply(self, entry: Entry) -> None:
+        """Fold the next entry."""
+        ...
+
+    def segment(self) -> ViewSegment | None:
+        """What it gained since the last segment, once; None if there is nothing, or no end to cut at."""
+        ...
+
+    def dump(self) -> bytes | None:
+        """All that is in no segment, for a checkpoint; None if it cannot be written down just now."""
+        ...
+
+
+class ViewKind(Protocol):
+    """How the views of a kind are made."""
+
+    def __call__(self, session_id: str, *, keep_all: bool) -> KindView:
+        """The view of an empty journal. Unless it is to `keep_all`, it may forget what it can do without."""
+        ...
+
+    def restore(self, session_id: str, state: bytes, segments: Sequence[bytes], *, keep_all: bool) -> KindView | None:
+        """The view that `dump` was called on; None if a segment is missing, or another version wrote them."""
+        ...
+
+
 @dataclass(frozen=True)
 class SessionKind:
     """A program kind that brings something of its own to its sessions."""
@@ -120,6 +167,8 @@ class SessionKind:
     """Words for the kind's own places to fork at, as `Holdfast.fork` takes them."""
     fork_points: Callable[[str], KindForkPoints] | None = None
     """Finds those places in the journal of the session with this id."""
+    view: ViewKind | None = None
+    """What readers of such sessions are shown; None if that is the session itself."""
     journal_reader: type[JournalReader] | None = None
     """Says how the kind's records read when sessions are compared; None: as those of any program."""
 

@@ -46,6 +46,7 @@ class Engine:
         """A session alive in this process; it may not have been read yet."""
         live = self._live_sessions.get(session_id)
         if live is None:
+            self.make_room(for_more=1)
             live = self._live_sessions[session_id] = self._new(session_id)
         else:
             self._live_sessions.move_to_end(session_id)
@@ -71,9 +72,9 @@ class Engine:
         if not live.lock.locked():
             live.forget()
 
-    def make_room(self) -> None:
+    def make_room(self, for_more: int = 0) -> None:
         """Forget the sessions that were not used for the longest time, if there are too many."""
-        excess = len(self._live_sessions) - self._hot_programs
+        excess = len(self._live_sessions) + for_more - self._hot_programs
         if excess <= 0:
             return
         for session_id in list(islice(self._live_sessions, excess)):

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message, WakeMessage
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
+from holdfast.core.kinds import KindView
 from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
@@ -79,7 +80,7 @@ class LiveSession:
         self._owner = owner
         self._family = family
         self._others = others
-        self._fold = SessionFold(owner.store, session_id)
+        self._fold = SessionFold(owner, session_id)
         self._effects = Effects(owner, self, family)
         self._run = ProgramRun(owner, self._fold, self._effects, self._conclude)
         self._keeper: asyncio.Task[None] | None = None
@@ -151,6 +152,23 @@ class LiveSession:
             self.forget()
             raise
         return fold.session
+
+    async def view(self, *, fresh: bool = False) -> KindView | None:
+        """What readers are shown; None if the session's kind has nothing of its own for them.
+
+        It includes everything that was written here; with `fresh`, what others have written as well.
+        """
+        if self._fold.view is None or fresh:
+            async with self.lock:
+                await (self.refresh() if fresh else self.load())
+                if self._fold.view is not None and not self._fold.view.is_sound:
+                    await self._fold.show_again()
+        return self._fold.view
+
+    @property
+    def is_by_others(self) -> bool:
+        """Whether another process wrote the latest known entry."""
+        return self._fold.committed > self._fold.written
 
     async def _check_fresh(self) -> None:
         """Raise `StaleError` if somebody else has written since: what is decided may then be wrong."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.kinds import KindView
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import Entry, Record
 from holdfast.core.state import Session
@@ -34,6 +35,10 @@ SEED_BITS = 53
 
 Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
 """Called with the session and the entries of a commit."""
+
+ViewObserver: TypeAlias = Callable[[str, KindView, Entry], Callable[[], None] | None]
+"""Called with the session, its view, and the next entry of it, before that is folded into the view. What it returns is
+called after that."""
 
 Seam: TypeAlias = Callable[[str], Awaitable[None]]
 """Called at every durable boundary with its name; tests die there."""
@@ -71,6 +76,10 @@ class Owner:
         self.attendants: list[Attendant] = []
         self.on_commit: list[Observer] = []
         """Called with every commit that was made here, as soon as it is durable."""
+        self.view_observers: list[ViewObserver] = []
+        """Called with every entry that becomes known here of a session whose view is kept, in order."""
+        self.keeps_all_views = True
+        """Whether views keep everything in memory, or only what their sessions need to go on."""
         self.on_due: Callable[[int], None] | None = None
         """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
         self._background: set[asyncio.Task[Any]] = set()

@@ -1,6 +1,7 @@
-"""`SessionFold`: a session as this process knows it, and the batch of what is about to be added to its journal.
+"""`SessionFold`: a session as this process knows it, the view of it, and the batch of what is about to be added.
 
-All of it can be lost: the journal has what is committed, and what is not was promised to nobody.
+All of it can be lost: the journal has what is committed, and what is not was promised to nobody. The fold is ahead of
+the journal by the batch. The view never is: it is advanced with what was committed or read, and with nothing else.
 """
 
 from __future__ import annotations
@@ -8,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.queries import ChildQuery
 from holdfast.core.records import Entry, PausedRecord, Record, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.engine.batch import Batch
 from holdfast.engine.errors import StaleError
+from holdfast.engine.owner import Owner
 from holdfast.engine.rebuild import fold, read_on
-from holdfast.store.contract import Store
 
 Revive: TypeAlias = Callable[[Sequence[Entry]], Awaitable[tuple[ReplayFold, Waking | None] | None]]
 """Folds a journal while it runs the program again; None if the program cannot be had."""
@@ -26,9 +28,10 @@ _ENDS = frozenset(ENDS)
 class SessionFold:
     """The journal of one session, folded as far as it is known here."""
 
-    def __init__(self, store: Store, session_id: str) -> None:
+    def __init__(self, owner: Owner, session_id: str) -> None:
         self.id = session_id
-        self._store = store
+        self._owner = owner
+        self._store = owner.store
         self._tracker: ReplayFold | None = None
         self.known: Session | None = None
         """The session as it was when it was last looked at, if it was."""
@@ -36,6 +39,10 @@ class SessionFold:
         """The waking that has no outcome yet."""
         self.committed = 0
         """The last position that is known to be in the journal."""
+        self.written = 0
+        """The last position that was written here."""
+        self.view: KindView | None = None
+        """What readers are shown, if the session's kind has something of its own for them."""
         self.batch = Batch()
         self.history: list[Entry] = []
         """What is committed, kept until the program has been rebuilt from it."""
@@ -60,6 +67,7 @@ class SessionFold:
         self.history = [] if revived else history
         self.known = session = self._tracker.session
         self.committed = session.position
+        self._show(history)
         return session
 
     async def read_on(self) -> None:
@@ -68,8 +76,19 @@ class SessionFold:
         news = [entry async for entry in self._store.journal(self.id, self.committed)]
         self.waking = read_on(self._tracker, self.waking, news)
         self.committed = self._tracker.session.position
+        self._show(news)
         if self.history:
             self.history += news
+
+    async def show_again(self) -> None:
+        """Make the view again, from the whole journal; it forgets nothing from then on."""
+        kind = find_kind(self.session.program_kind)
+        assert kind is not None
+        assert kind.view is not None
+        view = kind.view(self.id, keep_all=True)
+        async for entry in self._store.journal(self.id):
+            view.apply(entry)
+        self.view = view
 
     async def is_current(self) -> bool:
         """Whether nobody else has written since."""
@@ -105,14 +124,37 @@ class SessionFold:
 
     def settle(self, position: int) -> None:
         """The batch is in the journal, which now ends at a position."""
+        entries = self.batch.entries
         if self.history:
-            self.history += self.batch.entries
-        self.committed, self.batch = position, Batch()
+            self.history += entries
+        is_first = not self.committed
+        self.committed = self.written = position
+        self.batch = Batch()
+        if self.view is not None or is_first:
+            self._show(entries)
 
     def forget(self) -> None:
-        """Drop what is known, and with it what was not committed."""
+        """Drop what is known, and with it what was not committed. What is shown stays: all of that is durable."""
         self._tracker = self.known = self.waking = None
         self.history, self.batch = [], Batch()
+
+    def _show(self, entries: Sequence[Entry]) -> None:
+        """Advance the view with entries that are durable. Those that it has already are passed over."""
+        view = self.view
+        if view is None:
+            kind = find_kind(self.session.program_kind)
+            if kind is not None and kind.view is not None:
+                view = self.view = kind.view(self.id, keep_all=self._owner.keeps_all_views)
+                for entry in entries:
+                    view.apply(entry)
+            return
+        for entry in entries:
+            if entry.position == view.position + 1:
+                reactions = [observer(self.id, view, entry) for observer in self._owner.view_observers]
+                view.apply(entry)
+                for react in reactions:
+                    if react is not None:
+                        react()
 
 
 def _children_before(session: Session, record: Record) -> list[str]:

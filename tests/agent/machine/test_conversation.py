@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent.conversation_cache import ConversationCache
 from holdfast.agent.machine.conversation import Conversation, tool_answer, tool_done
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
@@ -425,13 +424,14 @@ async def test_what_is_committed_while_a_conversation_is_read_is_not_missing_fro
     store = _Slow()
     async with Runtime(store, provider=ScriptedProvider(["ok"]), model="m") as runtime:
         session = await runtime.session("s").open()
-        conversations = ConversationCache(store)
-        runtime.mount.holdfast.on_commit(conversations.committed)
+        conversations = runtime.mount.conversations
+        runtime.mount.holdfast.engine.drop("s")  # so that it has to be read
         gate = store.gate = asyncio.Event()
         reading = asyncio.create_task(conversations.get("s"))
         await soon(store.is_read.wait())
-        await soon(session.turn("Hi").run())
+        turn = asyncio.create_task(session.turn("Hi").run())
         gate.set()
+        await soon(turn)
         found = await soon(reading)
         assert found.position == await store.position("s")
         assert [message.text for message in found.messages] == ["Hi", "ok"]

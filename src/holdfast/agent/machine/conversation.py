@@ -251,6 +251,11 @@ class Conversation:
         """The items of the inbox that no turn has taken, by id, in the order in which they were accepted."""
         return self._items
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether the active leaf is there: if not all is kept, too much may have been forgotten."""
+        return self.keeps_all or self.leaf is None or self.leaf in self.nodes
+
     def path(self) -> list[Node]:
         """The nodes from the root to the active leaf."""
         return self.tree.path()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.agent.machine.compare import AgentJournalReader
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import AgentFold
 from holdfast.agent.machine.fork_points import AgentForkPoints
 from holdfast.agent.machine.mailbox import AGENT_MESSAGES
@@ -22,6 +23,7 @@ register(
         messages=AGENT_MESSAGES,
         fork_places=("turn", "node"),
         fork_points=AgentForkPoints,
+        view=Conversation,
         journal_reader=AgentJournalReader,
     )
 )

@@ -140,6 +140,11 @@ class _UnknownDriver(_OwnDriver):
         super().__init__("tool:?", mount)
         self._driver_of = driver_of
 
+    @property
+    def may_repeat(self) -> bool:
+        """Which tool it stands for, and so what its recovery is, is not known before the session is loaded."""
+        return False
+
     async def execute(self, query: Query, attempt: Attempt) -> Json | Failure:
         if (found := await self._found(query, attempt)) is not None:
             return await found.execute(query, attempt)

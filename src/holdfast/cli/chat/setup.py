@@ -67,7 +67,7 @@ class _UnavailableProvider:
 
 async def find_chat(id_or_prefix: str) -> RecordedSession:
     """A session to continue, read before this process could resume it."""
-    from holdfast.agent.conversation_cache import ConversationCache
+    from holdfast.agent.conversations import read_conversation
     from holdfast.agent.errors import NotAnAgentError, SessionEndedError
     from holdfast.agent.machine.kind import KIND
 
@@ -78,7 +78,7 @@ async def find_chat(id_or_prefix: str) -> RecordedSession:
             raise NotAnAgentError(session_id, summary.program_kind)
         if summary.state.is_terminal:
             raise SessionEndedError(session_id, summary.state)
-        return RecordedSession(session_id, await ConversationCache(store).get(session_id))
+        return RecordedSession(session_id, await read_conversation(store, session_id))
 
 
 def _choose_model(request: ChatRequest) -> tuple[Provider, str]:

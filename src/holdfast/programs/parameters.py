@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -98,9 +99,13 @@ def read_description(code: str) -> StrategyDescription | None:
 def as_meta(given: object) -> StrategyMeta:
     """A `META` as given; `MetaError` with the place of the fault."""
     try:
-        return msgspec.convert(given, StrategyMeta)
-    except msgspec.ValidationError as error:
+        meta = msgspec.convert(given, StrategyMeta)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise MetaError(f"META: {error}") from None
+    for name, parameter in meta.parameters.items():
+        if not all(math.isfinite(bound) for bound in (parameter.min, parameter.max) if bound is not None):
+            raise MetaError(f"META: min and max of the parameter '{name}' must be finite")
+    return meta
 
 
 def filled(meta: object, ctx: Mapping[str, Json] | None) -> dict[str, Json]:
@@ -139,7 +144,7 @@ def calls_of(meta: StrategyMeta, values: Mapping[str, Json]) -> int | None:
         return None
     try:
         return int(_arithmetic(ast.parse(meta.calls, mode="eval").body, values))
-    except (SyntaxError, ValueError, TypeError, ZeroDivisionError, RecursionError) as error:
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise MetaError(f"META of '{meta.name}': calls: {error}") from None
 
 
@@ -151,6 +156,8 @@ def _arithmetic(node: ast.expr, values: Mapping[str, Json]) -> Any:
             return values[name]
         case ast.BinOp(left=left, op=op, right=right):
             first, second = _arithmetic(left, values), _arithmetic(right, values)
+            if not isinstance(first, int | float) or not isinstance(second, int | float):
+                raise ValueError("only numbers can be calculated with")  # a text times a number may be of any length
             match op:
                 case ast.Add():
                     return first + second

@@ -23,6 +23,9 @@ from holdfast.programs.sandbox.source import KIND
 
 NO_CATEGORY = "other"
 
+MAX_SAMPLE_CHARS = 1_000_000
+"""Characters of a text that stands in for one that is read in parts, however large a strategy says its parts are."""
+
 
 class Cost(msgspec.Struct, frozen=True):
     """How many questions a strategy asks models, at most."""
@@ -130,7 +133,7 @@ def samples(meta: StrategyMeta, given: Mapping[str, Json] | None = None) -> dict
     needed = {name: each for name, each in meta.parameters.items() if each.required and given.get(name) is None}
     size = meta.parameters.get("size")
     # A text that is read in parts of some size: long enough for several, or the rehearsal would show one question.
-    length = size.default if size is not None and isinstance(size.default, int) else 0
+    length = min(size.default, MAX_SAMPLE_CHARS) if size is not None and isinstance(size.default, int) else 0
     return {name: _sample(name, parameter, length) for name, parameter in needed.items()}
 
 

@@ -15,6 +15,7 @@ from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
+from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.language import ProgramOptions, Trust
 
@@ -52,6 +53,7 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def lua_code(code: str, *, name: str = "strategy", **options: Unpack[ProgramOptions]) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
+    check_value(code, "source")
     roots = find_roots(options.get("project"))
     return _program(name, _source(roots, code=code), options)
 
@@ -113,5 +115,5 @@ def source_of(program: Program) -> LuaSource:
     """What a session was started with; `ProgramNotFoundError` if that cannot be read."""
     try:
         return msgspec.json.decode(program.source or "", type=LuaSource)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ProgramNotFoundError(program.name, f"its source cannot be read: {error}") from None

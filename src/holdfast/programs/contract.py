@@ -138,3 +138,16 @@ class SnapshotKind(ProgramKind, Protocol):
         Raises `SnapshotUnusableError`, now or when the instance is resumed, if it cannot be had.
         """
         ...
+
+
+@runtime_checkable
+class CheckpointKind(ProgramKind, Protocol):
+    """A kind whose waiting instances are small: checkpoints keep them, so they need not be run again from the start."""
+
+    def dump_instance(self, instance: Instance) -> bytes | None:
+        """All that an instance remembers, while it waits for answers; None if it cannot be kept just now."""
+        ...
+
+    def restore_instance(self, session: Session, state: bytes) -> Instance | None:
+        """The instance that waits as it did when it was dumped; None if another version has dumped it."""
+        ...

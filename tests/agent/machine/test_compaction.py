@@ -43,7 +43,7 @@ from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, 
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
 from tests.agent.machine.segments import check_segments
-from tests.core.helpers import check_checkpoints
+from tests.core.helpers import check_checkpoints, picture
 from tests.examples import examples
 from tests.tables import each_row
 
@@ -404,6 +404,11 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
             assert isinstance(step, AskStep)
             assert step.queries == entry.record.queries
             answers = []
+            if (state := replayed.dump()) is not None:
+                restored = AgentInstance.restore(replayed.session, state)
+                assert restored is not None
+                assert picture(restored) == picture(replayed)
+                replayed = restored
         elif isinstance(entry.record, AnsweredRecord):
             answers.append((entry.record.query_id, entry.record.answer))
         replayed.session.apply(entry)

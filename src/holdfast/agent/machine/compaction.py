@@ -56,18 +56,17 @@ def threshold(window: int, compaction: Compaction) -> int:
     return max(1, window - reserve)
 
 
-class WindowUsage:
+class WindowUsage(msgspec.Struct):
     """How full a window is: what the service counted in the last call, plus an estimate of everything since."""
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        """Tokens of everything that the model is shown."""
-        self._said = 0
-        """The conversation's part of it, as estimated here."""
-        self._base = 0
-        """What that part was when the window was fresh."""
-        self._fixed: int | None = None
-        """The remaining part: the system text and the tools; None until a service has counted."""
+    tokens: int = 0
+    """Tokens of everything that the model is shown."""
+    _said: int = 0
+    """The conversation's part of it, as estimated here."""
+    _base: int = 0
+    """What that part was when the window was fresh."""
+    _fixed: int | None = None
+    """The remaining part: the system text and the tools; None until a service has counted."""
 
     def began(self, tokens: int) -> None:
         """The conversation begins anew, with this many tokens."""

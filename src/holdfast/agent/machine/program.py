@@ -26,7 +26,7 @@ from holdfast.agent.machine.compaction import WindowUsage, content_tokens, value
 from holdfast.agent.machine.conversation import policy_of
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.kind import KIND
-from holdfast.agent.machine.policy import compaction_from
+from holdfast.agent.machine.policy import Policy, compaction_from
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import FrameRecord, StopRecord, TurnRecord
 from holdfast.agent.machine.turn import (
@@ -49,8 +49,8 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.records import LoggedRecord, Program
 from holdfast.core.state import Session
-from holdfast.core.values import Json
-from holdfast.programs.contract import AskStep, Note, Step
+from holdfast.core.values import Json, encode
+from holdfast.programs.contract import AskStep, Instance, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
 COMMAND_TOOL = f"{OWN_TOOLS}command"
@@ -68,6 +68,10 @@ NOTHING_TO_SUM_UP = "nothing_to_sum_up"
 SummaryReason: TypeAlias = Literal["threshold", "overflow", "manual"]
 
 
+FORMAT = 1
+"""Changes whenever what an instance remembers between turns does: what another version has kept is not used."""
+
+
 class AgentKind:
     """Agents. Any process can run one; drivers ask the models and run the tools."""
 
@@ -81,6 +85,12 @@ class AgentKind:
 
     def create(self, session: Session) -> AgentInstance:
         return AgentInstance(session)
+
+    def dump_instance(self, instance: Instance) -> bytes | None:
+        return instance.dump() if isinstance(instance, AgentInstance) else None
+
+    def restore_instance(self, session: Session, state: bytes) -> AgentInstance | None:
+        return AgentInstance.restore(session, state)
 
     def close(self) -> None:
         return
@@ -157,6 +167,22 @@ _InTurn: TypeAlias = _Replying | _Calling | _SummingUp | _Commanding
 _State: TypeAlias = _Starting | _BetweenTurns | _InTurn
 
 
+class _AgentBetweenTurns(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent remembers between turns."""
+
+    format: int
+    query: str
+    """The `InputQuery` that it waits for."""
+    policy: Policy
+    granted: list[Rule]
+    gauge: WindowUsage
+    overflowed: bool
+    at: int
+
+
+_decoder = msgspec.json.Decoder(_AgentBetweenTurns)
+
+
 class AgentInstance:
     """One agent."""
 
@@ -177,6 +203,37 @@ class AgentInstance:
         """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
         """When it was last resumed."""
+
+    def dump(self) -> bytes | None:
+        """All that it remembers, for a checkpoint; None unless it is between turns."""
+        if not isinstance(self._state, _BetweenTurns):
+            return None
+        return encode(
+            _AgentBetweenTurns(
+                format=FORMAT,
+                query=self._state.query,
+                policy=self._policy,
+                granted=self._granted,
+                gauge=self._gauge,
+                overflowed=self._overflowed,
+                at=self._at,
+            )
+        )
+
+    @classmethod
+    def restore(cls, session: Session, state: bytes) -> AgentInstance | None:
+        """The agent that `dump` was called on; None if another version wrote that, or if it cannot be read."""
+        try:
+            kept = _decoder.decode(state)
+        except (msgspec.MsgspecError, ValueError):
+            return None
+        if kept.format != FORMAT:
+            return None
+        agent = cls(session)
+        agent._state = _BetweenTurns(kept.query)
+        agent._policy, agent._granted, agent._gauge = kept.policy, kept.granted, kept.gauge
+        agent._overflowed, agent._at = kept.overflowed, kept.at
+        return agent
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         self._at = at

@@ -12,9 +12,10 @@ from holdfast.cli.engine import BY, open_engine, open_store
 from holdfast.cli.errors import InputError, usage_error
 from holdfast.cli.models import model_options
 from holdfast.cli.options import common, read_stdin, settings
-from holdfast.cli.output import plain, print_json, print_table
+from holdfast.cli.output import plain, print_json
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
+from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:

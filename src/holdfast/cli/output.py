@@ -1,4 +1,4 @@
-"""Printing: JSON for programs; text, tables and times for people."""
+"""Printing: JSON for programs; text and times for people. Tables are in `table`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -126,22 +125,6 @@ def duration(ms: int) -> str:
         if ms / 1000 < limit:
             return f"{ms / 1000 / unit:.3g} {name}"
     return f"{ms // 86_400_000} days"
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], states: int | None = None) -> None:
-    """Print a table. The first column is never cut, and the one numbered `states` is coloured."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, column in enumerate(columns):
-        table.add_column(column, no_wrap=True, overflow="fold" if number == 0 else "ellipsis")
-    for row in rows:
-        cells = [Text(plain(cell)) for cell in row]
-        if states is not None:
-            cells[states].stylize(state_colour(row[states]))
-        table.add_row(*cells)
-    print_rich(table)
 
 
 def print_rich(shown: RenderableType, columns: int | None = None) -> None:

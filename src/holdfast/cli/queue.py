@@ -12,9 +12,10 @@ import msgspec
 from holdfast.agent.machine.messages import TextBlock
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import ago, date, one_line, print_json, print_table
+from holdfast.cli.output import ago, date, one_line, print_json
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
+from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:

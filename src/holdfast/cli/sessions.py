@@ -11,9 +11,10 @@ import click
 
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import ago, dim, print_json, print_table
+from holdfast.cli.output import ago, dim, print_json
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.session_lookup import find_session
+from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import click
 import msgspec
 
 from holdfast.cli.options import json_option, settings
-from holdfast.cli.output import dim, heading, one_line, plain, print_json, print_table
+from holdfast.cli.output import dim, heading, one_line, plain, print_json
+from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ import click
 import msgspec
 
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import dim, heading, pretty, print_json, print_table
+from holdfast.cli.output import dim, heading, pretty, print_json
+from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode, HoldfastError, SessionNotFoundError
 from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry
 

@@ -18,7 +18,6 @@ from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
 from holdfast.store.limits import DEFAULT_LEASE_MS
-from holdfast.store.postgres import notify as postgres_notify
 from holdfast.store.postgres.presence import DEAD, PostgresPresence
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.store import SqliteStore
@@ -116,18 +115,32 @@ async def test_a_closed_store_lets_go_of_its_leases_and_can_be_opened_again(url:
 async def test_a_holder_that_was_cut_off_comes_back_with_its_leases(
     store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_notify, "RECONNECT_MS", 500)
     async with PostgresStore(database) as other:
         task = await begin(other, "s-1")
+        may_return = _kept_away(other, monkeypatch)
         for number in range(2):
+            may_return.clear()
             await end_connections(database)
             assert await lost(store) == ["s-1"]
+            may_return.set()
             await until(lambda: _none_lost(store))
             row = await store.session("s-1")
             assert (row.owner, row.epoch) == ("alice", task.epoch)
             with pytest.raises(LeaseHeldError):
                 await claim(store, "s-1", "bob")
             await task.log(f"still mine after {number}")
+
+
+def _kept_away(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """A store that is cut off comes back once the event is set."""
+    connect, may_return = store._listener._connect, asyncio.Event()
+
+    async def connect_later() -> Any:
+        await may_return.wait()
+        return await connect()
+
+    monkeypatch.setattr(store._listener, "_connect", connect_later)
+    return may_return
 
 
 async def _none_lost(store: Store) -> bool:
@@ -137,12 +150,13 @@ async def _none_lost(store: Store) -> bool:
 async def test_a_session_claimed_while_its_holder_was_cut_off_stays_with_its_new_owner(
     store: PostgresStore, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_notify, "RECONNECT_MS", 500)
     async with PostgresStore(database) as other:
         await begin(other, "s-1")
         await begin(other, "s-2")
+        may_return = _kept_away(other, monkeypatch)
         await end_connections(database)
         await claim(store, "s-1", "bob")
+        may_return.set()
         await until(lambda: _none_lost(store))
         assert [(await store.session(f"s-{n}")).owner for n in (1, 2)] == ["bob", "alice"]
 
@@ -179,11 +193,14 @@ async def test_a_lock_that_the_server_still_gives_to_our_old_connection_is_repla
     async with connected(database) as old, connected(database) as new:
         await presence.take(old)
         first = presence.lock
+        await begin(store, "s-1")
+        await execute(database, "update holdfast.sessions set lease_lock = $1", first)
         await presence.take(new)
         assert presence.lock not in (None, first)
-        assert {lock for (lock,) in await new.fetch("select lock from holdfast.holders")} == {first, presence.lock}
+        assert {lock for (lock,) in await new.fetch("select lock from holdfast.holders")} >= {first, presence.lock}
         await old.close()
         assert [lock for (lock,) in await store._fetch(DEAD)] == [first]
+        assert await store.lost() == [], "a lease ended with the old connection of a holder that lives"
 
 
 async def test_a_holder_that_comes_back_takes_the_same_lock(store: PostgresStore, database: str) -> None:

@@ -2,7 +2,8 @@
 
 Leases carry the number of that lock. The server lets go of it the moment the connection ends, however the process
 died, so that a lease whose lock is free has lost its holder. A holder that was only cut off takes the same lock again,
-and its leases count as before; if somebody has claimed a session meanwhile, its epoch protects that.
+or moves its leases to another one, and they count as before; if somebody has claimed a session meanwhile, its epoch
+protects that.
 
 The upper half of the number says when the server was started. After a restart nobody has had the time to come back, and
 on another server nobody ever had the lock: there a free lock proves nothing, and only time ends such a lease.
@@ -33,6 +34,7 @@ insert into holdfast.holders (lock) values ($1) on conflict do nothing
 _UNREGISTER = """
 delete from holdfast.holders where lock = $1 and not exists (select from holdfast.sessions where lease_lock = $1)
 """
+_MOVE = "update holdfast.sessions set lease_lock = $2 where lease_lock = $1"
 DEAD = f"select lock from holdfast.holders where {GONE.format(lock='lock')}"
 BURY = f"delete from holdfast.holders where lock = any($1::bigint[]) and {GONE.format(lock='lock')}"
 
@@ -48,16 +50,19 @@ class PostgresPresence:
     async def take(self, connection: Any) -> None:
         """Hold the lock by a new connection: the same as before, if that can be had."""
         started: int = await connection.fetchval(f"select {_STARTED}")
-        if self._number >> 32 != started or not await self._come_back(connection):
+        former = self._number
+        if former >> 32 != started or not await self._come_back(connection):
             self._number = await self._new(connection, started)
         await connection.execute(_REGISTER, self._number)
         self.lock = self._number
+        if former and former != self.lock:
+            await connection.execute(_MOVE, former, self.lock)
 
     async def _come_back(self, connection: Any) -> bool:
         try:
             await connection.execute("select pg_advisory_lock($1)", self._number, timeout=COME_BACK_S)
         except (TimeoutError, asyncpg.QueryCanceledError):
-            return False  # the server still takes our old connection for alive; leases are renewed with a new lock
+            return False  # the server still takes our old connection for alive; its end must not end our leases
         return True
 
     @staticmethod

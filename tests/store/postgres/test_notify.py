@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
 import pytest
 
+from holdfast.store.postgres.notify import NOTICE_CHARS, notices
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.sessions import begin, feed
 from tests.store.postgres.helpers import settle
@@ -30,6 +32,7 @@ async def test_two_pools_see_each_others_changes_without_polling(store: Postgres
 
 _WRITER = """
 import asyncio, sys
+from holdfast.store.postgres.notify import NOTICE_CHARS, notices
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.sessions import begin
 
@@ -86,3 +89,23 @@ async def test_closing_announces_what_was_committed_last(store: PostgresStore, d
         async with PostgresStore(database) as brief:
             await begin(brief, "s-1")
         assert await watch.changed(1)
+
+
+@pytest.mark.usefixtures("no_polling")
+async def test_every_session_of_a_long_announcement_is_heard_of(store: PostgresStore, database: str) -> None:
+    """More ids than one notification holds, which change while an announcement is on its way."""
+    async with PostgresStore(database) as other:
+        tasks = [await begin(other, f"s-{number:0>100}") for number in range(200)]
+        with contextlib.ExitStack() as watching:
+            watches = [watching.enter_context(store.watch(task.id)) for task in tasks]
+            await asyncio.gather(*map(settle, watches))
+            await asyncio.gather(*(task.log("a commit") for task in tasks))
+            assert all(await asyncio.gather(*(watch.changed(5) for watch in watches)))
+
+
+def test_an_announcement_is_cut_between_ids() -> None:
+    ids = [f"s-{number}-{'x' * (number % 250)}" for number in range(500)]
+    cut = notices(ids)
+    assert [each for notice in cut for each in notice.split(" ")] == ids
+    assert max(map(len, cut)) <= NOTICE_CHARS
+    assert len(cut) <= sum(map(len, ids)) // (NOTICE_CHARS - 300) + 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import asyncpg
@@ -40,7 +40,11 @@ Connect = Callable[[], Awaitable[Any]]
 
 _TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
-_ANNOUNCE = f"select pg_notify('{CHANNEL}', id) from unnest($1::text[]) id"
+NOTICE_CHARS = 7_500
+"""Characters of session ids in one notification, which holds less than 8,000: each costs the server and every listener
+as much as a statement, however short it is."""
+
+_ANNOUNCE = f"select pg_notify('{CHANNEL}', notice) from unnest($1::text[]) notice"
 
 _SNAPSHOT = "select pg_current_snapshot()::text"
 """Differs from one look to the next whenever any transaction has ended in between."""
@@ -51,6 +55,21 @@ select s.id, s.xmin::text || '/' || coalesce(
   from holdfast.sessions s where s.id = any($1::text[])
 """
 """For each session a text that differs after every commit and message: the row's last writer, and the last message."""
+
+
+_BETWEEN = " "
+"""Between the ids in a notification. No id has it."""
+
+
+def notices(session_ids: Iterable[str]) -> list[str]:
+    """The ids of sessions that have changed, as few notifications."""
+    text = _BETWEEN.join(session_ids)
+    cut: list[str] = []
+    while len(text) > NOTICE_CHARS:
+        end = text.rindex(_BETWEEN, 0, NOTICE_CHARS)
+        cut.append(text[:end])
+        text = text[end + 1 :]
+    return [*cut, text]
 
 
 def next_pause(pause_ms: int) -> int:
@@ -125,7 +144,7 @@ class NotifyConnection:
         batch, self._noted = self._noted, set()
         try:
             if batch:
-                await connection.execute(_ANNOUNCE, list(batch), timeout=CONNECT_TIMEOUT_S)
+                await connection.execute(_ANNOUNCE, notices(batch), timeout=CONNECT_TIMEOUT_S)
         except _TROUBLE:
             self._noted |= batch
             raise
@@ -258,9 +277,10 @@ class ListenConnection:
                     self._watches.notify(session_id)
         seen.snapshot = snapshot
 
-    def _heard(self, _connection: Any, backend: int, _channel: str, session_id: str) -> None:
+    def _heard(self, _connection: Any, backend: int, _channel: str, notice: str) -> None:
         if backend != self._notifier.backend:
-            self._watches.notify(session_id)
+            for session_id in notice.split(_BETWEEN):
+                self._watches.notify(session_id)
 
     def _heard_live(self, _connection: Any, _backend: int, _channel: str, piece: str) -> None:
         self._incoming.add_piece(piece)

@@ -16,6 +16,7 @@ from holdfast.store.errors import CorruptSessionError
 from holdfast.store.journal_rows import (
     JournalPart,
     JournalRow,
+    StoredCommit,
     blobs_of,
     check_parts,
     cut_row,
@@ -66,7 +67,7 @@ def test_records_of_one_commit_keep_their_own_times(times: tuple[int, ...]) -> N
 
 def test_a_commit_without_entries_has_no_row() -> None:
     commit = Commit(session_id="s", expected=3, entries=[], summary=SUMMARY, owner="alice")
-    assert encode_commit(commit) == ([], {})
+    assert encode_commit(commit) == StoredCommit([], {})
 
 
 def test_a_commit_of_very_many_records_is_cut_into_rows() -> None:

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.decide import decode_message as read_message
-from holdfast.core.limits import ERROR_PREVIEW_CHARS
-from holdfast.core.records import Entry, StartedRecord, decode_record
-from holdfast.core.values import Json, check_number, encode, encode_checked, fingerprint
-from holdfast.store.commits import Commit, Snapshot
+from holdfast.core.values import Json, encode, encode_checked, fingerprint
+from holdfast.store.commits import Snapshot
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
 
@@ -29,86 +26,18 @@ _BLOB, _LITERAL = "$blob", "$literal"
 _MARKS = (b'"$blob"', b'"$literal"')
 
 
-class StoredEntry(msgspec.Struct, frozen=True):
-    """An entry as it lies in a store."""
-
-    position: int
-    at: int
-    checksum: int
-    body: str
-    blobs: dict[str, bytes]
-    """The content of the blobs that the body refers to, by id. Filled when writing, empty when read back."""
-    written_by: str | None = None
-    """The session that wrote it, where a fork reads it."""
-
-
-def encode_entry(session_id: str, entry: Entry, body: bytes | None = None) -> StoredEntry:
-    """The stored form of an entry; `body` is the JSON of its record, if that was checked before."""
-    if body is None:
-        check_number(entry.at, "time of an entry")
-        body = encode_checked(entry.record, "record")
-    text = body.decode()
-    blobs: dict[str, bytes] = {}
-    if len(body) > INLINE_VALUE_BYTES or ("$" in text and '"$' in text):  # a single character is found much faster
-        body = encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
-        text = body.decode()
-    crc = _checksum(session_id, entry.position, entry.at, body)
-    return StoredEntry(entry.position, entry.at, crc, text, blobs)
-
-
-def encode_entries(commit: Commit) -> list[StoredEntry]:
-    """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
-    stored = []
-    bodies = commit.bodies or [None] * len(commit.entries)
-    for entry, body in zip(commit.entries, bodies, strict=True):
-        stored.append(encode_entry(commit.session_id, entry, body))
-    return stored
-
-
-def checksum(session_id: str, position: int, at: int, body: str) -> int:
-    """Tells a record that was edited, or moved from where it belongs."""
-    return _checksum(session_id, position, at, body.encode())
-
-
-def _checksum(session_id: str, position: int, at: int, body: bytes) -> int:
-    return crc32(b"%b/%d/%d/%b" % (session_id.encode(), position, at, body))
-
-
-def check_stored(session_id: str, stored: StoredEntry, expected: int) -> None:
-    """Raise `CorruptSessionError` unless this is the entry that was written at position `expected`."""
-    place = f"position {expected}"
-    if stored.position != expected:
-        raise CorruptSessionError(session_id, place, f"the record is missing; the next one is {stored.position}")
-    try:
-        writer = stored.written_by or session_id
-        fits = checksum(writer, stored.position, stored.at, stored.body) == stored.checksum
-    except (AttributeError, TypeError, UnicodeEncodeError):
-        fits = False
-    if not fits:
-        raise CorruptSessionError(session_id, place, "the record was changed after it was written")
-
-
-def check_page(session_id: str, entries: Sequence[StoredEntry], after: int, expected_last: int) -> None:
-    """Raise `CorruptSessionError` unless these are the entries after one position up to another."""
-    for expected, stored in enumerate(entries, after + 1):
-        check_stored(session_id, stored, expected)
-    if after + len(entries) < expected_last:
-        missing = after + len(entries) + 1
-        raise CorruptSessionError(session_id, f"position {missing}", "the record is missing")
-
-
-def references(body: str | bytes) -> set[str]:
+def references(body: bytes) -> set[str]:
     """Ids of the blobs that a stored body refers to."""
-    if not _has_marks(body):
+    if not has_marks(body):
         return set()
     found: set[str] = set()
     fill_in(msgspec.json.decode(body), _Collect(found))
     return found
 
 
-def _has_marks(body: str | bytes) -> bool:
-    """Whether there may be references to blobs: a quick test that nearly every body fails."""
-    return '"$' in body if isinstance(body, str) else b'"$' in body
+def has_marks(body: bytes) -> bool:
+    """Whether there may be references to blobs: a quick test, as one byte is found much faster than two."""
+    return b"$" in body and b'"$' in body
 
 
 class _Collect(dict[str, Json]):
@@ -120,26 +49,6 @@ class _Collect(dict[str, Json]):
     def __getitem__(self, blob_id: str) -> Json:
         self.found.add(blob_id)
         return None
-
-
-def decode_entry(session_id: str, stored: StoredEntry, blobs: Mapping[str, bytes]) -> Entry:
-    """An entry from its stored form and the content of its blobs."""
-    place = f"position {stored.position}"
-    try:
-        if '"$' in stored.body:
-            values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(stored.body)}
-            record = decode_record(encode(fill_in(msgspec.json.decode(stored.body), values)))
-        else:
-            record = decode_record(stored.body)
-        if isinstance(record, StartedRecord) and record.program.source is not None:
-            # Many sessions have the same source, which may be long: it is kept in memory once.
-            shared = msgspec.structs.replace(record.program, source=sys.intern(record.program.source))
-            record = msgspec.structs.replace(record, program=shared)
-        return Entry(stored.position, stored.at, record)
-    except KeyError as error:
-        raise CorruptSessionError(session_id, place, f"its blob {error.args[0]} is missing") from None
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise CorruptSessionError(session_id, place, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
 
 
 def move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> Json:

@@ -26,18 +26,11 @@ from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.store.codec import (
-    StoredEntry,
-    check_stored,
-    decode_entry,
-    encode_entry,
-    pack_blob,
-    references,
-    unpack_blob,
-)
+from holdfast.store.codec import pack_blob, unpack_blob
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.errors import ExportFileError, SchemaVersionError
+from holdfast.store.journal_rows import decode_body, encode_entry, without_large
 
 EXPORT_VERSION = 1
 
@@ -87,14 +80,15 @@ async def export_lines(store: Store, session_id: str) -> AsyncIterator[bytes]:
     async for entry in store.journal(session_id):
         if entry.position > row.position:
             break
-        stored = encode_entry(session_id, entry)
-        for blob_id, content in stored.blobs.items():
+        blobs: dict[str, bytes] = {}
+        body = without_large(encode_entry(entry), blobs)
+        for blob_id, content in blobs.items():
             if blob_id not in written:
                 written.add(blob_id)
                 packing, data = pack_blob(content)
                 yield sealer.seal(_Blob(blob_id, packing, len(content), base64.b64encode(data).decode()))
-        body = msgspec.Raw(stored.body)
-        yield sealer.seal(_Line(stored.position, stored.at, stored.checksum, body))
+        checksum = _checksum(session_id, entry.position, entry.at, body)
+        yield sealer.seal(_Line(entry.position, entry.at, checksum, msgspec.Raw(body)))
     yield sealer.end()
 
 
@@ -142,6 +136,11 @@ class _Sealer:
 
     def end(self) -> bytes:
         return self.seal(_End(self.lines, self.hash.hexdigest()))
+
+
+def _checksum(session_id: str, position: int, at: int, body: bytes) -> int:
+    """Tells a record that was edited, or moved from where it belongs."""
+    return crc32(body, crc32(b"%b/%d/%d/" % (session_id.encode(), position, at)))
 
 
 def _line_crc(number: int, text: bytes) -> int:
@@ -256,10 +255,13 @@ def _unpack(number: int, line: _Blob) -> bytes:
 
 
 def _entry(number: int, header: _Header, line: _Line, expected: int, blobs: dict[str, bytes]) -> Entry:
+    body = bytes(line.record)
+    if line.position != expected:
+        raise ExportFileError(number, f"the record at position {expected} is missing; the next one is {line.position}")
+    if _checksum(header.session_id, line.position, line.at, body) != line.checksum:
+        raise ExportFileError(number, f"the record at position {expected} was changed after it was written")
     try:
-        stored = StoredEntry(line.position, line.at, line.checksum, bytes(line.record).decode(), {})
-        check_stored(header.session_id, stored, expected)
-        return decode_entry(header.session_id, stored, {ref: blobs[ref] for ref in references(stored.body)})
+        return Entry(line.position, line.at, decode_body(body, blobs))
     except KeyError as error:
         raise ExportFileError(number, f"blob {error.args[0]} is missing") from None
     except (HoldfastError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

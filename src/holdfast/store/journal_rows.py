@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
 from holdfast.core.values import check_number, encode, encode_checked
-from holdfast.store.codec import fill_in, move_out, references
+from holdfast.store.codec import fill_in, has_marks, move_out, references
 from holdfast.store.commits import Commit
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS
@@ -49,7 +49,7 @@ class JournalPart(NamedTuple):
     """Id of the session that wrote the row: the reader itself, or one that it was forked from."""
 
 
-class StoredCommit(NamedTuple):
+class StoredCommit(msgspec.Struct, frozen=True):
     """What a commit adds to a journal, as it is stored."""
 
     rows: list[JournalRow]
@@ -64,10 +64,13 @@ def encode_commit(commit: Commit) -> StoredCommit:
     """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
     bodies, blobs = encode_bodies(commit)
     times = [entry.at for entry in commit.entries]
+    first = commit.expected + 1
     rows = []
-    for start in range(0, len(bodies), ROW_RECORDS):
-        end = start + ROW_RECORDS
-        rows.append(_sealed(commit.session_id, commit.expected + start + 1, times[start:end], bodies[start:end]))
+    while len(bodies) > ROW_RECORDS:
+        rows.append(_sealed(commit.session_id, first, times[:ROW_RECORDS], bodies[:ROW_RECORDS]))
+        first, times, bodies = first + ROW_RECORDS, times[ROW_RECORDS:], bodies[ROW_RECORDS:]
+    if bodies:
+        rows.append(_sealed(commit.session_id, first, times, bodies))
     return StoredCommit(rows, blobs)
 
 
@@ -76,14 +79,22 @@ def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
     bodies: list[bytes] = []
     blobs: dict[str, bytes] = {}
     for entry, checked in zip(commit.entries, commit.bodies or [None] * len(commit.entries), strict=True):
-        body = checked
-        if body is None:
-            check_number(entry.at, "time of an entry")
-            body = encode_checked(entry.record, "record")
-        if len(body) > INLINE_VALUE_BYTES or _has_marks(body):
-            body = encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
+        body = encode_entry(entry) if checked is None else checked
+        if len(body) > INLINE_VALUE_BYTES or (b"$" in body and b'"$' in body):  # one byte is found much faster
+            body = without_large(body, blobs)
         bodies.append(body)
     return bodies, blobs
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The JSON of an entry's record; `InvalidValueError` for what JSON cannot hold."""
+    check_number(entry.at, "time of an entry")
+    return encode_checked(entry.record, "record")
+
+
+def without_large(body: bytes, blobs: dict[str, bytes]) -> bytes:
+    """The JSON of a record as it is stored: large values moved to the blobs, lookalikes of references marked."""
+    return encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
 
 
 def _sealed(writer: str, first: int, times: Sequence[int], bodies: Sequence[bytes]) -> JournalRow:
@@ -142,8 +153,7 @@ def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
     """Ids of the blobs that sound parts refer to."""
     found: set[str] = set()
     for part in parts:
-        if _has_marks(part.row.body):
-            found |= references(part.row.body)
+        found |= references(part.row.body)
     return found
 
 
@@ -163,7 +173,7 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
 
 def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
     body = row.body
-    if not _has_marks(body):
+    if not has_marks(body):
         try:
             records = decode_records(body)
             if row.first == 1:
@@ -192,15 +202,10 @@ def decode_bodies(
 
 def decode_body(body: bytes, blobs: Mapping[str, bytes]) -> Record:
     """A record from its stored JSON; `KeyError` with the id of a blob that is not among those given."""
-    if _has_marks(body):
+    if has_marks(body):
         values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(body)}
         body = encode(fill_in(msgspec.json.decode(body), values))
     return _with_shared_source(decode_record(body))
-
-
-def _has_marks(body: bytes) -> bool:
-    """Whether there may be references to blobs: a quick test, as one byte is found much faster than two."""
-    return b"$" in body and b'"$' in body
 
 
 def _with_shared_source(record: Record) -> Record:

@@ -40,10 +40,10 @@ def check_reach(source: str, at: int, reach: int) -> None:
         raise ForkPositionError(source, at, reach)
 
 
-def kept_references(bodies: Iterable[str | bytes]) -> set[str]:
+def kept_references(bodies: Iterable[bytes]) -> set[str]:
     """The blobs that stored records refer to. One that is damaged cannot be read, and needs none."""
     found: set[str] = set()
     for body in bodies:
-        with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
             found |= references(body)
     return found

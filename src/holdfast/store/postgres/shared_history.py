@@ -117,7 +117,7 @@ async def _drop_unshared(connection: Any, num: int, session_id: str) -> list[str
     )
     rows = await connection.fetch(
         "delete from holdfast.blob_refs where session = $1 and blob <> all($2::text[]) returning blob",
-        *(num, list(kept_references(body for (body,) in left))),
+        *(num, list(kept_references(body.encode() for (body,) in left))),
     )
     return [blob for (blob,) in rows]
 

@@ -7,7 +7,7 @@ records and to change the lease, the row is read first, and whoever is refused l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from holdfast.core.summary import Summary
 from holdfast.store.commits import Commit, CommitReceipt
@@ -20,7 +20,7 @@ KNOWN_ROWS = 4_096
 """Sessions whose rows are remembered: more than are hot in one process, and a megabyte at most."""
 
 
-class KnownRow(NamedTuple):
+class KnownRow(msgspec.Struct, frozen=True):
     """The row of a session, as this process wrote it last."""
 
     num: int
@@ -55,8 +55,9 @@ class Append:
 
     def __init__(self, commit: Commit, known: KnownRow | None) -> None:
         self._commit = commit
-        self._rows, blobs = encode_commit(commit)
-        self._packed = sql.pack_blobs(blobs) if blobs else {}
+        stored = encode_commit(commit)
+        self._rows = stored.rows
+        self._packed = sql.pack_blobs(stored.blobs) if stored.blobs else {}
         self._known = known
 
     def __call__(self, connection: StoreConnection) -> KnownRow:

@@ -15,8 +15,8 @@ class NewFork:
 
     def __init__(self, source: str, at: int, commit: Commit) -> None:
         self.source, self.at, self.commit = source, at, commit
-        self.rows, blobs = encode_commit(commit)
-        self.packed = sql.pack_blobs(blobs)
+        self.stored = encode_commit(commit)
+        self.packed = sql.pack_blobs(self.stored.blobs)
 
     def make(self, connection: sqlite3.Connection) -> CommitReceipt:
         source, head = sql.find(connection, self.source)
@@ -25,7 +25,7 @@ class NewFork:
             "SELECT first, last, source, source_id FROM shares WHERE session = ? ORDER BY first", (source,)
         )
         shares = shares_of(source, self.source, [Share(*row) for row in own], self.at)
-        num, receipt = sql.append(connection, self.commit, self.rows, self.packed)
+        num, receipt = sql.append(connection, self.commit, self.stored.rows, self.packed)
         connection.execute("UPDATE sessions SET position = ? WHERE num = ?", (self.at, num))
         connection.executemany(
             "INSERT INTO shares (session, first, last, source, source_id) VALUES (?, ?, ?, ?, ?)",

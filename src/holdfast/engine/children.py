@@ -16,6 +16,7 @@ from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Prog
 from holdfast.core.state import Session
 from holdfast.engine.owner import SEED_BITS, Owner
 from holdfast.programs.lookup import budget_in_ctx, child_program
+from holdfast.store.errors import StoreUnavailableError
 
 
 class Sessions(Protocol):
@@ -95,22 +96,31 @@ class ChildSessions:
         except SessionNotFoundError:
             await self._start(child_id, parent, query)
         except HoldfastError as error:
-            if self.stuck.get(child_id) != str(error):  # it is tried again and again, but reported once
-                self._owner.report(child_id, error)
-            self.stuck[child_id] = str(error)
+            self._note_stuck(child_id, error)
+
+    def _note_stuck(self, child_id: str, error: HoldfastError) -> None:
+        """A child could not be taken up. That is tried again and again, but reported once."""
+        if self.stuck.get(child_id) != str(error):
+            self._owner.report(child_id, error)
+        self.stuck[child_id] = str(error)
 
     async def _start(self, child_id: str, parent: str, query: ChildQuery) -> None:
         owner, sessions = self._owner, self._sessions
         try:
             seed = owner.random.getrandbits(SEED_BITS)
             await sessions.begin(child_id, _started(await sessions.known(parent), query, owner.now(), seed))
-            await self.end_if_abandoned(child_id, parent)
         except SessionExistsError:
-            pass  # another process was quicker
+            return  # another process was quicker
+        except StoreUnavailableError as error:
+            self._note_stuck(child_id, error)  # it may have started; whoever looks at its parent next finds out
+            return
         except HoldfastError as error:
             failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
             with contextlib.suppress(HoldfastError):
                 await sessions.deliver(parent, FeedMessage([GivenAnswer(failure, query.id)], child_id))
+            return
+        with contextlib.suppress(HoldfastError):  # looked at again, as every child is from time to time
+            await self.end_if_abandoned(child_id, parent)
 
     async def _tell(self, child: Session, parent: Parent) -> None:
         answer: Answer

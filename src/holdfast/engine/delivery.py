@@ -16,7 +16,7 @@ from holdfast.core.state import Session
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.owner import Owner
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.store.errors import LeaseHeldError, MessageTakenError
+from holdfast.store.errors import LeaseHeldError, MessageTakenError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ async def deliver(
             continue
         except MessageTakenError:
             takes = []
-        except SessionNotFoundError:
+        except (SessionNotFoundError, StoreUnavailableError):
             raise
         except LeaseHeldError:
             message = await session.check(message)
@@ -113,7 +113,7 @@ async def take_mail(owner: Owner, session: Recipient) -> None:
     for item in await owner.store.mailbox(session.id):
         try:
             await session.take(item.message, takes=[item.number])
-        except LeaseHeldError:
+        except (LeaseHeldError, StoreUnavailableError):
             raise
         except MessageTakenError:
             continue

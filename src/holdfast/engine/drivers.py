@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
 from holdfast.engine.errors import DriverError
+from holdfast.store.errors import StoreUnavailableError
 
 Recovery: TypeAlias = Literal["never", "safe", "idempotent", "confirm", "ask"]
 """What to do about a query whose effect was begun by a process that died before it wrote down the outcome:
@@ -152,12 +153,17 @@ class Driver:
         return self.recovery in ("safe", "idempotent")
 
     async def run(self, query: Query, attempt: Attempt) -> GivenAnswer:
-        """Execute the effect and give back its answer; an exception is an answer too."""
+        """Execute the effect and give back its answer; an exception is an answer too.
+
+        `StoreUnavailableError` is raised where the effect may be repeated: it is to be run again.
+        """
         try:
             return _answer(await self.execute(query, attempt), query.id)
         except asyncio.CancelledError:
             raise
         except Exception as error:
+            if isinstance(error, StoreUnavailableError) and self.may_repeat:
+                raise  # what it has to read cannot be reached: that says nothing about the effect
             code = getattr(error, "code", "failed")
             text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
             return GivenAnswer(Failure(repaired(text), repaired(str(code))), query.id)

@@ -16,6 +16,7 @@ from holdfast.core.state import PendingQuery, Session
 from holdfast.engine.drivers import Attempt, Driver
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
+from holdfast.engine.store_trouble import insist
 from holdfast.store.errors import LeaseHeldError
 
 
@@ -185,7 +186,8 @@ class Effects:
                 if self._slotted.pop(query.id, None) is not None:
                     driver.slots.give_back()
             if given is not None:
-                await self._session.answer(given, driver.name)
+                answer = given
+                await insist(lambda: self._session.answer(answer, driver.name))
         except (StaleError, LeaseHeldError):
             pass  # somebody else owns the session now, and continues it
         except HoldfastError as error:
@@ -196,7 +198,7 @@ class Effects:
                 self._owner.spawn(self._session.let_go())
 
     async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
-        begun = await self._session.attempts(query.id)
+        begun = await insist(lambda: self._session.attempts(query.id))
         if begun is None:
             return None
         attempt = Attempt(self._session.id, query.id, begun)
@@ -208,14 +210,15 @@ class Effects:
         else:
             fresh = bool(begun)
         if not fresh:
-            number = await self._session.attempt(query.id, driver.name)
+            number = await insist(lambda: self._session.attempt(query.id, driver.name))
             if number is None:
                 return None
             attempt = msgspec.structs.replace(attempt, number=number)
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
-        given = await driver.run(query, attempt)
+        run = attempt
+        given = await insist(lambda: driver.run(query, run))
         if seam is not None:
             await seam("after effect")
         return given

@@ -10,7 +10,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.engine.delivery import Recipient, take_mail
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
-from holdfast.store.errors import LeaseHeldError
+from holdfast.engine.store_trouble import FIRST_REST_S
+from holdfast.store.errors import LeaseHeldError, StoreUnavailableError
 
 RENEWALS = 3
 """Times that a lease is renewed before it would run out: two of them may come too late."""
@@ -40,14 +41,20 @@ async def keep(owner: Owner, session: HeldSession) -> None:
         with contextlib.suppress(StaleError, LeaseHeldError), owner.store.watch(session.id) as changes:
             while True:
                 await asyncio.sleep(MAIL_REST_S)
-                if not session.is_held:
-                    break
-                await take_mail(owner, session)
-                # Whatever else happens in the store may wake us, as often as it likes.
-                await changes.changed(timeout=max(0.0, renewal - monotonic()))
-                if monotonic() >= renewal:
-                    await session.renew()
-                    renewal = monotonic() + pause
-            await take_mail(owner, session)  # its sender, who found the session held, may have stopped looking
+                is_held = session.is_held
+                try:
+                    # Also once it was let go: a sender that found the session held may have stopped looking.
+                    await take_mail(owner, session)
+                    if not is_held and not session.is_held:
+                        break
+                    if not is_held:  # it was taken again in the meantime, and nobody else keeps it
+                        renewal = monotonic()
+                    # Whatever else happens in the store may wake us, as often as it likes.
+                    await changes.changed(timeout=max(0.0, renewal - monotonic()))
+                    if monotonic() >= renewal:
+                        await session.renew()
+                        renewal = monotonic() + pause
+                except StoreUnavailableError:  # the lease is still ours until it runs out, and effects are under way
+                    await asyncio.sleep(min(FIRST_REST_S, pause / 4))
     except HoldfastError as error:
         owner.report(session.id, error)

@@ -42,6 +42,7 @@ from holdfast.store.errors import (
     MessageTakenError,
     PositionConflictError,
     StateConflictError,
+    StoreUnavailableError,
 )
 
 T = TypeVar("T")
@@ -218,8 +219,11 @@ class LiveSession:
                 await self._owner.store.release(lease)
 
     def _drop_uncommitted(self, error: BaseException) -> None:
-        """Keep nothing that an error kept from being committed. Unless the session is lost, its effects go on."""
-        if isinstance(error, StaleError) and not error.is_lost:
+        """Keep nothing that an error kept from being committed. Unless the session is lost, its effects go on.
+
+        A store that cannot be reached may have written it all the same: the journal will tell.
+        """
+        if isinstance(error, StoreUnavailableError) or (isinstance(error, StaleError) and not error.is_lost):
             self._undo()
             self._fold.forget()
         else:

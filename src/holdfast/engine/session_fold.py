@@ -108,9 +108,13 @@ class SessionFold:
         self.history = []
 
     def append(self, drafts: Sequence[RecordDraft], now: int) -> None:
-        """Add records to the batch, and fold them in."""
+        """Add records to the batch, and fold them in.
+
+        The clocks of owners differ; the times of a journal do not fall.
+        """
         assert self._tracker is not None
         tracker, session, batch = self._tracker, self._tracker.session, self.batch
+        now = max(now, session.metrics.last_activity_at)
         for draft in drafts:
             entry = Entry(session.position + 1, now, draft.record)
             waited_for = _children_before(session, draft.record)

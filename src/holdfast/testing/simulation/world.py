@@ -124,6 +124,8 @@ class _FaultyLink(Link):
             there_s, back_s = (there_s + slow_s, back_s) if random.random() < 0.5 else (there_s, back_s + slow_s)
         is_refused = world.strikes(faults.store_errors, process, f"error at {call}", random)
         is_lost = call in WRITES and world.strikes(faults.lost_replies, process, f"lost reply of {call}", random)
+        if is_lost:
+            world.disturbances.setdefault(process, []).append(world.loop.time())
         return Fate(there_s, back_s, is_refused, is_lost)
 
     def is_cut(self) -> bool:
@@ -176,7 +178,7 @@ class World:
         self.errors: list[str] = []
         """What must not happen in any run, as it happened."""
         self.disturbances: dict[str, list[float]] = {}
-        """When each process was killed, closed or cut off, stood still, or waited for its store for long (`LONG_S`)."""
+        """When each process was killed, closed or cut off, stood still, or waited for its store for long or in vain."""
         self.server_context = self.loop.context_of(self.loop.new_process("store"))
         self.server = StoreServer(SimulatedClock(self.loop), reports_deaths=faults.reports_deaths)
         self.outside = Outside(self)

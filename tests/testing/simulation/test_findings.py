@@ -1,0 +1,105 @@
+"""What the simulation has found once, and must not find again; most with a scenario of its own, not a lucky seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from holdfast import strategy
+from holdfast.engine.drivers import Attempt
+from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.native.ctx import Context
+from holdfast.testing.simulation import Client, Faults, Run, Scenario, SimulatedProcess, profile, simulate, without
+from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.scenarios.strategies import Strategies
+
+
+def problems(scenario: type[Scenario], seeds: int, faults: Faults) -> list[str]:
+    """What breaks in the runs of the first seeds."""
+    runs: list[Run] = [simulate(scenario, seed, faults) for seed in range(seeds)]
+    return [f"{run.seed}: {problem}" for run in runs for problem in run.problems]
+
+
+@strategy(name="simulated_long_tool")
+async def long_tool(ctx: Context) -> Any:
+    return await ctx.tool("long")
+
+
+class LongTool(Scenario):
+    """One effect that takes far longer than a lease, and must never be repeated."""
+
+    name: ClassVar[str] = "long tool"
+    engines: ClassVar[tuple[int, int]] = (2, 2)
+    clients: ClassVar[tuple[int, int]] = (1, 1)
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        async def effect(attempt: Attempt) -> Any:
+            value = await self.world.outside.perform(process, "never", attempt)
+            await asyncio.sleep(6.0)
+            return value
+
+        hf.drive("long", effect)
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(long_tool, "s")
+        while not await client.has_ended("s"):
+            await client.rest()
+
+    def problems(self, run: Evidence) -> Iterator[Problem]:
+        if len(run.world.outside.executions) != 1:
+            yield Problem("once", "s", f"the effect was begun {len(run.world.outside.executions)} times")
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.03])
+def test_a_store_in_trouble_costs_no_healthy_effect_its_lease_or_its_answer(rate: float) -> None:
+    assert problems(LongTool, 25, Faults(until_s=12.0, store_errors=rate)) == []
+
+
+def test_a_lease_that_is_let_go_and_taken_again_in_the_same_moment_is_kept() -> None:
+    run = simulate(Strategies, 912, without(profile(912), "jumps"), only=())
+    assert run.problems == []
+
+
+@strategy(name="simulated_parent")
+async def parent(ctx: Context) -> Any:
+    return await ctx.child(child)
+
+
+@strategy(name="simulated_child")
+async def child(ctx: Context) -> Any:
+    return await ctx.tool("quick")
+
+
+class ParentAndChild(Scenario):
+    """A parent that waits for its only child."""
+
+    name: ClassVar[str] = "parent and child"
+    engines: ClassVar[tuple[int, int]] = (1, 1)
+    clients: ClassVar[tuple[int, int]] = (1, 1)
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        async def effect(attempt: Attempt) -> Any:
+            return await self.world.outside.perform(process, "safe", attempt)
+
+        hf.drive("quick", effect, recovery="safe")
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(parent, "s")
+        while not await client.has_ended("s"):
+            await client.rest()
+
+    def problems(self, run: Evidence) -> Iterator[Problem]:
+        for session_id, row in run.rows.items():
+            if row.summary.state != "completed":
+                yield Problem("completes", session_id, f"{session_id} is {row.summary.state}")
+
+
+def test_a_child_is_not_said_to_be_impossible_to_start_because_the_store_is_in_trouble() -> None:
+    assert problems(ParentAndChild, 40, Faults(until_s=6.0, store_errors=0.05, lost_replies=0.05)) == []
+
+
+def test_times_of_a_journal_do_not_fall_where_its_owners_clocks_differ() -> None:
+    assert problems(ParentAndChild, 20, Faults(until_s=6.0, skew_s=2.0, jumps=3, kills=2)) == []

@@ -30,7 +30,6 @@ from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
-from holdfast.programs.kinds import new_kinds
 from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
@@ -62,8 +61,6 @@ class Holdfast:
         self._owner = Owner(store, lease_ms, environment or Environment(), seam)
         self._engine = Engine(self._owner, hot_programs=hot_programs)
         self._upkeep = upkeep or Upkeep()
-        for kind in new_kinds():
-            self.add_kind(kind)
         self.drive_own_tools()
 
     @property

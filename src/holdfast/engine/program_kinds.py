@@ -7,6 +7,7 @@ from holdfast.core.state import Session
 from holdfast.engine.snapshots import Sealer
 from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.kinds import new_kind
 from holdfast.store.contract import Store
 
 
@@ -19,13 +20,13 @@ class ProgramKinds:
         self._kinds: dict[str, ProgramKind] = {}
 
     def add(self, kind: ProgramKind) -> None:
-        """Make a kind of program known, or replace one."""
+        """Run programs of a kind by this one, and not by that of every engine."""
         self._kinds[kind.kind] = kind
 
     def knows(self, session: Session) -> bool:
         """Whether the program of a session can be run here."""
         program = session.started.program if session.started else None
-        kind = self._kinds.get(program.kind) if program else None
+        kind = self._find(program.kind) if program else None
         return program is not None and kind is not None and kind.knows(program)
 
     async def admit(self, program: Program) -> None:
@@ -58,7 +59,14 @@ class ProgramKinds:
             kind.close()
 
     def _kind(self, program: Program) -> ProgramKind:
-        kind = self._kinds.get(program.kind)
+        kind = self._find(program.kind)
         if kind is None:
             raise ProgramNotFoundError(program.name, f"programs of the kind '{program.kind}' do not run here")
+        return kind
+
+    def _find(self, name: str) -> ProgramKind | None:
+        """A kind by its name; made when a program of it is first needed, because some take long to import."""
+        kind = self._kinds.get(name)
+        if kind is None and (kind := new_kind(name)) is not None:
+            self._kinds[name] = kind
         return kind

@@ -36,7 +36,7 @@ _kinds = {
 
 
 def register_kind(kind: str, home: str, *, language: str | None = None) -> None:
-    """Add a kind to the table, or replace one: engines opened from now on run it, and lookups find its programs.
+    """Add a kind to the table, or replace one: engines that have not used it yet run it, and lookups find its programs.
 
     A kind with options of its own, for one engine only, is given to `Holdfast.add_kind`.
     """
@@ -47,11 +47,6 @@ def new_kind(kind: str) -> ProgramKind | None:
     """A new instance of a kind; None if no kind has that name. The caller closes it."""
     entry = _kinds.get(kind)
     return None if entry is None else cast(ProgramKind, load_object(entry.home)())
-
-
-def new_kinds() -> list[ProgramKind]:
-    """A new instance of every kind. The caller closes them."""
-    return [load_object(entry.home)() for entry in _kinds.values()]
 
 
 def language_names() -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from bench import (
     agent,
     agent_instructions,
     engine,
+    growth,
     inbox,
     instructions,
     journal,
@@ -40,6 +41,7 @@ BENCHMARKS = (
     journal.BENCHMARKS
     | engine.BENCHMARKS
     | instructions.BENCHMARKS
+    | growth.BENCHMARKS
     | lua.BENCHMARKS
     | sandbox.BENCHMARKS
     | agent.BENCHMARKS

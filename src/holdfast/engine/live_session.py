@@ -460,6 +460,8 @@ class LiveSession:
             takes=takes,
             writes=batch.writes,
             snapshot=snapshot and owner.sealer.seal(self.id, *snapshot),
+            checkpoint=fold.checkpoint,
+            segment=fold.segment,
         )
         try:
             if owner.seam is not None:
@@ -476,6 +478,8 @@ class LiveSession:
         if holds and self._keeper is None:
             self._keeper = asyncio.create_task(self._keep())
         effects.begin(session, batch.abandoned)
+        if fold.is_worth_saving and (program := self._run.dump()) is not None:
+            fold.save(program)
         if has_ended:
             self._run.stop()
         self._committed(session, commit.summary.due_at)

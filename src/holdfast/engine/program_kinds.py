@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.records import Program
 from holdfast.core.state import Session
 from holdfast.engine.snapshots import Sealer
-from holdfast.programs.contract import Instance, ProgramKind, SnapshotKind
+from holdfast.programs.contract import CheckpointKind, Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import new_kind
 from holdfast.store.contract import Store
@@ -52,6 +52,16 @@ class ProgramKinds:
         assert isinstance(kind, SnapshotKind)
         state = self._sealer.open(session.id, outcome, await self._store.snapshot(session.id))
         return kind.restore(session, state)
+
+    def dump_instance(self, session: Session, instance: Instance) -> bytes | None:
+        """A waiting program for a checkpoint; None if it cannot be kept just now, or its kind never can."""
+        kind = self._kinds.get(session.program_kind)
+        return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else None
+
+    def restore_instance(self, session: Session, state: bytes) -> Instance | None:
+        """The program as it waited when it was dumped; None if that cannot be used."""
+        kind = self._kinds.get(session.program_kind)
+        return kind.restore_instance(session, state) if isinstance(kind, CheckpointKind) else None
 
     def close(self) -> None:
         """Let go of whatever the kinds hold."""

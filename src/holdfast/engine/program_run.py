@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.records import Entry, RecordDraft
 from holdfast.core.replay import ReplayFold, Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
@@ -14,7 +15,7 @@ from holdfast.engine import state_tool
 from holdfast.engine.effects import Effects
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.owner import Owner
-from holdfast.engine.rebuild import Revival, resume
+from holdfast.engine.rebuild import ReplayOrigin, Revival, resume
 from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.steps import comes_soon, rest_between_steps
 from holdfast.programs.contract import AskStep, Instance, Step
@@ -122,11 +123,36 @@ class ProgramRun:
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
-        *_, instance = await self._revival.revive(await self._fold.entries())
+        instance = await self._rebuild_saved()
+        if instance is None:
+            *_, instance = await self._revival.revive(await self._fold.entries())
         instance.session = self._fold.session
         self._instance = instance
         self._fold.forget_history()
         return instance
+
+    async def _rebuild_saved(self) -> Instance | None:
+        """The same by means of the checkpoint, which saves the replay up to there; None if that cannot be done."""
+        fold = self._fold
+        found = await fold.entries_saved() if fold.view is not None else None
+        tracker = ReplayFold.restore(fold.id, found[0].fold) if found is not None else None
+        if found is None or tracker is None:
+            return None
+        saved, entries = found
+        waiting = self._owner.programs.restore_instance(tracker.session, saved.program)
+        if waiting is None:
+            return None
+        try:
+            *_, instance = await self._revival.revive(entries, ReplayOrigin(tracker, waiting))
+        except (DivergenceError, JournalError, TransitionError):
+            return None  # the checkpoint is in doubt: the whole journal says what is wrong
+        return instance
+
+    def dump(self) -> bytes | None:
+        """The program as it waits, for a checkpoint; None if it cannot be written down now."""
+        if self._instance is None:
+            return None
+        return self._owner.programs.dump_instance(self._fold.session, self._instance)
 
     def lose(self, error: InstanceLostError, waking: Waking) -> None:
         """The program is not there any more: it is rebuilt, and woken again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.core.records import (
     AnsweredRecord,
@@ -49,16 +49,26 @@ def last_outcome(entries: Sequence[Entry]) -> int:
     return next((entry.position for entry in reversed(entries) if type(entry.record) in OUTCOMES), 0)
 
 
+class ReplayOrigin(NamedTuple):
+    """A session and its program while it waited, from which a replay can begin."""
+
+    tracker: ReplayFold
+    instance: Instance
+
+
 async def rebuild(
-    session_id: str, entries: Sequence[Entry], create: Callable[[Session], Instance]
+    session_id: str,
+    entries: Sequence[Entry],
+    create: Callable[[Session], Instance],
+    origin: ReplayOrigin | None = None,
 ) -> tuple[ReplayFold, Waking | None, Instance]:
     """As `fold`, with the program as it was after its last recorded outcome, in one pass.
 
-    `DivergenceError` if it does anything other than what was recorded.
+    `entries` are the whole journal, or all that follows after an `origin`. `DivergenceError` if the program does
+    anything other than what was recorded.
     """
-    tracker = ReplayFold(session_id)
+    tracker, instance = origin if origin is not None else (ReplayFold(session_id), None)
     unfinished: Waking | None = None
-    instance: Instance | None = None
     replayer: ReplayableInstance | None = None
     step: Step | None = None
     requests: list[Any] = []
@@ -116,8 +126,12 @@ class Revival:
         self.why = ""
         """Why the program was run again although it has snapshots, until the journal says so."""
 
-    async def revive(self, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None, Instance]:
+    async def revive(
+        self, entries: Sequence[Entry], origin: ReplayOrigin | None = None
+    ) -> tuple[ReplayFold, Waking | None, Instance]:
         """As `rebuild`; by the snapshot, where there is one that fits."""
+        if origin is not None:
+            return await rebuild(self._session_id, entries, self._programs.create, origin)
         outcome = last_outcome(entries)
         if outcome and not self.why and self._has_snapshots(entries[0]):
             tracker, waking = fold(self._session_id, entries)

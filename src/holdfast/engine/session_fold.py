@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
+from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.queries import ChildQuery
 from holdfast.core.records import Entry, PausedRecord, Record, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.engine.batch import Batch
+from holdfast.engine.checkpoints import CHECKPOINT_RECORDS, FORMAT, RestoredSession, SavedSession, restored_session
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
 from holdfast.engine.rebuild import fold, read_on
+from holdfast.store.commits import Checkpoint, Segment
 
 Revive: TypeAlias = Callable[[Sequence[Entry]], Awaitable[tuple[ReplayFold, Waking | None] | None]]
 """Folds a journal while it runs the program again; None if the program cannot be had."""
@@ -44,8 +47,15 @@ class SessionFold:
         self.view: KindView | None = None
         """What readers are shown, if the session's kind has something of its own for them."""
         self.batch = Batch()
+        self.saved: SavedSession | None = None
+        """The checkpoint that `history` follows on; None if that is the whole journal."""
         self.history: list[Entry] = []
         """What is committed, kept until the program has been rebuilt from it."""
+        self._saved_at = 0
+        """The position of the latest checkpoint."""
+        self.checkpoint: Checkpoint | None = None
+        self.segment: Segment | None = None
+        """What the next commit takes along."""
 
     @property
     def session(self) -> Session:
@@ -58,16 +68,41 @@ class SessionFold:
         self.known = self._tracker.session
 
     async def load(self, revive: Revive | None = None) -> Session:
-        """Read the journal. With `revive`, the program is rebuilt from the same entries in the same pass."""
+        """Read the journal: all of it, or what follows on the checkpoint.
+
+        With `revive`, the program is rebuilt from the whole journal in the same pass.
+        """
+        restored = await restored_session(self._owner, self.id)
+        if restored is not None and (self.view is None or self.view.position >= restored.position):
+            try:
+                return await self._load_after(restored)
+            except (JournalError, TransitionError):
+                pass  # the checkpoint is not of this journal
         history = [entry async for entry in self._store.journal(self.id)]
         revived = None
         if revive is not None and not isinstance(history[-1].record, ENDS):
             revived = await revive(history)
         self._tracker, self.waking = revived or fold(self.id, history)
-        self.history = [] if revived else history
+        self.history, self.saved, self._saved_at = [] if revived else history, None, 0
         self.known = session = self._tracker.session
         self.committed = session.position
         self._show(history)
+        return session
+
+    async def _load_after(self, restored: RestoredSession) -> Session:
+        """Fold what follows on a checkpoint."""
+        tail = [entry async for entry in self._store.journal(self.id, restored.position)]
+        self.waking = read_on(restored.tracker, None, tail)
+        self._tracker, self.history = restored.tracker, tail
+        self.saved, self._saved_at = restored.saved, restored.position
+        self.known = session = restored.tracker.session
+        self.committed = session.position
+        if self.view is None:
+            self.view = restored.view
+            for entry in tail:
+                self.view.apply(entry)
+        else:
+            self._show(tail)
         return session
 
     async def read_on(self) -> None:
@@ -103,6 +138,38 @@ class SessionFold:
                 raise StaleError(is_lost=True)
         return [*entries, *self.batch.entries]
 
+    async def entries_saved(self) -> tuple[SavedSession, list[Entry]] | None:
+        """A checkpoint, and the entries that follow on it with the batch; None if there is none."""
+        saved, entries = self.saved, self.history
+        if saved is None or self._saved_at + len(entries) != self.committed:
+            restored = await restored_session(self._owner, self.id)
+            if restored is None:
+                return None
+            saved = restored.saved
+            entries = [entry async for entry in self._store.journal(self.id, restored.position)]
+            if restored.position + len(entries) != self.committed:
+                raise StaleError(is_lost=True)
+        return saved, [*entries, *self.batch.entries]
+
+    # --- checkpoints --------------------------------------------------------------------------------
+
+    @property
+    def is_worth_saving(self) -> bool:
+        """Whether enough was written since the last checkpoint. Only what has a view is saved."""
+        return self.view is not None and self.committed - self._saved_at >= CHECKPOINT_RECORDS
+
+    def save(self, program: bytes) -> None:
+        """Make a checkpoint, with the program as it waits, for the next commit to take along."""
+        assert self._tracker is not None
+        assert self.view is not None
+        segment = self.view.segment()
+        view = self.view.dump()
+        if segment is not None:
+            self.segment = Segment(segment.after, segment.position, segment.data)
+        if view is not None:
+            saved = SavedSession(FORMAT, self._tracker.dump(), program, view)
+            self.checkpoint, self._saved_at = saved.checkpoint(self.committed), self.committed
+
     def forget_history(self) -> None:
         """The program has been rebuilt: the entries are not needed for that any more."""
         self.history = []
@@ -131,6 +198,7 @@ class SessionFold:
         entries = self.batch.entries
         if self.history:
             self.history += entries
+        self.checkpoint = self.segment = None
         is_first = not self.committed
         self.committed = self.written = position
         self.batch = Batch()
@@ -140,7 +208,7 @@ class SessionFold:
     def forget(self) -> None:
         """Drop what is known, and with it what was not committed. What is shown stays: all of that is durable."""
         self._tracker = self.known = self.waking = None
-        self.history, self.batch = [], Batch()
+        self.history, self.saved, self.batch = [], None, Batch()
 
     def _show(self, entries: Sequence[Entry]) -> None:
         """Advance the view with entries that are durable. Those that it has already are passed over."""

@@ -1,0 +1,76 @@
+"""Checkpoints of live sessions: what a session, its program and its view are, so that a journal need not be read again.
+
+They are a cache. One that is missing, damaged, of another version or in doubt in any way costs a reading of the whole
+journal, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.core.kinds import KindView, find_kind
+from holdfast.core.replay import ReplayFold
+from holdfast.engine.owner import Owner
+from holdfast.store.commits import Checkpoint
+from holdfast.zstd import compress, decompress
+
+CHECKPOINT_RECORDS = 128
+"""Records between two checkpoints, about 32 turns: more than that is never read and folded when an agent is opened."""
+
+MAX_STATE_BYTES = 1024 * 1024 * 1024
+"""Bytes of a checkpoint before it was packed: far above what sessions hold, and a limit to what a damaged one fills."""
+
+FORMAT = 1
+"""Changes whenever the parts of a checkpoint do. Each part has a format of its own, too."""
+
+
+class SavedSession(msgspec.Struct, frozen=True, array_like=True):
+    """The state in a checkpoint, each part in the form of whoever it belongs to."""
+
+    format: int
+    fold: bytes
+    program: bytes
+    view: bytes
+
+    def checkpoint(self, position: int) -> Checkpoint:
+        """The checkpoint of this state, which follows from the journal up to a position."""
+        return Checkpoint(position, compress(_encoder.encode(self)))
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(SavedSession)
+
+
+@dataclass(frozen=True)
+class RestoredSession:
+    """A session from its checkpoint, without what was written after that."""
+
+    position: int
+    tracker: ReplayFold
+    view: KindView
+    saved: SavedSession
+
+
+async def restored_session(owner: Owner, session_id: str) -> RestoredSession | None:
+    """A session as its checkpoint has it; None if there is none that can be used."""
+    found = await owner.store.checkpoint(session_id)
+    if found is None:
+        return None
+    checkpoint, segments = found
+    try:
+        saved = _decoder.decode(decompress(checkpoint.state, MAX_STATE_BYTES))
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    tracker = ReplayFold.restore(session_id, saved.fold) if saved.format == FORMAT else None
+    if tracker is None:
+        return None
+    kind = find_kind(tracker.session.program_kind)
+    if kind is None or kind.view is None:
+        return None
+    parts = [segment.data for segment in segments]
+    view = kind.view.restore(session_id, saved.view, parts, keep_all=owner.keeps_all_views)
+    if view is None or {tracker.session.position, view.position} != {checkpoint.position}:
+        return None
+    return RestoredSession(checkpoint.position, tracker, view, saved)

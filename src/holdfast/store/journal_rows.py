@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
@@ -138,11 +139,16 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
 
 def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
-    return crc32(row.body, _label(writer, row.first, row.last, row.at, row.later)) == row.checksum
+    return (
+        crc32(row.body, _label(writer, row.first, row.last, row.at, row.later)) == row.checksum
+        and type(row.last) is int
+        and type(row.at) is int
+    )
 
 
 def _beginning(part: JournalPart) -> int:
-    return max(part.row.first, part.first)
+    first = part.row.first
+    return max(first, part.first) if type(first) is int else part.first
 
 
 def _place(first: int, last: int) -> str:
@@ -153,7 +159,8 @@ def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
     """Ids of the blobs that sound parts refer to."""
     found: set[str] = set()
     for part in parts:
-        found |= references(part.row.body)
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # decoding it will say what is wrong
+            found |= references(part.row.body)
     return found
 
 
@@ -162,13 +169,28 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     entries: list[Entry] = []
     for row, first, last, _ in parts:
         position, at = row.first, row.at
-        later = None if row.later is None else msgspec.json.decode(row.later)
-        for record in _records_of(session_id, row, blobs):
+        records, later = _records_of(session_id, row, blobs), _delays_of(session_id, row)
+        if len(records) != row.last - row.first + 1:
+            raise CorruptSessionError(session_id, _place(first, last), f"the row has {len(records)} records")
+        for record in records:
             if first <= position <= last:
                 moment = at if later is None else at + later[position - row.first]
                 entries.append(Entry(position, moment, record))
             position += 1
     return entries
+
+
+def _delays_of(session_id: str, row: JournalRow) -> list[int] | None:
+    """How much later than the first each record was written; None if all have the same time."""
+    if row.later is None:
+        return None
+    try:
+        later = msgspec.json.decode(row.later, type=list[int])
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise CorruptSessionError(session_id, _place(row.first, row.last), f"its times: {error}") from None
+    if len(later) != row.last - row.first + 1:
+        raise CorruptSessionError(session_id, _place(row.first, row.last), f"it has {len(later)} times")
+    return later
 
 
 def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
@@ -181,7 +203,11 @@ def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) ->
             return records
         except (msgspec.MsgspecError, ValueError, RecursionError):
             pass  # which of them it is shows below
-    return decode_bodies(session_id, row.first, msgspec.json.decode(body, type=list[msgspec.Raw]), blobs)
+    try:
+        bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise CorruptSessionError(session_id, _place(row.first, row.last), str(error)) from None
+    return decode_bodies(session_id, row.first, bodies, blobs)
 
 
 def decode_bodies(

@@ -92,7 +92,19 @@ def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, LeaseSta
     ).fetchone()
     if row is None:
         raise missing(connection, session_id)
-    return row[0], LeaseState(*row[1:])
+    num, position, epoch, owner, until = row
+    if type(position) is not int or type(epoch) is not int or not isinstance(until, int | None):
+        raise CorruptSessionError(session_id, "its summary", "its position or its lease is not a number")
+    return num, LeaseState(position, epoch, owner, until)
+
+
+def find_number(connection: sqlite3.Connection, session_id: str) -> int:
+    """The number of a session, however damaged the rest of its row is."""
+    row = connection.execute("SELECT num FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        raise missing(connection, session_id)
+    number: int = row[0]
+    return number
 
 
 def missing(connection: sqlite3.Connection, session_id: str) -> SessionNotFoundError:

@@ -230,7 +230,7 @@ class SqliteStore(Store):
     async def _repair(self, session_id: str, summary: Summary) -> None:
 
         def work(connection: sqlite3.Connection) -> None:
-            num, _ = sql.find(connection, session_id)
+            num = sql.find_number(connection, session_id)
             sql.write_summary(connection, num, summary)
 
         self._rows.take(session_id)
@@ -269,7 +269,7 @@ class SqliteStore(Store):
         body, mark = encode_message(session_id, message), digest(message)
 
         def work(connection: sqlite3.Connection) -> MessageReceipt:
-            num, _ = sql.find(connection, session_id)
+            num = sql.find_number(connection, session_id)
             before = connection.execute(
                 "SELECT number, digest FROM mailbox WHERE session = ? AND key = ?", (num, key)
             ).fetchone()
@@ -291,7 +291,7 @@ class SqliteStore(Store):
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
 
         def work(connection: sqlite3.Connection) -> list[tuple[int, str, int, bytes, str]]:
-            num, _ = sql.find(connection, session_id)
+            num = sql.find_number(connection, session_id)
             return connection.execute(
                 "SELECT number, key, at, CAST(body AS BLOB), digest FROM mailbox"
                 " WHERE session = ? AND body IS NOT NULL ORDER BY number LIMIT ?",
@@ -359,7 +359,7 @@ class SqliteStore(Store):
 
         def work(connection: sqlite3.Connection) -> bool:
             try:
-                num, _ = sql.find(connection, session_id)
+                num = sql.find_number(connection, session_id)
             except SessionDeletedError:
                 return False
             sharing.delete_session(connection, session_id, num, at)

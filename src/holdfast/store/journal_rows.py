@@ -141,6 +141,7 @@ def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
     return (
         crc32(row.body, _label(writer, row.first, row.last, row.at, row.later)) == row.checksum
+        and type(row.first) is int
         and type(row.last) is int
         and type(row.at) is int
     )
@@ -198,7 +199,7 @@ def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) ->
     if not has_marks(body):
         try:
             records = decode_records(body)
-            if row.first == 1:
+            if row.first == 1 and records:
                 records[0] = _with_shared_source(records[0])
             return records
         except (msgspec.MsgspecError, ValueError, RecursionError):

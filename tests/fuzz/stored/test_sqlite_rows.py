@@ -70,6 +70,7 @@ KNOWN = [
     journal(7, '[{"$blob": 7}]'),
     journal(7, '[{"$blob" 7}]'),
     journal(7, "[]"),
+    ([Change("journal", 0, 7, "[]", "set", 0)], True),
 ]
 """Damage that once was no `CorruptSessionError`."""
 

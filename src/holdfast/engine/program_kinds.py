@@ -55,12 +55,12 @@ class ProgramKinds:
 
     def dump_instance(self, session: Session, instance: Instance) -> bytes | None:
         """A waiting program for a checkpoint; None if it cannot be kept just now, or its kind never can."""
-        kind = self._kinds.get(session.program_kind)
+        kind = self._find(session.program_kind)
         return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else None
 
     def restore_instance(self, session: Session, state: bytes) -> Instance | None:
         """The program as it waited when it was dumped; None if that cannot be used."""
-        kind = self._kinds.get(session.program_kind)
+        kind = self._find(session.program_kind)
         return kind.restore_instance(session, state) if isinstance(kind, CheckpointKind) else None
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench bench-instructions soak conformance docs clean
+.PHONY: help setup run test check format bench bench-instructions soak simulate conformance docs clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ bench-instructions: setup  ## what the hot paths cost, in instructions counted w
 
 soak: setup  ## the long runs: writers killed at random, and properties tried on many examples
 	HOLDFAST_SOAK=1 $(BIN)/pytest -m soak
+
+SEEDS ?= 10000
+simulate: setup  ## many simulated runs on all cores: SEEDS=100000 of each scenario
+	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS)
 
 conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)
 	$(BIN)/python -m tests.serve.conformance.run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure, TimerQuery, Value
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, attempted_in
 from holdfast.core.replay import ENDS
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
@@ -100,9 +100,8 @@ class Evidence:
         found: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for at_s, call, commit, _ in self.commits:
             for entry in commit.entries:
-                if isinstance(entry.record, AttemptedRecord):
-                    key = f"{commit.session_id}/{entry.record.query_id}"
-                    found[key].append((at_s, call.client.rpartition(".")[0]))
+                for asked in attempted_in(entry.record):
+                    found[f"{commit.session_id}/{asked}"].append((at_s, call.client.rpartition(".")[0]))
         return found
 
     def was_disturbed(self, key: str, until_s: float) -> bool:

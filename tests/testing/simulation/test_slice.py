@@ -1,0 +1,98 @@
+"""A bounded slice of the simulation: fixed seeds, some new ones in each run, a crash at each step, and equal digests.
+
+`make simulate SEEDS=100000` makes the long run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.simulation import Faults, check, profile, simulate, sweep
+from holdfast.testing.simulation.scenarios import SCENARIOS
+from tests.testing.simulation.test_findings import ParentAndChild
+
+ROOT = Path(__file__).parents[3]
+
+FIXED = {"strategies": 100, "agents": 60}
+"""Seeds of each scenario, from 0."""
+
+NEW = 15
+"""Seeds of each scenario that are drawn for each run of the suite."""
+
+CORPUS = [("strategies", 912, ()), ("agents", 288, None)]
+"""Runs that have failed once: scenario, seed, and the faults that they need (None for all)."""
+
+DIGESTS = """
+import sys
+from holdfast.testing.simulation import simulate
+from holdfast.testing.simulation.scenarios import SCENARIOS
+for name in SCENARIOS:
+    for seed in range(4):
+        run = simulate(SCENARIOS[name], seed)
+        print(name, seed, run.digest, len(run.trace), run.struck)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_the_laws_hold_for_fixed_seeds(name: str) -> None:
+    for seed in range(FIXED[name]):
+        check(simulate(SCENARIOS[name], seed))
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_the_laws_hold_for_new_seeds(name: str) -> None:
+    first = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(10**9))
+    for seed in range(first, first + NEW):
+        check(simulate(SCENARIOS[name], seed))
+
+
+@pytest.mark.parametrize(("name", "seed", "only"), CORPUS)
+def test_runs_that_failed_once_keep_the_laws(name: str, seed: int, only: tuple[int, ...] | None) -> None:
+    check(simulate(SCENARIOS[name], seed, only=only))
+
+
+def test_a_crash_at_each_step_of_an_engine_loses_nothing() -> None:
+    runs = list(sweep(ParentAndChild, 1, "engine-0", Faults(until_s=2.0)))
+    assert len(runs) > 50
+    for run in runs:
+        check(run)
+
+
+def test_the_same_seed_gives_the_same_run_in_another_process() -> None:
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", DIGESTS],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "77")
+    ]
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == 4 * len(SCENARIOS)
+
+
+def test_leaving_out_a_fault_changes_nothing_before_it() -> None:
+    run = next(run for run in (simulate(SCENARIOS["strategies"], seed) for seed in range(20)) if len(run.struck) > 3)
+    without_last = simulate(SCENARIOS["strategies"], run.seed, only=run.happened[:-1])
+    last = next(index for index, line in enumerate(run.trace) if f"fault {len(run.struck) - 1}:" in line.text)
+    assert without_last.trace[:last] == run.trace[:last]
+
+
+def test_the_example_runs() -> None:
+    runpy.run_path(str(ROOT / "examples" / "simulate_refunds.py"), run_name="__main__")
+
+
+def test_each_class_of_faults_is_off_in_many_seeds_and_on_in_others() -> None:
+    profiles = [profile(seed) for seed in range(400)]
+    for name in ("kills", "stalls", "cuts", "store_errors", "lost_replies", "slow_calls", "skew_s", "reports_deaths"):
+        share = sum(bool(getattr(each, name)) for each in profiles) / len(profiles)
+        assert 0.3 < share < 0.7, name

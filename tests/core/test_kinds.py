@@ -49,7 +49,7 @@ class AuctionFold(KindFold):
     def check(self, session: Session, record: KindRecord) -> str | None:
         return "a bid has to be higher" if isinstance(record, BidRecord) and record.amount <= self.highest else None
 
-    def on_record(self, record: KindRecord, entry: Entry) -> None:
+    def on_record(self, record: KindRecord, at: int, position: int) -> None:
         assert isinstance(record, BidRecord)
         self.highest = record.amount
 

@@ -45,8 +45,8 @@ class KindFold:
         """Why a record of this kind may not come next, or None if it may. Changes nothing."""
         return f"programs of the kind '{session.program_kind}' write no such record"
 
-    def on_record(self, record: KindRecord, entry: Entry) -> None:
-        """A record of this kind was written."""
+    def on_record(self, record: KindRecord, at: int, position: int) -> None:
+        """A record of this kind was written, then and there."""
 
     def on_asked(self, query: Query) -> None:
         """The program asked a query."""

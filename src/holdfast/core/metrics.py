@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -59,8 +60,12 @@ class ChildrenUsage(msgspec.Struct, omit_defaults=True):
         return {**shown, "cost": round(self.cost, 9)} if self.cost else shown
 
 
-class Metrics(msgspec.Struct, omit_defaults=True):
-    """Counters of one session. Times are unix milliseconds; `now` is always given, never read."""
+@dataclass
+class Metrics:
+    """Counters of one session. Times are unix milliseconds; `now` is always given, never read.
+
+    Not a struct, because its fields are written at every step, and those of structs are slow to write.
+    """
 
     started_at: int = 0
     ended_at: int | None = None
@@ -75,19 +80,19 @@ class Metrics(msgspec.Struct, omit_defaults=True):
     system_chars: int = 0
     response_chars: int = 0
     response_bytes: int = 0
-    prompt_tokens: TokenCount = msgspec.field(default_factory=TokenCount)
-    response_tokens: TokenCount = msgspec.field(default_factory=TokenCount)
+    prompt_tokens: TokenCount = field(default_factory=TokenCount)
+    response_tokens: TokenCount = field(default_factory=TokenCount)
     cost: float = 0.0
     reserved_tokens: int = 0
     reserved_cost: float = 0.0
-    children: ChildrenUsage = msgspec.field(default_factory=ChildrenUsage)
+    children: ChildrenUsage = field(default_factory=ChildrenUsage)
     """What children have spent. It is part of the other sums as well."""
-    custom: dict[str, Json] = {}
+    custom: dict[str, Json] = field(default_factory=dict)
     progress: ProgressedRecord | None = None
-    recent_logs: list[tuple[int, LoggedRecord]] = []
-    history: list[LlmCall] = []
+    recent_logs: list[tuple[int, LoggedRecord]] = field(default_factory=list)
+    history: list[LlmCall] = field(default_factory=list)
     """The latest model calls, the oldest first."""
-    open: dict[str, LlmCall] = {}
+    open: dict[str, LlmCall] = field(default_factory=dict)
     """Model calls without an answer, by query; those in `history` are the same objects."""
     _own_ms: int = 0
     _waiting_ms: int = 0
@@ -106,17 +111,16 @@ class Metrics(msgspec.Struct, omit_defaults=True):
 
     def tick(self, at: int, waiting: bool) -> None:
         """Book the time since the last record, then note what the time from here on counts as."""
-        passed = at - self.last_activity_at
-        if passed > 0:
-            if self._waiting:
-                self._waiting_ms += passed
-            else:
-                self._own_ms += passed
-            self.last_activity_at = at
+        if at > self.last_activity_at:
+            self._book(at)
         self._waiting = waiting
 
-    def end(self) -> None:
-        self.ended_at = self.last_activity_at
+    def _book(self, at: int) -> None:
+        passed, self.last_activity_at = at - self.last_activity_at, at
+        if self._waiting:
+            self._waiting_ms += passed
+        else:
+            self._own_ms += passed
 
     def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
         chars, size, tokens = measure_text(query.prompt)
@@ -124,20 +128,22 @@ class Metrics(msgspec.Struct, omit_defaults=True):
             system_chars, system_size, system_tokens = measure_text(query.system)
             self.system_chars += system_chars
             chars, size, tokens = chars + system_chars, size + system_size, tokens + system_tokens
-        price = price_for(query, prices) if prices else None
-        cost = price.of(tokens, query.max_tokens) if price else 0.0
-        exchange = LlmCall(query.id, query.prompt, tokens, query.max_tokens, cost, at)
+        most, cost = query.max_tokens, 0.0
+        if prices and (price := price_for(query, prices)) is not None:
+            cost = price.of(tokens, most)
+            self.reserved_cost += cost
+        exchange = LlmCall(query.id, query.prompt, tokens, most, cost, at)
         self.open[query.id] = exchange
-        self.history.append(exchange)
-        if len(self.history) > HISTORY_ENTRIES:
-            del self.history[0]
+        history = self.history
+        history.append(exchange)
+        if len(history) > HISTORY_ENTRIES:
+            del history[0]
         self.llm_calls += 1
         self.prompt_chars += chars
         self.prompt_bytes += size
-        self.prompt_tokens.add(exchange.prompt_tokens)
-        self.response_tokens.add(0)
-        self.reserved_tokens += exchange.reserved_tokens
-        self.reserved_cost += exchange.reserved_cost
+        self.reserved_tokens += most
+        self.prompt_tokens.add(tokens)
+        self.response_tokens.estimated += 1
 
     def log(self, record: LoggedRecord, at: int) -> None:
         self.recent_logs.append((at, record))
@@ -164,19 +170,26 @@ class Metrics(msgspec.Struct, omit_defaults=True):
         exchange.completed_at = at
         self.response_chars += chars
         self.response_bytes += size
-        if usage is None or usage.completion_tokens is None:
-            exchange.response_tokens = estimate
+        exchange.response_tokens = estimate
+        if usage is None:
             self.response_tokens.tokens += estimate
         else:
-            exchange.response_tokens = usage.completion_tokens
-            self.response_tokens.correct(0, usage.completion_tokens)
-        if usage is not None and usage.prompt_tokens is not None:
-            self.prompt_tokens.correct(exchange.prompt_tokens, usage.prompt_tokens)
-            exchange.prompt_tokens = usage.prompt_tokens
+            self._correct(exchange, usage)
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
         elif price is not None:
             self.cost += price.of(exchange.prompt_tokens, exchange.response_tokens)
+
+    def _correct(self, exchange: LlmCall, usage: Usage) -> None:
+        """Count what whoever answered has counted, as far as it has."""
+        if usage.completion_tokens is None:
+            self.response_tokens.tokens += exchange.response_tokens
+        else:
+            exchange.response_tokens = usage.completion_tokens
+            self.response_tokens.correct(0, usage.completion_tokens)
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens.correct(exchange.prompt_tokens, usage.prompt_tokens)
+            exchange.prompt_tokens = usage.prompt_tokens
 
     def answer_child(self, usage: Usage) -> None:
         """A child has ended: what it spent was spent on behalf of this session."""
@@ -206,7 +219,8 @@ class Metrics(msgspec.Struct, omit_defaults=True):
 
     def _free(self, exchange: LlmCall) -> None:
         self.reserved_tokens -= exchange.reserved_tokens
-        self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
+        if self.reserved_cost:
+            self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
 
     # --- reading -------------------------------------------------------------------------------
 

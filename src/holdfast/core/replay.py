@@ -67,16 +67,16 @@ class ReplayFold:
 
     def apply(self, entry: Entry) -> Waking | None:
         """Fold one more entry; the waking that follows from it, if one does."""
-        record = entry.record
-        wakings = self.session.wakings
-        self.session.apply(entry)
+        session, record = self.session, entry.record
+        wakings = session.wakings
+        session.apply(entry)
         if type(record) is AnsweredRecord:
             self._inbox.append((record.query_id, record.answer))
         elif type(record) is StartedRecord:
             return Waking(entry.at, [])
         elif type(record) is RefusedRecord:
             return Waking(entry.at, [], record.failure)
-        if self.session.wakings == wakings:
+        if session.wakings == wakings:
             return None
         answers, self._inbox = self._inbox, []
         return Waking(entry.at, answers)

@@ -39,11 +39,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from holdfast.core.budget import price_for
+from holdfast.core.budget import Price, price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.folded import FORMAT, FoldedQuery, FoldedSession
 from holdfast.core.ids import query_id, query_number
@@ -133,12 +133,12 @@ class PendingQuery:
 
     __slots__ = ("asked_at", "attempts", "due_at", "query")
 
-    def __init__(self, query: Query, asked_at: int) -> None:
+    def __init__(self, query: Query, asked_at: int, attempts: int = 0) -> None:
         wait = query.wait_ms
         self.query = query
         self.asked_at = asked_at
         self.due_at = None if wait is None else asked_at + wait
-        self.attempts = 0
+        self.attempts = attempts
 
 
 class Session:
@@ -147,11 +147,12 @@ class Session:
     def __init__(self, session_id: str) -> None:
         self.id = session_id
         self.state = State.ABSENT
-        self._legal = TRANSITIONS[State.ABSENT]
+        self._rules = _RULES[State.ABSENT]
         self.position = 0
         self.started: StartedRecord | None = None
         self._shared = 0
         """The last position that a fork has from its source."""
+        self._prices: dict[str, Price] = {}
         self.ended: EndRecord | None = None
         self.pending: dict[str, PendingQuery] = {}
         self.settled: dict[str, int] = {}
@@ -181,7 +182,7 @@ class Session:
 
     @property
     def is_terminal(self) -> bool:
-        return not self._legal
+        return not self._rules
 
     @property
     def program_kind(self) -> str:
@@ -241,15 +242,15 @@ class Session:
         session = cls(session_id)
         if folded.state not in TRANSITIONS:
             return None
-        session._enter(State(folded.state))
+        session.state = State(folded.state)
+        session._rules = _RULES[session.state]
         session.position = folded.position
         session.started, session.ended = folded.started, folded.ended
         session._find_kind()
         if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
             return None
         for each in folded.pending:
-            pending = session.pending[each.query.id] = PendingQuery(each.query, each.asked_at)
-            pending.attempts = each.attempts
+            session.pending[each.query.id] = PendingQuery(each.query, each.asked_at, each.attempts)
         session.settled = folded.settled
         session.undelivered = [asked for asked, _ in folded.undelivered]
         session._failure_undelivered = folded.failure_undelivered
@@ -262,14 +263,16 @@ class Session:
 
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
-        self._check(_row_of(record), record)
+        self._rule_for(record)
 
-    def _check(self, row: type[Any], record: Record) -> None:
-        if row not in self._legal:
-            raise TransitionError(self.id, type_of(record), _legal_states(row), self.state)
-        reason_against = _REASON_AGAINST.get(row)
-        if reason_against is not None and (why := reason_against(self, record)) is not None:
+    def _rule_for(self, record: Record) -> _Rule:
+        """The rule for a record that may come next; raises if it may not."""
+        rule = self._rules.get(type(record)) or self._rules.get(_row_of(record))
+        if rule is None:
+            raise TransitionError(self.id, type_of(record), _legal_states(_row_of(record)), self.state)
+        if rule.reason_against is not None and (why := rule.reason_against(self, record)) is not None:
             raise JournalError(self.id, self.position + 1, why)
+        return rule
 
     def _against_pause(self, record: PausedRecord) -> str | None:
         for number, query in enumerate(record.queries, self.queries_asked):
@@ -291,34 +294,28 @@ class Session:
 
     def apply(self, entry: Entry) -> None:
         """Fold one more entry into the session, or raise and change nothing."""
-        record = entry.record
-        if entry.position != self.position + 1:
-            why = f"expected position {self.position + 1}, got {entry.position}"
-            raise JournalError(self.id, entry.position, why)
-        row = _row_of(record)
-        self._check(row, record)
-        following = self._legal[row]
-        _FOLD[row](self, record, entry)
+        record, position, at = entry.record, entry.position, entry.at
+        if position != self.position + 1:
+            raise JournalError(self.id, position, f"expected position {self.position + 1}, got {position}")
+        following, _, fold = self._rule_for(record)
+        fold(self, record, at, position)
         if following is not None:
-            self._enter(following)
-        if self.state is PAUSED and self._pause_is_over():
-            self._enter(RUNNING)
-            self.undelivered.clear()
-            self._failure_undelivered = False
-            self.wakings += 1
-            self.metrics.rounds += self._is_outward
-        self.metrics.tick(entry.at, self.state is PAUSED)
-        if self.ended is not None:
-            self.metrics.end()
-        self.position = entry.position
-        if entry.position == self._shared:
-            self._part(entry.at)
+            self.state, self._rules = following, _RULES[following]
+        is_paused = self.state is PAUSED
+        if is_paused and self._pause_is_over():
+            self._wake_up()
+            is_paused = False
+        self.metrics.tick(at, is_paused)
+        self.position = position
+        if position == self._shared:
+            self._part(at)
 
     def _find_kind(self) -> None:
         """Follow what the start says: where a fork parts from its source, and what the program kind keeps."""
         if self.started is None:
             return
         self._shared = self.started.forked_from.position if self.started.forked_from is not None else 0
+        self._prices = self.started.prices
         if (kind := find_kind(self.started.program.kind)) is not None:
             self.kind_fold = kind.fold(self)
 
@@ -328,9 +325,13 @@ class Session:
             pending.attempts = 0
         self.kind_fold.on_forked(at)
 
-    def _enter(self, state: State) -> None:
-        self.state = state
-        self._legal = TRANSITIONS[state]
+    def _wake_up(self) -> None:
+        """The pause is over: the program continues, and is given the answers."""
+        self.state, self._rules = RUNNING, _RULES[RUNNING]
+        self.undelivered.clear()
+        self._failure_undelivered = False
+        self.wakings += 1
+        self.metrics.rounds += self._is_outward
 
     def _pause_is_over(self) -> bool:
         match self.wake:
@@ -345,77 +346,77 @@ class Session:
 
     # --- what each record does -----------------------------------------------------------------
 
-    def _on_started(self, record: StartedRecord, entry: Entry) -> None:
+    def _on_started(self, record: StartedRecord, at: int, position: int) -> None:
         self.started = record
-        self.metrics.start(entry.at)
+        self.metrics.start(at)
         self._find_kind()
 
-    def _on_paused(self, record: PausedRecord, entry: Entry) -> None:
+    def _on_paused(self, record: PausedRecord, at: int, position: int) -> None:
+        pending, metrics, queries = self.pending, self.metrics, record.queries
         for gone in record.withdrawn:
-            if self.pending.pop(gone, None) is not None:
-                self.metrics.withdraw(gone)
-        prices = self.started.prices if self.started else {}
-        for query in record.queries:
-            pending = self.pending[query.id] = PendingQuery(query, entry.at)
-            pending.attempts += record.attempted
+            if pending.pop(gone, None) is not None:
+                metrics.withdraw(gone)
+        for query in queries:
+            pending[query.id] = PendingQuery(query, at, int(record.attempted))
             if isinstance(query, LlmQuery):
-                self.metrics.ask(query, prices, entry.at)
+                metrics.ask(query, self._prices, at)
             self.kind_fold.on_asked(query)
-        self.asked_last = len(record.queries)
-        self.queries_asked += self.asked_last
+        self.asked_last = len(queries)
+        self.queries_asked += len(queries)
         self.wake = record.wake
-        self._is_outward = not self.pending
-        for pending in self.pending.values():
-            if not is_own(pending.query):
+        self._is_outward = not pending
+        for each in pending.values():
+            if not is_own(each.query):
                 self._is_outward = True
                 break
-        self.metrics.pauses += self._is_outward
+        metrics.pauses += self._is_outward
 
-    def _on_refused(self, record: RefusedRecord, entry: Entry) -> None:
+    def _on_refused(self, record: RefusedRecord, at: int, position: int) -> None:
         self.metrics.refused += record.queries
 
-    def _on_attempted(self, record: AttemptedRecord, entry: Entry) -> None:
+    def _on_attempted(self, record: AttemptedRecord, at: int, position: int) -> None:
         self.pending[record.query_id].attempts += 1
 
-    def _on_answered(self, record: AnsweredRecord, entry: Entry) -> None:
-        query = self.pending[record.query_id].query
+    def _on_answered(self, record: AnsweredRecord, at: int, position: int) -> None:
+        asked, answer, settled = record.query_id, record.answer, self.settled
+        query = self.pending[asked].query
         if isinstance(query, LlmQuery):  # first, because measuring an answer is all that could raise
-            prices = self.started.prices if self.started else {}
-            price = price_for(query, prices) if prices else None
-            self.metrics.answer(query, record.answer, record.usage, price, entry.at)
+            price = price_for(query, self._prices) if self._prices else None
+            self.metrics.answer(query, answer, record.usage, price, at)
         elif record.usage is not None and isinstance(query, ChildQuery):
             self.metrics.answer_child(record.usage)
-        del self.pending[record.query_id]
-        self.settled[record.query_id] = entry.position
-        if len(self.settled) > RECENT_ANSWERS:
-            del self.settled[next(iter(self.settled))]
-        self.undelivered.append(record.query_id)
-        if type(record.answer) is Failure:
+        del self.pending[asked]
+        settled[asked] = position
+        if len(settled) > RECENT_ANSWERS:
+            del settled[next(iter(settled))]
+        self.undelivered.append(asked)
+        if type(answer) is Failure:
             self._failure_undelivered = True
             self.metrics.failures += 1
-        self.kind_fold.on_answered(query, record.answer)
+        self.kind_fold.on_answered(query, answer)
 
-    def _on_logged(self, record: LoggedRecord, entry: Entry) -> None:
-        self.metrics.log(record, entry.at)
+    def _on_logged(self, record: LoggedRecord, at: int, position: int) -> None:
+        self.metrics.log(record, at)
 
-    def _on_progressed(self, record: ProgressedRecord, entry: Entry) -> None:
+    def _on_progressed(self, record: ProgressedRecord, at: int, position: int) -> None:
         self.metrics.progress = record
 
-    def _on_stat(self, record: StatRecord, entry: Entry) -> None:
+    def _on_stat(self, record: StatRecord, at: int, position: int) -> None:
         self.metrics.custom[record.key] = record.value
 
-    def _on_kind_record(self, record: KindRecord, entry: Entry) -> None:
-        self.kind_fold.on_record(record, entry)
+    def _on_kind_record(self, record: KindRecord, at: int, position: int) -> None:
+        self.kind_fold.on_record(record, at, position)
 
-    def _on_ended(self, record: EndRecord, entry: Entry) -> None:
+    def _on_ended(self, record: EndRecord, at: int, position: int) -> None:
         self.ended = record
+        self.metrics.ended_at = max(at, self.metrics.last_activity_at)
         for left_over in self.pending:
             self.metrics.withdraw(left_over)
         self.pending.clear()
-        self.kind_fold.on_ended(record, entry.at)
+        self.kind_fold.on_ended(record, at)
 
 
-_FOLD: dict[type[Any], Callable[[Session, Any, Entry], None]] = {
+_FOLD: dict[type[Any], Callable[[Session, Any, int, int], None]] = {
     StartedRecord: Session._on_started,
     PausedRecord: Session._on_paused,
     RefusedRecord: Session._on_refused,
@@ -439,6 +440,20 @@ _REASON_AGAINST: dict[type[Any], Callable[[Session, Any], str | None]] = {
     KindRecord: Session._against_kind_record,
 }
 """Why a record that is legal in a state may still not come next, or None if it may."""
+
+
+class _Rule(NamedTuple):
+    """What happens when a record comes in a state: a row of `TRANSITIONS`, with the functions that belong to it."""
+
+    following: State | None
+    reason_against: Callable[[Session, Any], str | None] | None
+    fold: Callable[[Session, Any, int, int], None]
+
+
+_RULES: dict[State, dict[type[Any], _Rule]] = {
+    state: {row: _Rule(following, _REASON_AGAINST.get(row), _FOLD[row]) for row, following in rows.items()}
+    for state, rows in TRANSITIONS.items()
+}
 
 
 def _row_of(record: Record) -> type[Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-import msgspec
 
 TokenSource: TypeAlias = Literal["estimated", "provided", "definite"]
 """From weakest to strongest. A sum is only as good as its weakest part; a sum of nothing is definite."""
@@ -27,7 +26,8 @@ def measure_text(text: str) -> tuple[int, int, int]:
     return chars, len(text.encode("utf-8", "surrogatepass")), estimate_tokens(text)
 
 
-class TokenCount(msgspec.Struct, omit_defaults=True):
+@dataclass(slots=True)
+class TokenCount:
     """A running sum of tokens that knows how many of its parts were only estimated."""
 
     tokens: int = 0

@@ -82,16 +82,16 @@ class AgentFold(KindFold):
             return f"it accepts item '{record.item.id}' a second time"
         return None
 
-    def on_record(self, record: KindRecord, entry: Entry) -> None:
+    def on_record(self, record: KindRecord, at: int, position: int) -> None:
         match record:
             case EnqueuedRecord(item=item):
-                self.inbox.add(item, entry.position)
+                self.inbox.add(item, position)
             case JoinedRecord(items=items, turn=turn):
                 self.inbox.enter(items, turn)
             case DequeuedRecord(item_id=item_id, reason=reason, by=by):
-                self.inbox.cancel(item_id, ItemCancellation(entry.at, reason, by))
+                self.inbox.cancel(item_id, ItemCancellation(at, reason, by))
             case StopRecord():
-                self.stop = (record, entry.at)
+                self.stop = (record, at)
             case _:
                 pass  # what was said and done is folded by the conversation
 

@@ -44,6 +44,6 @@ def kept_references(bodies: Iterable[bytes]) -> set[str]:
     """The blobs that stored records refer to. One that is damaged cannot be read, and needs none."""
     found: set[str] = set()
     for body in bodies:
-        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError, RecursionError):
             found |= references(body)
     return found

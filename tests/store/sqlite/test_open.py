@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ async def test_what_is_asked_of_a_closed_store_is_refused(path: str) -> None:
 
 async def test_every_connection_waits_for_the_disk_and_uses_the_log_and_small_pages(store: SqliteStore) -> None:
     session = await begin(store)
-    await asyncio.gather(begin(store, "s-2"), begin(store, "s-3"), *(store.load("s-1") for _ in range(8)))
+    await asyncio.gather(begin(store, "s-2"), begin(store, "s-3"), *(store.sessions() for _ in range(8)))
     await session.log("one")
 
     def settings(connection: sqlite3.Connection) -> tuple[Any, ...]:
@@ -113,7 +114,7 @@ async def test_every_connection_waits_for_the_disk_and_uses_the_log_and_small_pa
         return tuple(connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
 
     connections = list(store._connections)
-    assert len(connections) >= 3  # two that write, and a reader or more
+    assert len(connections) >= 3  # that of the event loop, of the thread that writes, and of a reader or more
     assert {settings(connection) for connection in connections} == {("wal", 2, PAGE_BYTES)}
 
 
@@ -127,3 +128,15 @@ async def test_the_working_directory_may_change_after_opening(tmp_path: Path, mo
         await asyncio.gather(begin(store, "s-2"), begin(store, "s-3"))
         assert await entries_of(store, "s-1") == session.entries
     assert not list(elsewhere.iterdir())
+
+
+async def test_a_session_is_opened_read_and_written_with_one_connection_and_no_thread(path: str) -> None:
+    async with SqliteStore(path) as store:
+        session = await begin(store)
+        await session.log(*(f"line {n}" for n in range(400)), hold_ms=0)
+    before = threading.active_count()
+    async with SqliteStore(path) as store:
+        assert await entries_of(store, session.id) == session.entries
+        session.store = store
+        await session.log("one more")
+        assert (len(store._connections), threading.active_count()) == (1, before)

@@ -184,6 +184,12 @@ def connect(path: str, url: str, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Stor
     return connection
 
 
+def never_waiting(connection: StoreConnection) -> StoreConnection:
+    """The connection, which from now on fails at once where another process has a lock."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    return connection
+
+
 def configure(connection: sqlite3.Connection, url: str) -> None:
     """Our settings. They make SQLite read the tables, so the version is checked before."""
     try:
@@ -194,13 +200,20 @@ def configure(connection: sqlite3.Connection, url: str) -> None:
         raise StoreUnavailableError(url, str(error)) from None
 
 
+def is_current(connection: sqlite3.Connection, url: str) -> bool:
+    """Whether nothing has to be done to a file before it is used; raises if this Holdfast must not touch it."""
+    try:
+        return _find_version(connection, url) == current_version()
+    except sqlite3.Error:
+        return False
+
+
 def prepare(connection: sqlite3.Connection, url: str) -> None:
     """Check whose file this is and of which version, then create or migrate it; concurrent openers wait."""
     deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
-            _create_or_migrate(connection, url)
-            return configure(connection, url)
+            return _create_or_migrate(connection, url)
         except sqlite3.OperationalError as error:
             # The change to WAL does not wait for others by itself.
             if "locked" not in str(error) or time.monotonic() > deadline:

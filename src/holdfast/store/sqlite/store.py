@@ -31,7 +31,7 @@ from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import Append, KnownRows, receipt_of
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
-from holdfast.store.sqlite.schema import StoreConnection, configure, connect, prepare
+from holdfast.store.sqlite.schema import StoreConnection, configure, connect, is_current, never_waiting, prepare
 from holdfast.store.sqlite.writer import NotHereError, Work, Writer
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
@@ -66,13 +66,28 @@ class SqliteStore(Store):
     async def open(self) -> None:
         if self._writer is not None:
             return
-        patient, in_place = await asyncio.to_thread(self._prepare)
-        self._here = await asyncio.to_thread(self._new_reader, busy_timeout_ms=0)
-        self._connections = [patient, in_place, self._here]
-        self._writer = Writer(patient, in_place, self._path)
+        here = self._connect_at_once()
+        if here is None:
+            here = await asyncio.to_thread(self._prepare)
+        self._here, self._connections = here, [here]
+        self._writer = Writer(here, self._connect, self._path)
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader", initializer=self._start_reader)
 
-    def _prepare(self) -> tuple[StoreConnection, StoreConnection]:
+    def _connect_at_once(self) -> StoreConnection | None:
+        """A connection that never waits, or None where the file has to be made, or something else is to be done."""
+        if not os.path.exists(self._path):
+            return None
+        connection = connect(self._path, self.url, busy_timeout_ms=0)
+        try:
+            if is_current(connection, self.url):
+                return self._set_up(connection)
+        except HoldfastError:
+            pass  # whoever prepares the file waits for locks, or finds the same
+        connection.close()
+        return None
+
+    def _prepare(self) -> StoreConnection:
+        """A connection that never waits, to a file that is created or migrated first if need be."""
         try:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -80,21 +95,21 @@ class SqliteStore(Store):
         connection = connect(self._path, self.url)
         try:
             prepare(connection, self.url)
+            return never_waiting(self._set_up(connection))
         except BaseException:
             connection.close()
             raise
-        in_place = connect(self._path, self.url, busy_timeout_ms=0)
-        configure(in_place, self.url)
-        self._presence.register(connection)
-        self._presence.register(in_place)
-        return connection, in_place
 
     def _start_reader(self) -> None:
-        self._local.connection = self._new_reader()
-        self._connections.append(self._local.connection)
+        self._local.connection = self._connect()
 
-    def _new_reader(self, **options: int) -> StoreConnection:
-        connection = connect(self._path, self.url, **options)
+    def _connect(self) -> StoreConnection:
+        """One more connection, which waits for other processes, as threads may."""
+        connection = self._set_up(connect(self._path, self.url))
+        self._connections.append(connection)
+        return connection
+
+    def _set_up(self, connection: StoreConnection) -> StoreConnection:
         configure(connection, self.url)
         self._presence.register(connection)
         # One damaged text must not keep the rest of a listing from being read.

@@ -57,12 +57,13 @@ class _Job:
 class Writer:
     """Runs works in the order they were given, many to a transaction. Belongs to one event loop.
 
-    `patient` waits for other writers, and is used by the thread; `in_place` must be set never to wait.
+    `in_place` must be set never to wait. The thread, which starts when it has something to do, uses a connection that
+    `connect` makes: that one waits for other writers.
     """
 
-    def __init__(self, patient: StoreConnection, in_place: StoreConnection, path: str) -> None:
-        self._patient = patient
+    def __init__(self, in_place: StoreConnection, connect: Callable[[], StoreConnection], path: str) -> None:
         self._in_place = in_place
+        self._connect = connect
         self._path = os.fsencode(path)
         self._fresh: list[_Job] = []
         self._flush_is_due = False
@@ -78,8 +79,7 @@ class Writer:
         self._with_thread = 0
         self._rest_until = 0.0
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def write_here(self, work: Work[T]) -> T:
         """The work's result, which is durable; `NotHereError`, with nothing done, if it is to be submitted instead."""
@@ -124,8 +124,9 @@ class Writer:
     async def close(self) -> None:
         """Do all work that was submitted, then end."""
         self._flush()
-        self._groups.put(None)
-        await asyncio.to_thread(self._thread.join)
+        if self._thread is not None:
+            self._groups.put(None)
+            await asyncio.to_thread(self._thread.join)
 
     def _expect_flush(self) -> None:
         self._flush_is_due = True
@@ -141,9 +142,14 @@ class Writer:
         if len(jobs) == 1 and not self._with_thread and self._write_in_place(jobs[0]):
             return
         for start in range(0, len(jobs), GROUP_COMMIT_MAX):
-            group = jobs[start : start + GROUP_COMMIT_MAX]
-            self._with_thread += 1
-            self._groups.put(group)
+            self._hand_over(jobs[start : start + GROUP_COMMIT_MAX])
+
+    def _hand_over(self, group: list[_Job]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
+            self._thread.start()
+        self._with_thread += 1
+        self._groups.put(group)
 
     def _write_in_place(self, job: _Job) -> bool:
         """Write one work here and now; False, with nothing done, if that is not possible."""
@@ -181,8 +187,15 @@ class Writer:
         return result
 
     def _run(self) -> None:
+        patient: StoreConnection | None = None
         while (jobs := self._groups.get()) is not None:
-            self._commit(jobs)
+            try:
+                patient = patient or self._connect()
+            except Exception as error:
+                for job in jobs:
+                    job.error = error
+            else:
+                self._commit(patient, jobs)
             with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
                 self._loop.call_soon_threadsafe(self._settle, jobs)
 
@@ -191,16 +204,16 @@ class Writer:
         for job in jobs:
             job.settle()
 
-    def _commit(self, jobs: list[_Job]) -> None:
+    def _commit(self, patient: StoreConnection, jobs: list[_Job]) -> None:
         try:
-            self._patient.execute("BEGIN IMMEDIATE")
+            patient.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             for job in jobs:
                 job.error = error
         else:
-            if not self._transact(self._patient, jobs):
+            if not self._transact(patient, jobs):
                 for job in jobs:
-                    self._commit([job])
+                    self._commit(patient, [job])
 
     def _transact(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
         """Do the works in the transaction that was begun; False if it was undone and they should be tried alone."""

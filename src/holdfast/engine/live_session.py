@@ -28,7 +28,7 @@ from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, deliver
 from holdfast.engine.effects import Children, Effects
 from holdfast.engine.errors import StaleError
-from holdfast.engine.keeper import keep
+from holdfast.engine.keeper import Keeper
 from holdfast.engine.owner import Owner
 from holdfast.engine.program_run import ProgramRun
 from holdfast.engine.replies import addressed, decided, event_now, reason_of, repeated, reply_now
@@ -84,7 +84,7 @@ class LiveSession:
         self._fold = SessionFold(owner, session_id)
         self._effects = Effects(owner, self, family)
         self._run = ProgramRun(owner, self._fold, self._effects, self._conclude)
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeper = Keeper(owner, self)
         self._epoch: int | None = None
         self._undone_on_error = UndoneOnError(self._drop_uncommitted)
 
@@ -201,17 +201,18 @@ class LiveSession:
 
     def _stop_effects(self) -> None:
         """Stop what runs here on behalf of the session."""
-        for task in (self._run.concluding, self._keeper):
-            if task is not None and task is not asyncio.current_task():
-                task.cancel()
+        if (concluding := self._run.concluding) is not None and concluding is not asyncio.current_task():
+            concluding.cancel()
+        self._keeper.stop()
         self._effects.stop()
-        self._keeper = self._epoch = None
+        self._epoch = None
 
     async def close(self) -> None:
         """Stop what runs here, and release the session, so that others can resume it at once."""
         lease = self.lease
-        others = (self._run.thinking, self._run.concluding, self._keeper)
+        others = (self._run.thinking, self._run.concluding)
         tasks = [task for task in (*self._effects.running.values(), *others) if task is not None]
+        tasks += self._keeper.stop()
         self.forget()
         await asyncio.gather(*tasks, return_exceptions=True)
         if lease is not None:
@@ -330,9 +331,11 @@ class LiveSession:
 
     async def attempts(self, asked: str) -> int | None:
         """How often the effect of a query was begun; None if the query is not pending any more."""
-        async with self.lock:
-            pending = (await self.load()).pending.get(asked)
-            return None if pending is None else pending.attempts
+        if self._fold.known is None or self.lock.locked():
+            async with self.lock:
+                await self.load()
+        pending = self.session.pending.get(asked)
+        return None if pending is None else pending.attempts
 
     async def attempt(self, asked: str, driver: str) -> int | None:
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
@@ -362,13 +365,6 @@ class LiveSession:
             if self._epoch is not None:
                 with self._undone_on_error:
                     await self._commit("renew")
-
-    async def _keep(self) -> None:
-        try:
-            await keep(self._owner, self)
-        finally:
-            if self._keeper is asyncio.current_task():  # there may be another by now
-                self._keeper = None
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -475,8 +471,8 @@ class LiveSession:
         for observer in owner.on_commit:
             observer(self.id, batch.entries)
         self._epoch = receipt.epoch if holds else None
-        if holds and self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep())
+        if holds:
+            self._keeper.start()
         effects.begin(session, batch.abandoned)
         if fold.is_worth_saving and (program := self._run.dump()) is not None:
             fold.save(program)

@@ -56,10 +56,9 @@ class FileWatch:
 
     def _read(self) -> None:
         try:
-            while os.read(self._descriptor, 64 * _EVENT_BYTES):
-                pass
+            os.read(self._descriptor, 64 * _EVENT_BYTES)  # if there are more, this is called again
         except BlockingIOError:
-            pass
+            return
         self._touched()
 
     def close(self) -> None:
@@ -80,24 +79,31 @@ class _RunRead(Protocol):
 
 
 async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wrote: Callable[[], bool]) -> None:
-    """Tell watches what other processes commit, for as long as there are any.
+    """Tell watches what other processes commit, until there have been none for a while.
 
     `others_wrote` tells, without a look at the tables, whether a touch can have been somebody else's: most are our own.
     """
     touched = asyncio.Event()
-    signal = FileWatch.on(path, touched.set)
+
+    def look() -> None:
+        if others_wrote():
+            touched.set()
+
+    signal = FileWatch.on(path, look)
     patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
     try:
         seen = await read(sql.changes_until)
         watches.notify_all()  # for what happened between the first watch and here
-        while watches:
+        while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await touched.wait()
             was_touched = touched.is_set()
             touched.clear()
-            if was_touched and not others_wrote():
-                continue
+            if not watches:
+                if was_touched:
+                    continue
+                break
             seen, changed = await read(partial(sql.changes_since, seen=seen))
             if was_touched and not changed:
                 watches.notify_all()  # a commit without entries, or one of our own thread

@@ -168,7 +168,9 @@ class ModelDriver:
         return Reply(kept.to_value(), usage)
 
     async def _emit(self, caller: _Caller, event: live.LiveEvent) -> None:
-        await self._mount.live_events.emit(caller.session_id, event)
+        taking = self._mount.live_events.take(caller.session_id, event)
+        if taking is not None:
+            await taking
 
     async def _of_strategy(self, query: LlmQuery, attempt: Attempt) -> Reply | Failure:
         """Answer a strategy's query: one prompt, answered with text."""

@@ -306,7 +306,7 @@ class AgentSession:
 
     def begin_in(self, conversation: Conversation) -> NewConversation | None:
         """What the conversation starts over with at the next turn, or None if it does not."""
-        if any(turn_id in conversation.turns for turn_id in self._begin_turns):
+        if self._begin_turns and any(turn_id in conversation.turns for turn_id in self._begin_turns):
             self._begin, self._begin_turns = None, set()
         return self._begin
 

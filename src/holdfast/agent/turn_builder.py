@@ -224,6 +224,15 @@ class TurnBuilder:
         return result
 
     async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
+        session, turn = self._session, begun.turn
+        conversation = begun.conversation if turn.ended is not None else await self._watched(begun, sink)
+        session.mount.result_types.pop((session.session_id, turn.id), None)
+        result = result_of(conversation, conversation.turns[turn.id], replayed=begun.replayed, wanted=self._type)
+        await session.mount.loaded_sessions.plugins_notified(session.session_id)
+        return result
+
+    async def _watched(self, begun: _Begun, sink: Sink | None) -> Conversation:
+        """The conversation once the turn is over."""
         session, conversation, turn = self._session, begun.conversation, begun.turn
         announced: list[str] = []
         with session.mount.store.watch(session.session_id) as changes:
@@ -243,10 +252,7 @@ class TurnBuilder:
                 if turn.ended is None and session.mount.conversations.is_by_others(session.session_id):
                     # The other process may have answered a query and be unable to take the next step.
                     await session.mount.holdfast.resume(session.session_id, wait=0)
-        session.mount.result_types.pop((session.session_id, turn.id), None)
-        result = result_of(conversation, turn, replayed=begun.replayed, wanted=self._type)
-        await session.mount.loaded_sessions.plugins_notified(session.session_id)
-        return result
+        return conversation
 
     async def _over(self, turn_id: str) -> None:
         """Wait until another turn is over."""

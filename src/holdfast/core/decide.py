@@ -38,7 +38,7 @@ from holdfast.core.queries import (
     check_query,
     check_query_limits,
     check_usage,
-    is_plain,
+    is_plain_usage,
     says_the_same,
 )
 from holdfast.core.records import (
@@ -246,7 +246,7 @@ def _encode_answered(record: AnsweredRecord) -> bytes:
     if (
         type(answer) is Value
         and type(answer.value) is str
-        and record.usage is None
+        and (record.usage is None or is_plain_usage(record.usage))
         and (by is None or type(by) is str)
         and (body := encode_plain(record)) is not None
     ):
@@ -343,7 +343,7 @@ def _encode_paused(record: PausedRecord) -> bytes | None:
     """The JSON of a pause whose queries can all be asked and kept; None if only each of them alone was looked at."""
     are_plain = True
     for query in record.queries:
-        if not is_plain(query):
+        if not query.is_plain:
             are_plain = False
             break
     if are_plain and (body := encode_plain(record)) is not None:

@@ -6,6 +6,7 @@ was asked, so a query is the same in the first run and in every replay.
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -44,6 +45,14 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
         """What it asks, in words."""
         return self.kind
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each field is of its type and in range, and none holds an object or a list.
+
+        Then it can be asked and kept if its texts are valid Unicode, which encoding it tells.
+        """
+        return False
+
     def check_answer(self, session_id: str, answer: Answer) -> None:
         """Raise a `FeedError` if this query cannot be answered so. Most take any answer."""
 
@@ -75,6 +84,23 @@ class LlmQuery(Query, frozen=True, tag="llm"):
     @property
     def text(self) -> str:
         return self.prompt
+
+    @property
+    def is_plain(self) -> bool:
+        asked: Any = self  # a caller without a type checker may have passed anything
+        wait = asked.timeout_ms
+        return (
+            type(self) is LlmQuery
+            and type(asked.options) is dict
+            and not asked.options
+            and type(asked.prompt) is str
+            and type(asked.max_tokens) is int
+            and 1 <= asked.max_tokens <= MAX_INTEGER
+            and (asked.system is None or type(asked.system) is str)
+            and (wait is None or (type(wait) is int and 0 <= wait <= MAX_WAIT_MS))
+            and type(asked.grounded) is bool
+            and type(asked.underspecified) is bool
+        )
 
 
 class ToolQuery(Query, frozen=True, tag="tool"):
@@ -207,27 +233,6 @@ def check_query_limits(query: Query) -> None:
         _check_wait(query.timeout_ms, what, "timeout_ms")
 
 
-def is_plain(query: Query) -> bool:
-    """Whether a query is a plain question to a model: each field of its type and in range, and no options.
-
-    Then it can be asked and kept if its texts are valid Unicode, which encoding it tells.
-    """
-    if type(query) is not LlmQuery or query.options:
-        return False
-    asked: Any = query  # a caller without a type checker may have passed anything
-    wait = asked.timeout_ms
-    return (
-        type(asked.prompt) is str
-        and type(asked.max_tokens) is int
-        and 1 <= asked.max_tokens <= MAX_INTEGER
-        and (asked.system is None or type(asked.system) is str)
-        and (wait is None or (type(wait) is int and 0 <= wait <= MAX_WAIT_MS))
-        and type(asked.grounded) is bool
-        and type(asked.underspecified) is bool
-        and type(asked.options) is dict
-    )
-
-
 def _check_wait(milliseconds: int, what: str, field: str) -> None:
     if not 0 <= milliseconds <= MAX_WAIT_MS:
         raise InvalidValueError(what, f"{field} must lie between 0 and {MAX_WAIT_MS}, got {milliseconds}")
@@ -253,9 +258,20 @@ def check_answer(answer: Answer, usage: Usage | None = None) -> None:
     check_usage(usage)
 
 
+def is_plain_usage(usage: Usage) -> bool:
+    """Whether each field of a usage is of its type and in range, so that it can be kept as it is."""
+    if type(usage) is not Usage:
+        return False
+    *counts, cost, calls = msgspec.structs.astuple(usage)
+    for count in (*counts, calls):
+        if count is not None and not (type(count) is int and 0 <= count <= MAX_INTEGER):
+            return False
+    return cost is None or (type(cost) is float and 0.0 <= cost < math.inf)
+
+
 def check_usage(usage: Usage | None) -> None:
     """Raise `InvalidValueError` unless the usage can be kept, and is no gift."""
-    if usage is None:
+    if usage is None or is_plain_usage(usage):
         return
     checked(usage, "usage")
     for name in usage.__struct_fields__:

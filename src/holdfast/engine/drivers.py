@@ -153,7 +153,7 @@ class Driver:
         return self.recovery in ("safe", "idempotent")
 
     async def run(self, query: Query, attempt: Attempt) -> GivenAnswer:
-        """Execute the effect and give back its answer; an exception is an answer too.
+        """Execute the effect and give back its answer, which may not be fit to keep; an exception is an answer, too.
 
         `StoreUnavailableError` is raised where the effect may be repeated: it is to be run again.
         """
@@ -164,9 +164,7 @@ class Driver:
         except Exception as error:
             if isinstance(error, StoreUnavailableError) and self.may_repeat:
                 raise  # what it has to read cannot be reached: that says nothing about the effect
-            code = getattr(error, "code", "failed")
-            text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
-            return GivenAnswer(Failure(repaired(text), repaired(str(code))), query.id)
+            return failure_of(error, query.id)
 
     async def execute(self, query: Query, attempt: Attempt) -> Any:
         """The result of the effect: a value, a `Reply` or a `Failure`. An exception is a failure, too."""
@@ -187,7 +185,11 @@ class Driver:
                 try:
                     found = self._probe(attempt)
                     found = await found if isinstance(found, Awaitable) else found
-                    return None if isinstance(found, NotDone) else _answer(found, query.id)
+                    if isinstance(found, NotDone):
+                        return None
+                    given = _answer(found, query.id)
+                    check_answer(given.answer, given.usage)
+                    return given
                 except Exception as error:
                     return _unknown(self.name, query.id, f"its probe failed: {error}")
             case _:
@@ -198,16 +200,21 @@ def _unknown(driver: str, asked: str, why: str) -> GivenAnswer:
     return GivenAnswer(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
 
 
+def failure_of(error: Exception, asked: str | None) -> GivenAnswer:
+    """The answer to a query whose effect failed with an exception."""
+    code = getattr(error, "code", "failed")
+    text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+    return GivenAnswer(Failure(repaired(text), repaired(str(code))), asked)
+
+
 def _answer(outcome: Any, asked: str) -> GivenAnswer:
     match outcome:
-        case Failure():
-            given = GivenAnswer(outcome, asked)
         case Reply(value=value, usage=usage):
-            given = GivenAnswer(Value(value=value), asked, usage)
+            return GivenAnswer(Value(value=value), asked, usage)
+        case Failure():
+            return GivenAnswer(outcome, asked)
         case value:
-            given = GivenAnswer(Value(value=value), asked)
-    check_answer(given.answer, given.usage)
-    return given
+            return GivenAnswer(Value(value=value), asked)
 
 
 def _takes_attempt(effect: Effect, name: str) -> bool:

@@ -9,11 +9,11 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.decide import GivenAnswer
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import AttemptedRecord, PausedRecord, RecordDraft, attempted_pause
 from holdfast.core.state import PendingQuery, Session
-from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.drivers import Attempt, Driver, failure_of
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
 from holdfast.engine.store_trouble import insist
@@ -117,7 +117,8 @@ class Effects:
         """Whether others must keep out of the session, because effects are under way or about to be."""
         if not self.running and not self._planned:
             return False
-        return any(asked in pending for asked in self.running) or any(query.id in pending for query in self._driven)
+        waiting = pending.keys()
+        return not waiting.isdisjoint(self.running) or not waiting.isdisjoint([query.id for query in self._driven])
 
     @property
     def is_planned(self) -> bool:
@@ -186,8 +187,7 @@ class Effects:
                 if self._slotted.pop(query.id, None) is not None:
                     driver.slots.give_back()
             if given is not None:
-                answer = given
-                await insist(lambda: self._session.answer(answer, driver.name))
+                await self._bring(given, driver.name)
         except (StaleError, LeaseHeldError):
             pass  # somebody else owns the session now, and continues it
         except HoldfastError as error:
@@ -196,6 +196,14 @@ class Effects:
             if self.running.get(query.id) is asyncio.current_task():
                 del self.running[query.id]
                 self._owner.spawn(self._session.let_go())
+
+    async def _bring(self, given: GivenAnswer, by: str) -> None:
+        """Bring an answer home; one that cannot be kept is a failure of its driver."""
+        try:
+            await insist(lambda: self._session.answer(given, by))
+        except InvalidValueError as error:
+            failure = failure_of(error, given.query_id)
+            await insist(lambda: self._session.answer(failure, by))
 
     async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
         begun = await insist(lambda: self._session.attempts(query.id))

@@ -165,7 +165,7 @@ class AgentFold(KindFold):
                 return super().decide(session, message, now, recorded)
 
     def decide_waiting(self, session: Session, now: int) -> list[Record]:
-        return decide.decide_join(session, self, now)
+        return decide.decide_join(session, self, now) if self.inbox.waiting else []
 
 
 class _FoldedAgent(msgspec.Struct, frozen=True):

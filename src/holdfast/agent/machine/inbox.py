@@ -69,6 +69,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def claim(waiting: Iterable[Item], now: int, *, in_turn: bool, limit: int = MAX_JOINED) -> list[Item]:
     """Which of the waiting items are taken now, in their order; empty if none can be."""
     ready = [item for item in waiting if item.available_at <= now]
+    if not ready:
+        return []
     if not in_turn and (command := next((item for item in ready if item.command is not None), None)) is not None:
         return [command]
     ready = [item for item in ready if item.command is None]
@@ -168,7 +170,7 @@ class Inbox(msgspec.Struct):
 
     def next_due(self) -> int | None:
         """When the first waiting item may be taken; None if nothing waits, or an item may be taken at any time."""
-        return min((item.available_at for item in self.waiting.values()), default=0) or None
+        return min(item.available_at for item in self.waiting.values()) or None if self.waiting else None
 
     def _settle(self, item_id: str, turn: str) -> None:
         known = self.accepted[item_id]

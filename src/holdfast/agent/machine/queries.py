@@ -19,6 +19,10 @@ class InputQuery(Query, frozen=True, tag="input"):
     kind = "input"
     is_patient = True
 
+    @property
+    def is_plain(self) -> bool:
+        return self.timeout_ms is None
+
 
 class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
     """The model's next reply in a turn; answered with a `RecordedReply`.
@@ -31,6 +35,10 @@ class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
     """The number of this call of the model in its turn, from 1."""
     remark: str = ""
     """What the runtime says in the conversation before the model is asked."""
+
+    @property
+    def is_plain(self) -> bool:
+        return self == ReplyQuery(id=self.id, iteration=self.iteration, remark=self.remark)
 
     def to_json(self) -> dict[str, Json]:
         return {**super().to_json(), "iteration": self.iteration}

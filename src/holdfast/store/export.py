@@ -26,6 +26,7 @@ from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.core.values import preview
 from holdfast.store.codec import pack_blob, unpack_blob
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
@@ -250,7 +251,7 @@ def _unpack(number: int, line: _Blob) -> bytes:
     except ValueError as error:
         raise ExportFileError(number, str(error)) from None
     if content is None:
-        raise ExportFileError(number, f"blob {line.id} is not what its id says")
+        raise ExportFileError(number, f"blob {preview(line.id)} is not what its id says")
     return content
 
 
@@ -263,6 +264,6 @@ def _entry(number: int, header: _Header, line: _Line, expected: int, blobs: dict
     try:
         return Entry(line.position, line.at, decode_body(body, blobs))
     except KeyError as error:
-        raise ExportFileError(number, f"blob {error.args[0]} is missing") from None
+        raise ExportFileError(number, f"blob {preview(error.args[0])} is missing") from None
     except (HoldfastError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
-from holdfast.core.values import check_number, encode, encode_checked
+from holdfast.core.values import check_number, encode, encode_checked, preview
 from holdfast.store.codec import fill_in, has_marks, move_out, references
 from holdfast.store.commits import Commit
 from holdfast.store.errors import CorruptSessionError
@@ -221,7 +221,7 @@ def decode_bodies(
         try:
             records.append(decode_body(bytes(body), blobs))
         except KeyError as error:
-            raise CorruptSessionError(session_id, place, f"its blob {error.args[0]} is missing") from None
+            raise CorruptSessionError(session_id, place, f"its blob {preview(error.args[0])} is missing") from None
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise CorruptSessionError(session_id, place, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
     return records

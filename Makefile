@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench bench-instructions soak simulate conformance docs clean
+.PHONY: help setup run test check format bench bench-instructions soak simulate fuzz conformance docs clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ soak: setup  ## the long runs: writers killed at random, and properties tried on
 SEEDS ?= 10000
 simulate: setup  ## many simulated runs on all cores: SEEDS=100000 of each scenario
 	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS)
+
+fuzz: setup  ## hostile inputs to everything that is read from outside, for FUZZ_SECONDS (600)
+	$(BIN)/python -m tests.fuzz
 
 conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)
 	$(BIN)/python -m tests.serve.conformance.run

@@ -44,10 +44,6 @@ log = logging.getLogger("holdfast.plugins")
 KEPT_CATALOGS = 8
 """Catalogs kept for a session: a plugin that switches between a few does not rebuild them each time."""
 
-LOADED_SESSIONS = 1_000
-"""Sessions kept loaded: as many as conversations. Those with a context of their own are kept beyond that, because
-nobody could provide it again."""
-
 
 class _CatalogKey(msgspec.Struct, frozen=True):
     """Everything that a catalog depends on, as values that change with it."""
@@ -93,13 +89,14 @@ class SessionContext:
 class LoadedSession:
     """One session, as this process holds it."""
 
-    def __init__(self, runtime: Runtime, mount: MountedStore, session_id: str, parent: str | None) -> None:
+    def __init__(self, runtime: Runtime, mount: MountedStore, session_id: str) -> None:
         self.session_id = session_id
         self.services = SessionContext(session_id, mount, self._publish)
         self.prompts = PromptCache()
         self.hooks = Hooks(session_id, [], self._publish)
         self._runtime = runtime
-        self._parent = parent
+        self.parent: str | None = None
+        """The session on whose behalf this one runs."""
         self._methods: dict[str, Tool] = {}
         """Tools that are methods of this session's own plugins; the runtime has others of the same name."""
         self._built: Wanted | None = None
@@ -112,13 +109,10 @@ class LoadedSession:
         self._catalogs: OrderedDict[_CatalogKey, SessionCatalog] = OrderedDict()
         self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
         self._loading = asyncio.Lock()
+        self._notifying: asyncio.Task[None] | None = None
+        """Calls `turn_ended` of the plugins."""
         self.builds = 0
         """How often a catalog was built."""
-
-    @property
-    def has_context(self) -> bool:
-        """Whether the host has set a context, which nothing else knows."""
-        return self._overlay_revision > 0
 
     # --- context -----------------------------------------------------------------------------------
 
@@ -220,7 +214,7 @@ class LoadedSession:
 
     async def load_plugins(self, policy: Policy) -> None:
         """Build the plugins that the session is recorded with and those that every session has, if they changed."""
-        wanted = self._runtime.plugins.wanted(self.session_id, self._parent, policy.plugins)
+        wanted = self._runtime.plugins.wanted(self.session_id, self.parent, policy.plugins)
         if wanted == self._built:
             return
         async with self._loading:  # tool calls arrive concurrently
@@ -229,7 +223,7 @@ class LoadedSession:
 
     async def _build_plugins(self, wanted: Wanted) -> None:
         await self.hooks.closed()
-        info = PluginSession(session_id=self.session_id, parent=self._parent, services=self.services)
+        info = PluginSession(session_id=self.session_id, parent=self.parent, services=self.services)
         built: list[Plugin] = []
         for plugin_id, (source, config) in wanted.items():
             plugin = await self._runtime.plugins.built(plugin_id, source, info, config)
@@ -241,45 +235,69 @@ class LoadedSession:
         self.invalidate()  # plugins of the same revision may contribute something else under another configuration
         await self.hooks.opened()
 
+    # --- what happens to the session ----------------------------------------------------------------
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the host has set a context, which nothing else knows."""
+        return self._overlay_revision > 0
+
+    def committed(self, entries: Sequence[Entry]) -> None:
+        """Tell plugins of entries that this process has just made durable, and of the end of a turn."""
+        self.hooks.committed(entries)
+        if self.hooks.has("turn_ended") and any(map(ends_turn, entries)):
+            self._notifying = asyncio.get_running_loop().create_task(self._notify_ended(entries, self._notifying))
+            self._notifying.add_done_callback(self._notified)
+
+    async def plugins_notified(self) -> None:
+        """Wait until plugins know of the turns that have ended here."""
+        if self._notifying is not None:
+            await asyncio.shield(self._notifying)
+
     async def close(self) -> None:
         """Release the session, and what its own tool providers hold."""
+        if self._notifying is not None:
+            await asyncio.gather(self._notifying, return_exceptions=True)
         await self.hooks.closed()
         await self._overlay.aclose()
+
+    async def _notify_ended(self, entries: Sequence[Entry], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        conversation = await self.services.conversation()
+        ended = (turn for turn in conversation.turns.backwards() if turn.ended is not None)
+        recent = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
+        for turn in reversed([turn for turn in recent if turn.ended_position <= entries[-1].position]):
+            await self.hooks.turn_ended(result_of(conversation, turn, replayed=False))
+
+    def _notified(self, done: asyncio.Task[None]) -> None:
+        if self._notifying is done:
+            self._notifying = None
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("session '%s': its plugins were not told of a turn's end", self.session_id, exc_info=error)
 
     def _publish(self, event: Any) -> None:
         self.services.mount.publish_soon(self.session_id, event)
 
 
 class LoadedSessions:
-    """The sessions that this process has loaded."""
+    """The contexts of the agents of one engine. Nothing is kept here: a context hangs on its live session."""
 
     def __init__(self, runtime: Runtime, mount: MountedStore) -> None:
-        self._runtime = runtime
-        self._mount = mount
-        self._known: OrderedDict[str, LoadedSession] = OrderedDict()
-        self._notifying: dict[str, asyncio.Task[None]] = {}
-        """By session: tasks that call `turn_ended` of its plugins."""
+        self._engine = mount.holdfast.engine
+        self._engine.owner.attachments[LoadedSession] = lambda session_id: LoadedSession(runtime, mount, session_id)
 
     def peek(self, session_id: str) -> LoadedSession | None:
         """A session if it is loaded already."""
-        return self._known.get(session_id)
+        live = self._engine.alive(session_id)
+        return None if live is None else live.attachments.peek(LoadedSession)
 
     async def get(self, session_id: str, policy: Policy, parent: str | None = None) -> LoadedSession:
         """A session with its plugins, loaded if need be."""
-        loaded = self._known.get(session_id)
-        if loaded is None:
-            loaded = self._known[session_id] = LoadedSession(self._runtime, self._mount, session_id, parent)
-            await self._make_room()
-        self._known.move_to_end(session_id)
+        loaded = self._engine.live(session_id).attachments.get(LoadedSession)
+        loaded.parent = loaded.parent or parent
         await loaded.load_plugins(policy)
         return loaded
-
-    async def _make_room(self) -> None:
-        if len(self._known) > LOADED_SESSIONS:
-            oldest = next((each for each in self._known.values() if not each.has_context), None)
-            if oldest is not None:
-                del self._known[oldest.session_id]
-                await oldest.close()
 
     async def at_work(self, conversation: Conversation) -> LoadedSession:
         """A session whose turn is about to be worked on; its plugins have been told. Raises `AbortTurn`."""
@@ -288,43 +306,7 @@ class LoadedSessions:
             await loaded.hooks.turn_started(conversation.running)
         return loaded
 
-    def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
-        """Tell plugins of entries that this process has just made durable, and of the end of a turn."""
-        loaded = self._known.get(session_id)
-        if loaded is None:
-            return
-        loaded.hooks.committed(entries)
-        if loaded.hooks.has("turn_ended") and any(map(ends_turn, entries)):
-            before = self._notifying.get(session_id)
-            task = asyncio.get_running_loop().create_task(self._notify_ended(loaded, entries, before))
-            self._notifying[session_id] = task
-            task.add_done_callback(lambda done: self._notified(session_id, done))
-
     async def plugins_notified(self, session_id: str) -> None:
         """Wait until plugins know of the turns of a session that have ended here."""
-        if (notifying := self._notifying.get(session_id)) is not None:
-            await asyncio.shield(notifying)
-
-    async def _notify_ended(
-        self, loaded: LoadedSession, entries: Sequence[Entry], before: asyncio.Task[None] | None
-    ) -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        conversation = await self._mount.conversations.get(loaded.session_id)
-        ended = (turn for turn in conversation.turns.backwards() if turn.ended is not None)
-        recent = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
-        for turn in reversed([turn for turn in recent if turn.ended_position <= entries[-1].position]):
-            await loaded.hooks.turn_ended(result_of(conversation, turn, replayed=False))
-
-    def _notified(self, session_id: str, done: asyncio.Task[None]) -> None:
-        if self._notifying.get(session_id) is done:
-            del self._notifying[session_id]
-        if not done.cancelled() and (error := done.exception()) is not None:
-            log.error("session '%s': its plugins were not told of a turn's end", session_id, exc_info=error)
-
-    async def close(self) -> None:
-        """Release all sessions."""
-        await asyncio.gather(*self._notifying.values(), return_exceptions=True)
-        known, self._known = list(self._known.values()), OrderedDict()
-        for loaded in known:
-            await loaded.close()
+        if (loaded := self.peek(session_id)) is not None:
+            await loaded.plugins_notified()

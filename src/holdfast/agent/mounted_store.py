@@ -39,8 +39,6 @@ class MountedStore:
         self.observers = Observers(store, self.live_events.remind)
         self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.live_events.committed)
-        self.holdfast.on_commit(self.loaded_sessions.committed)
-        self.holdfast.on_close(self.loaded_sessions.close)
         self.result_types: dict[tuple[str, str], ResultType] = {}
         """By session and turn: the result types of turns that somebody here waits for."""
         self._publishing: set[asyncio.Task[None]] = set()

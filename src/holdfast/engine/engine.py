@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
@@ -26,19 +27,22 @@ class Engine:
     def __init__(self, owner: Owner, *, hot_programs: int) -> None:
         self.owner = owner
         self.children = ChildSessions(owner, self)
-        self.on_close: list[Callable[[], Awaitable[None]]] = []
         self._live_sessions: OrderedDict[str, LiveSession] = OrderedDict()
         self._hot_programs = hot_programs
+        self._closing: set[asyncio.Task[None]] = set()
+        """What closes the attachments of sessions that are forgotten."""
 
     async def close(self) -> None:
         """Stop what runs here and release every session, so that others can resume them at once."""
         await self.owner.stop()
         for live in list(self._live_sessions.values()):
             await live.close()
-        self._live_sessions.clear()
         self.owner.programs.close()
-        for last in self.on_close:
-            await last()
+        for live in self._live_sessions.values():
+            self._close_attachments(live)
+        while self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
+        self._live_sessions.clear()
 
     # --- the live sessions -------------------------------------------------------------------------
 
@@ -54,6 +58,10 @@ class Engine:
 
     def _new(self, session_id: str) -> LiveSession:
         return LiveSession(self.owner, session_id, self.children, self)
+
+    def alive(self, session_id: str) -> LiveSession | None:
+        """A session if it is alive in this process."""
+        return self._live_sessions.get(session_id)
 
     def at_hand(self, session_id: str) -> Session | None:
         """A session as it is known here, if it is; somebody else may have written to it since."""
@@ -71,6 +79,7 @@ class Engine:
         del self._live_sessions[session_id]
         if not live.lock.locked():
             live.forget()
+        self._close_attachments(live)
 
     def make_room(self, for_more: int = 0) -> None:
         """Forget the sessions that were not used for the longest time, if there are too many."""
@@ -78,8 +87,18 @@ class Engine:
         if excess <= 0:
             return
         for session_id in list(islice(self._live_sessions, excess)):
-            if not self._live_sessions[session_id].is_busy:
-                self._live_sessions.pop(session_id).forget()
+            live = self._live_sessions[session_id]
+            if not live.is_busy:
+                del self._live_sessions[session_id]
+                live.forget()
+                self._close_attachments(live)
+
+    def _close_attachments(self, live: LiveSession) -> None:
+        """Close what hangs on a session, in the background."""
+        if live.attachments:
+            task = asyncio.get_running_loop().create_task(live.attachments.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     # --- messages ----------------------------------------------------------------------------------
 
@@ -92,6 +111,7 @@ class Engine:
 
     async def _begin(self, live: LiveSession, started: StartedRecord) -> Event:
         event = await live.begin([started])
+        self.make_room(for_more=1)
         self._live_sessions[live.id] = live
         return event
 

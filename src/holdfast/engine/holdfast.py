@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -263,10 +263,6 @@ class Holdfast:
     def on_commit(self, observer: Observer) -> None:
         """Call a function with the session and the entries of each commit made here, once it is durable."""
         self._owner.on_commit.append(observer)
-
-    def on_close(self, last: Callable[[], Awaitable[None]]) -> None:
-        """Await a function when this is closed: nothing runs here any more by then, and the store is still open."""
-        self._engine.on_close.append(last)
 
     def find_tools_with(self, finder: Finder) -> None:
         """Let a function find the drivers of tools that were not given to `drive` by name."""

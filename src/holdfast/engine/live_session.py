@@ -24,6 +24,7 @@ from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.core.summary import summarize
+from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, deliver
 from holdfast.engine.effects import Children, Effects
@@ -81,6 +82,7 @@ class LiveSession:
         self._owner = owner
         self._family = family
         self._others = others
+        self.attachments = Attachments(session_id, owner.attachments)
         self._fold = SessionFold(owner, session_id)
         self._effects = Effects(owner, self, family)
         self._run = ProgramRun(owner, self._fold, self._effects, self._conclude)
@@ -99,8 +101,10 @@ class LiveSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something would be interrupted if it were forgotten."""
-        return self.lock.locked() or self.is_under_way or self._epoch is not None
+        """Whether something would be interrupted or lost if it were forgotten."""
+        if self.lock.locked() or self.is_under_way or self._epoch is not None:
+            return True
+        return bool(self.attachments) and self.attachments.are_pinned
 
     @property
     def is_under_way(self) -> bool:
@@ -470,6 +474,8 @@ class LiveSession:
         fold.settle(receipt.position)
         for observer in owner.on_commit:
             observer(self.id, batch.entries)
+        if self.attachments:
+            self.attachments.committed(batch.entries)
         self._epoch = receipt.epoch if holds else None
         if holds:
             self._keeper.start()

@@ -16,6 +16,7 @@ from holdfast.core.kinds import KindView
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import Entry, Record
 from holdfast.core.state import Session
+from holdfast.engine.attachments import Attachment
 from holdfast.engine.drivers import Drivers
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.snapshots import Sealer
@@ -80,6 +81,8 @@ class Owner:
         """Called with every entry that becomes known here of a session whose view is kept, in order."""
         self.keeps_all_views = True
         """Whether views keep everything in memory, or only what their sessions need to go on."""
+        self.attachments: dict[type[Any], Callable[[str], Attachment]] = {}
+        """How what hangs on a live session is made, by its class."""
         self.on_due: Callable[[int], None] | None = None
         """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
         self._background: set[asyncio.Task[Any]] = set()

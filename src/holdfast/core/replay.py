@@ -67,16 +67,16 @@ class ReplayFold:
 
     def apply(self, entry: Entry) -> Waking | None:
         """Fold one more entry; the waking that follows from it, if one does."""
-        session, record = self.session, entry.record
-        wakings = session.wakings
-        session.apply(entry)
+        is_over = self.session.apply(entry)
+        record = entry.record
         if type(record) is AnsweredRecord:
             self._inbox.append((record.query_id, record.answer))
-        elif type(record) is StartedRecord:
-            return Waking(entry.at, [])
-        elif type(record) is RefusedRecord:
-            return Waking(entry.at, [], record.failure)
-        if session.wakings == wakings:
+        elif type(record) is not PausedRecord:
+            if type(record) is StartedRecord:
+                return Waking(entry.at, [])
+            if type(record) is RefusedRecord:
+                return Waking(entry.at, [], record.failure)
+        if not is_over:
             return None
         answers, self._inbox = self._inbox, []
         return Waking(entry.at, answers)

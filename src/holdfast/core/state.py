@@ -292,8 +292,8 @@ class Session:
     def _against_kind_record(self, record: KindRecord) -> str | None:
         return self.kind_fold.check(self, record)
 
-    def apply(self, entry: Entry) -> None:
-        """Fold one more entry into the session, or raise and change nothing."""
+    def apply(self, entry: Entry) -> bool:
+        """Fold one more entry into the session, or raise and change nothing. True if it ends a pause."""
         record, position, at = entry.record, entry.position, entry.at
         if position != self.position + 1:
             raise JournalError(self.id, position, f"expected position {self.position + 1}, got {position}")
@@ -301,14 +301,14 @@ class Session:
         fold(self, record, at, position)
         if following is not None:
             self.state, self._rules = following, _RULES[following]
-        is_paused = self.state is PAUSED
-        if is_paused and self._pause_is_over():
+        is_over = self.state is PAUSED and self._pause_is_over()
+        if is_over:
             self._wake_up()
-            is_paused = False
-        self.metrics.tick(at, is_paused)
+        self.metrics.tick(at, self.state is PAUSED)
         self.position = position
         if position == self._shared:
             self._part(at)
+        return is_over
 
     def _find_kind(self) -> None:
         """Follow what the start says: where a fork parts from its source, and what the program kind keeps."""

@@ -86,6 +86,7 @@ class Takeover:
         filters = [SessionFilter(states=[State.RUNNING], id_prefix=own)]
         kinds = sorted({*engine.owner.drivers.kinds, "child"})
         filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind, id_prefix=own) for kind in kinds]
+        filters.append(SessionFilter(states=[State.PAUSED], has_mail=True, id_prefix=own))  # its owner let go too soon
         rows = [row for where in filters for row in await engine.owner.store.all_sessions(where)]
         orphans = [row.session_id for row in rows if row.owner is None]
         lost = {session_id for session_id, _ in await _lost(engine.owner.store)} if orphans else set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import HoldfastError
+from holdfast.store.errors import StoreUnavailableError
 
 
 class UpkeepScope:
@@ -34,6 +35,8 @@ class UpkeepScope:
             return
         try:
             runs_here = self.includes(session_id) and await act(session_id)
+        except StoreUnavailableError:
+            return  # that says nothing about the session
         except HoldfastError:
             runs_here = False
         if not runs_here:

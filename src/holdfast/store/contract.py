@@ -87,6 +87,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     id_prefix: str | None = None
     waiting_for: str | None = None
     """A kind of query the session waits for."""
+    has_mail: bool = False
+    """Only sessions with messages that no commit has taken."""
     updated_before: int | None = None
     """Only sessions whose last entry is earlier than that."""
     updated_after: int | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
-    """Whether a session meets all conditions of a filter."""
+    """Whether a session meets all conditions of a filter that its summary decides: all but `has_mail`."""
     return (
         (not where.states or summary.state in where.states)
         and (where.program is None or summary.program == where.program)

@@ -181,6 +181,8 @@ class MemoryStore(Store):
                 continue
             if not matches(where, session_id, session.summary):
                 continue
+            if where.has_mail and all(mail.taken for mail in session.mail.values()):
+                continue
             if len(found) == limit:
                 return SessionPage(found, cursor_of(last))
             found.append(self._row(session_id, session))

@@ -12,7 +12,17 @@ from holdfast import strategy
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
-from holdfast.testing.simulation import Client, Faults, Run, Scenario, SimulatedProcess, profile, simulate, without
+from holdfast.testing.simulation import (
+    Client,
+    Faults,
+    Run,
+    Scenario,
+    SimulatedProcess,
+    profile,
+    simulate,
+    sweep,
+    without,
+)
 from holdfast.testing.simulation.laws import Evidence, Problem
 from holdfast.testing.simulation.scenarios.strategies import Strategies
 
@@ -103,3 +113,30 @@ def test_a_child_is_not_said_to_be_impossible_to_start_because_the_store_is_in_t
 
 def test_times_of_a_journal_do_not_fall_where_its_owners_clocks_differ() -> None:
     assert problems(ParentAndChild, 20, Faults(until_s=6.0, skew_s=2.0, jumps=3, kills=2)) == []
+
+
+@strategy(name="simulated_model_and_person")
+async def model_and_person(ctx: Context) -> Any:
+    return list(await asyncio.gather(ctx.tool("quick"), ctx.ask("Well?")))
+
+
+class AnswersOnce(ParentAndChild):
+    """A session waits for a tool and for a person, who answers once, without waiting for that to be taken."""
+
+    name: ClassVar[str] = "answers once"
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(model_and_person, "s")
+        told = "unknown"
+        while not await client.has_ended("s"):
+            is_held = (await client.hf.store.session("s")).owner is not None
+            for asked in await client.open_questions("s"):
+                if told == "unknown" and (is_held or client.now_s() > 4.0):
+                    told = await client.feed(*asked, "well", wait=0)
+            await asyncio.sleep(0.02)
+
+
+def test_a_message_is_taken_although_its_owner_dies_right_after_it_has_let_go() -> None:
+    # Its owner hears of the message late, so that it is still there when the session is let go.
+    runs = sweep(AnswersOnce, 2, "engine-0", Faults(until_s=4.0, late_notices=1.0))
+    assert [str(problem) for run in runs for problem in run.problems] == []

@@ -122,6 +122,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
     if where.children:
         texts.append("parent is not null")
+    if where.has_mail:
+        texts.append("num in (select session from holdfast.mailbox where body is not null)")
     return " and ".join(["true", *texts]), [value for _, value in given]
 
 

@@ -336,6 +336,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         parts.append((f"state IN ({','.join('?' * len(where.states))})", list(where.states)))
     if where.children:
         parts.append(("parent IS NOT NULL", []))
+    if where.has_mail:
+        parts.append(("num IN (SELECT session FROM mailbox WHERE body IS NOT NULL)", []))
     if where.waiting_for is not None and "," in where.waiting_for:
         parts.append(("0", []))
     for condition, value in (

@@ -9,7 +9,7 @@ from holdfast.core.queries import HumanQuery, LlmQuery
 from holdfast.core.state import State
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.testing.laws.base import Laws, refused
-from holdfast.testing.sessions import START, TICK, all_rows, begin, entries_of, ids_of, picture, timer
+from holdfast.testing.sessions import START, TICK, all_rows, begin, entries_of, feed, ids_of, picture, timer
 
 
 class ListingLaws(Laws):
@@ -83,6 +83,17 @@ class ListingLaws(Laws):
             assert await ids_of(store, SessionFilter(waiting_for=no_kind)) == [], no_kind
         await both.answer("q-0", "yes")
         assert await ids_of(store, SessionFilter(waiting_for="human")) == ["s-human"]
+
+    async def test_sessions_are_found_by_the_mail_that_waits_in_them(self, store: Store) -> None:
+        tasks = [await begin(store, f"s-{n}") for n in range(3)]
+        waiting = [await store.send(task.id, "key", feed(), 1) for task in tasks[1:]]
+        assert await ids_of(store, SessionFilter(has_mail=True)) == ["s-2", "s-1"]
+        assert await ids_of(store, SessionFilter(has_mail=True, id_prefix="s-1")) == ["s-1"]
+        assert await ids_of(store, SessionFilter(has_mail=True, states=[State.PAUSED])) == []
+        await tasks[1].log("taken", takes=[waiting[0].number])
+        assert await ids_of(store, SessionFilter(has_mail=True)) == ["s-2"]
+        await store.delete("s-2", 1)
+        assert await ids_of(store, SessionFilter(has_mail=True)) == []
 
     async def test_sessions_are_found_by_when_they_last_changed(self, store: Store) -> None:
         for n in range(4):

@@ -32,7 +32,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import holdfast
 from holdfast.agent.mcp.errors import LostError, McpUnavailableError, NotRunError, RefusedError
-from holdfast.agent.mcp.limits import CLOSE_S, LISTEN_S, RELISTEN_S
+from holdfast.agent.mcp.limits import CLOSE_S, ERROR_CHARS, LISTEN_S, RELISTEN_S
 from holdfast.agent.mcp.transport import NOT_RUN, Transport
 from holdfast.core.values import Json
 
@@ -77,7 +77,7 @@ class Connection:
             await self.close()
             raise
         if self._failure is not None:
-            why = await self._transport.why() or _error_text(self._failure)
+            why = (await self._transport.why() or _error_text(self._failure))[:ERROR_CHARS]
             raise McpUnavailableError(self._server, why, self._transport.stderr) from None
 
     async def close(self) -> None:
@@ -157,7 +157,8 @@ class Connection:
         if error.code == NOT_RUN:
             self._over.set()
             return NotRunError(error.message)
-        return LostError(error.message) if error.code == CONNECTION_CLOSED else RefusedError(error.message)
+        why = error.message[:ERROR_CHARS]
+        return LostError(why) if error.code == CONNECTION_CLOSED else RefusedError(why)
 
     # --- changes -----------------------------------------------------------------------------------
 

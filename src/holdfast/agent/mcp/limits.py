@@ -38,6 +38,9 @@ MESSAGE_BYTES = 8 * 1024 * 1024
 REMARK_CHARS = 500
 """Characters of a progress message."""
 
+ERROR_CHARS = 2_000
+"""Characters of an error of a server: room for the end of a traceback, and not for whatever it quotes."""
+
 STDERR_BYTES = 8 * 1024
 """Bytes kept of a child's standard error, the last ones."""
 

@@ -9,7 +9,7 @@ from holdfast.alc.cards.errors import InvalidCardError
 from holdfast.alc.cards.limits import LINEAGE_DEPTH
 from holdfast.alc.cards.lineage import LineageQuery
 from holdfast.alc.cards.names import check_now
-from holdfast.core.limits import MAX_INTEGER
+from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER
 from holdfast.core.values import Json, preview
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def _lineage(box: CardBox, asked: _Asked) -> Json:
             )
             return box.lineage(query)
         case other:
-            raise InvalidCardError("lineage", f"direction must be 'up', 'down', or 'both' (got '{other}')")
+            shown = other[:ERROR_PREVIEW_CHARS]
+            raise InvalidCardError("lineage", f"direction must be 'up', 'down', or 'both' (got '{shown}')")
 
 
 def _alias_set(box: CardBox, asked: _Asked) -> Json:

@@ -21,6 +21,7 @@ from holdfast.testing.postgres_server import fresh_database
 from tests.engine.helpers import attempts_at, quiet, sqlite
 from tests.engine.process_child import called, helped
 from tests.engine.processes import Process
+from tests.store.postgres.helpers import connected, execute
 
 LONG_MS = 600_000
 """Milliseconds that an effect takes which is not to end by itself, and that a lease lasts."""
@@ -119,6 +120,30 @@ async def test_an_owner_that_is_only_cut_off_for_a_moment_keeps_its_session(serv
             await connection.close()
             await asyncio.sleep(0.7)
         assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {owner.pid}"
+    assert [run[2] for run in runs(ledger)] == ["1"]
+
+
+CUT_OFF_AT_THE_FIRST_ANSWER = """
+create sequence answers;
+create function cut_off() returns trigger language plpgsql as $$ begin
+    if new.body like '%"type":"answered"%' and nextval('answers') = 1 then
+        perform pg_terminate_backend(pg_backend_pid());
+    end if;
+    return new;
+end $$;
+create trigger cut_off before insert on holdfast.journal for each row execute function cut_off();
+"""
+
+
+async def test_an_owner_that_is_cut_off_while_it_writes_an_answer_writes_it_again(server: str, tmp_path: Path) -> None:
+    url, ledger = fresh_database(server), tmp_path / "ledger"
+    async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
+        await owner.do("drive", what="work", recovery="never")
+        await execute(url, CUT_OFF_AT_THE_FIRST_ANSWER)
+        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 0}, wait=0)
+        assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {owner.pid}"
+        async with connected(url) as connection:
+            assert await connection.fetchval("select last_value from answers") == 2
     assert [run[2] for run in runs(ledger)] == ["1"]
 
 

@@ -177,7 +177,7 @@ async def _on_postgres(plan: Plan, name: str, connections: int) -> list[Figure]:
                 await warming(plan.seconds)
             rates, costs = await interleave(plan, name, floor.singles, rate)
         await floor.close()
-    return _figures(name, f"asyncpg, connections: {connections}", rates, costs)
+    return _figures(name, f"asyncpg, connections: {connections}", rates, costs, Target("ratio", ">=", 0.6))
 
 
 def _figures(name: str, floor: str, rates: list[Round], costs: list[Round], *targets: Target) -> list[Figure]:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.decide import FeedMessage, GivenAnswer
-from holdfast.core.events import PausedEvent
+from holdfast.core.events import PausedEvent, SentEvent
 from holdfast.core.queries import LlmQuery, Value
 from holdfast.core.records import AnsweredRecord, PausedRecord, StartedRecord
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.native.ctx import Context
+from holdfast.store.memory import MemoryStore
 from holdfast.testing.patience import soon
 from tests.engine.helpers import of_type, prompts, quiet, result, sqlite, write
 from tests.engine.programs import two_questions
@@ -49,6 +50,27 @@ async def test_a_replay_in_an_engine_that_takes_over_is_durable_before_it_is_tol
             assert len(await of_type(hf.store, "left", PausedRecord)) == 2
         assert prompts(await soon(hf.resume("left"))) == {"q-1": "two"}
         assert len(await of_type(hf.store, "left", PausedRecord)) == 2
+
+
+async def test_a_message_that_its_owner_has_not_taken_yet_is_only_sent_and_later_a_replay() -> None:
+    done, store = asyncio.Event(), MemoryStore()
+
+    async def slow() -> str:
+        await done.wait()
+        return "slow"
+
+    async def waits_for_both(ctx: Context) -> list[str]:
+        return list(await asyncio.gather(ctx.tool("slow"), ctx.ask("well?")))
+
+    async with quiet(store) as owner, quiet(store) as other:
+        owner.drive("slow", slow)
+        session_id = (await owner.start(waits_for_both, wait=0)).session_id
+        sent = await soon(other.feed(session_id, {"q-1": "yes"}, wait=0))
+        assert isinstance(sent, SentEvent)
+        assert sent.to_json()["sent"] is True
+        done.set()
+        assert await soon(owner.result(session_id)) == ["slow", "yes"]
+        assert (await soon(other.feed(session_id, {"q-1": "yes"}))).replayed
 
 
 async def test_a_message_that_a_dead_owner_never_took_is_taken_by_the_next(tmp_path: Path) -> None:

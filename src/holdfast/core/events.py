@@ -55,6 +55,16 @@ class RunningEvent(_Event, frozen=True):
         return {key: value for key, value in (("waits_for", self.waits_for), ("why", self.why)) if value}
 
 
+class SentEvent(RunningEvent, frozen=True):
+    """A message is in the session's mailbox, and its owner has not taken it yet. It may still be refused.
+
+    Sending it again tells what became of it.
+    """
+
+    def _details(self) -> dict[str, Any]:
+        return {**super()._details(), "sent": True}
+
+
 class AcceptedEvent(_Event, frozen=True):
     """The answers were taken; the pause lasts until the remaining ones are in."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.decide import Message, WakeMessage
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
-from holdfast.core.events import Event, RunningEvent
+from holdfast.core.events import Event, SentEvent
 from holdfast.core.state import Session
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.owner import Owner
@@ -82,7 +82,7 @@ async def deliver(
             message = await session.check(message)
             key = key or f"m-{owner.token(12)}"
             posted = await _post(owner, session_id, key, message, wait)
-            if isinstance(posted, RunningEvent):
+            if isinstance(posted, SentEvent):
                 return posted
             takes = posted
             async with session.lock:
@@ -127,9 +127,7 @@ async def _refuse_mail(session: Recipient, takes: list[int]) -> None:
         await session.take(WakeMessage(), takes)
 
 
-async def _post(
-    owner: Owner, session_id: str, key: str, message: Message, wait: float | None
-) -> RunningEvent | list[int]:
+async def _post(owner: Owner, session_id: str, key: str, message: Message, wait: float | None) -> SentEvent | list[int]:
     """Send a message to the owner, and wait until it is taken.
 
     Afterwards it is decided again here: what the owner has done is then a replay, or was refused. If the owner has let
@@ -148,6 +146,6 @@ async def _post(
                 return [receipt.number]
             left = None if deadline is None else deadline - monotonic()
             if left is not None and left <= 0:
-                return RunningEvent(session_id=session_id)
+                return SentEvent(session_id=session_id, why="its owner has not taken the message yet")
             pause = min(OWNER_LOOK_S, max(0.05, ((row.lease_until or 0) - owner.now()) / 1000))
             await changes.changed(timeout=pause if left is None else min(pause, left))

@@ -25,7 +25,7 @@ from holdfast.core.errors import (
     StaleQueryError,
     UnknownQueryError,
 )
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.children import child_session_id
@@ -77,7 +77,7 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
     waits = session.waits_for_child if session else await _waits_for_children(engine, session_id)
     if not waits and not _is_routed(message):
         event = await engine.deliver(session_id, message, wait)
-        return await until_needed(engine, session_id, event, wait)
+        return event if isinstance(event, SentEvent) else await until_needed(engine, session_id, event, wait)
     deadline = _Deadline(engine.owner.clock, wait)
     with View(engine, session_id) as view:
         await view.look()
@@ -86,7 +86,7 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
         is_replay = await _check(engine, session_id, parts, list(opened))
         if list(parts) == [""]:
             event = await engine.deliver(session_id, parts[""], wait)
-            if event.replayed:
+            if event.replayed or isinstance(event, SentEvent):
                 return event
         elif not is_replay:
             await _deliver(engine, session_id, parts, deadline)

@@ -19,6 +19,7 @@ from holdfast.core.events import (
     FailedEvent,
     PausedEvent,
     RunningEvent,
+    SentEvent,
 )
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 
@@ -54,6 +55,8 @@ def _print_text(event: Event) -> None:
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
+        case SentEvent():
+            click.echo(f"{sid}  sent; its owner has not taken it yet, and may still refuse it")
         case RunningEvent(waits_for=kinds, why=why):
             click.echo(f"{sid}  {state('running')}" + (f"; waits for {', '.join(kinds)}" if kinds else ""))
             if why:

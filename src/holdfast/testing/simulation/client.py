@@ -17,7 +17,7 @@ from holdfast.core.errors import (
     TransitionError,
     UnknownQueryError,
 )
-from holdfast.core.events import Event, RunningEvent
+from holdfast.core.events import SentEvent
 from holdfast.core.queries import HumanQuery
 from holdfast.core.values import Json
 from holdfast.engine.errors import ContentionError
@@ -72,7 +72,7 @@ class Client:
         self.history.feeds.append(call)
         try:
             event = await self.hf.feed(session_id, {query_id: value}, wait=wait)
-            call.told = "sent" if self._is_only_sent(event) else "accepted"
+            call.told = "sent" if isinstance(event, SentEvent) else "accepted"
         except (AnswerConflictError, MessageConflictError):
             call.told = "conflict"
         except _STALE:
@@ -82,10 +82,6 @@ class Client:
         call.returned_s = self.now_s()
         self.process.note(f"fed {session_id}/{query_id}: {call.told}")
         return call.told
-
-    @staticmethod
-    def _is_only_sent(event: Event) -> bool:
-        return isinstance(event, RunningEvent)
 
     async def cancel(self, session_id: str) -> None:
         """Cancel a session."""

@@ -25,6 +25,7 @@ from bench import (
     UnavailableError,
     agent,
     agent_instructions,
+    cli,
     engine,
     growth,
     inbox,
@@ -47,6 +48,7 @@ BENCHMARKS = (
     | agent.BENCHMARKS
     | agent_instructions.BENCHMARKS
     | mcp.BENCHMARKS
+    | cli.BENCHMARKS
     | observe.BENCHMARKS
     | inbox.BENCHMARKS
 )

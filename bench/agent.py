@@ -167,7 +167,7 @@ async def agent_reopen(plan: Plan) -> list[Figure]:
         took = _child("reopen_alone", str(path), module="agent")
         rounds.append(Round(took))
         plan.say(f"agent-reopen: round {number}/{RUNS}: {took:.1f} ms")
-    figures = [Figure(f"agent-reopen: {REOPENED} turns", "ms", rounds, targets=[Target("value", "<=", 20)])]
+    figures = [Figure(f"agent-reopen: {REOPENED} turns", "ms", rounds, targets=[Target("value", "<=", 12)])]
     return [*figures, *await _bytes(plan), _small(path, content)]
 
 
@@ -190,7 +190,10 @@ async def open_chat(path: Path, turns: int) -> AsyncIterator[None]:
 
 
 def _small(path: Path, content: int) -> Figure:
-    return Figure("agent-bytes: file / text, turns of 60 bytes", "×", [Round(path.stat().st_size / content)])
+    ratio = path.stat().st_size / content
+    return Figure(
+        "agent-bytes: file / text, turns of 60 bytes", "×", [Round(ratio)], targets=[Target("value", "<=", 7)]
+    )
 
 
 def reopen_alone(path: str) -> float:

@@ -136,7 +136,7 @@ async def engine_1(plan: Plan) -> list[Figure]:
             await warm_up(floor_path, floor.singles)
             await warm_up(path, rate)
             rates, costs = await interleave(plan, "engine-1", floor.singles, rate)
-            figures = _figures("engine-1", "SQLite, 1 row a commit", rates, costs, Target("ratio", ">=", 0.5))
+            figures = _figures("engine-1", "SQLite, 1 row a commit", rates, costs, Target("ratio", ">=", 0.55))
             return figures + await _beside_langgraph(plan, "engine-1", rate, sessions=1, targets=[])
 
 
@@ -150,7 +150,7 @@ async def engine_200(plan: Plan) -> list[Figure]:
             await warm_up(path, rate)
             rates, costs = await interleave(plan, "engine-200", floor.groups, rate)
             figures = _figures("engine-200", "SQLite, 200 rows a commit", rates, costs, Target("value", ">=", 4_000))
-            targets = [Target("ratio", ">=", 20)]
+            targets = [Target("ratio", ">=", 25)]
             return figures + await _beside_langgraph(plan, "engine-200", rate, sessions=SESSIONS, targets=targets)
 
 
@@ -240,7 +240,7 @@ async def engine_resume(plan: Plan) -> list[Figure]:
         costs.append(Round(cost))
         plan.say(f"engine-resume: round {number}/{RESUMES}: {opened:.1f} + {fed:.1f} ms, {cost:.1f} ms of CPU")
     return [
-        Figure("engine-resume: open + first feed", "ms", totals, targets=[Target("value", "<=", 15)]),
+        Figure("engine-resume: open + first feed", "ms", totals, targets=[Target("value", "<=", 14)]),
         Figure("engine-resume: open", "ms", opens),
         Figure("engine-resume: first feed", "ms", firsts),
         Figure("engine-resume: CPU of both", "ms", costs),

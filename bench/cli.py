@@ -1,0 +1,55 @@
+"""`cli-time`: what everyday commands take from their start to their end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+from bench import Figure, Plan, Round, Target
+from bench.engine import Host
+from holdfast.engine.holdfast import open_holdfast
+
+RUNS = 15
+
+SESSIONS = 20
+"""As many as one page of `holdfast sessions` shows."""
+
+
+async def cli_time(plan: Plan) -> list[Figure]:
+    """`holdfast sessions`, `show` and `--help`, each in a process of its own, on a store of some sessions."""
+    url = f"sqlite:///{plan.directory / 'cli.db'}"
+    async with open_holdfast(url) as holdfast:
+        ids = [await Host(holdfast).run(10, 3) for _ in range(SESSIONS)]
+    commands = {"sessions": ["sessions"], "show": ["show", ids[0]], "--help": ["--help"]}
+    targets = {"sessions": [Target("value", "<=", 150)]}
+    environment = _installed(plan) | {"HOLDFAST_STORE": url}
+    rounds: dict[str, list[Round]] = {name: [] for name in commands}
+    for words in commands.values():
+        _run(words, environment)  # compiles what has changed
+    for number in range(1, RUNS + 1):
+        for name, words in commands.items():
+            rounds[name].append(Round(_run(words, environment)))
+        if number % 5 == 0:
+            plan.say(f"cli-time: round {number}/{RUNS}")
+    return [
+        Figure(f"cli-time: holdfast {name}", "ms", rounds[name], targets=targets.get(name, [])) for name in commands
+    ]
+
+
+def _installed(plan: Plan) -> dict[str, str]:
+    """An environment in which modules are compiled once, as those of an installed package are."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(plan.directory / "bytecode")}
+
+
+def _run(words: list[str], environment: dict[str, str]) -> float:
+    """Milliseconds of one command."""
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "holdfast.cli", *words], check=True, env=environment, capture_output=True)
+    return (time.perf_counter() - began) * 1000
+
+
+BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {"cli-time": cli_time}

@@ -48,6 +48,7 @@ class StepsRequest(msgspec.Struct, array_like=True, frozen=True):
     spec: VmSpec | None = None
     wakings: list[VmWaking] = []
     drops: list[int] = []
+    is_replay: bool = False
 
 
 class StepReply(msgspec.Struct, array_like=True, frozen=True):
@@ -58,6 +59,9 @@ class StepReply(msgspec.Struct, array_like=True, frozen=True):
     is_gone: bool = False
     """The VM is not there (any more)."""
 
+
+READ_BYTES = 64 * 1024
+"""Bytes read at once: room is made for all of them, and most messages are short."""
 
 T = TypeVar("T")
 
@@ -78,6 +82,9 @@ class Frames(Generic[T]):
 
     def feed(self, data: bytes) -> Iterator[T]:
         rest = self._rest
+        if not rest and len(data) >= 4 and int.from_bytes(data[:4], "little") == len(data) - 4:
+            yield self._decoder.decode(memoryview(data)[4:])  # one whole message, as nearly always
+            return
         rest += data
         at = 0
         while len(rest) - at >= 4:

@@ -119,7 +119,7 @@ class LuaInstance:
             llm_calls=spent.llm_calls,
             left=encode(left) if left is not None else None,
             refusal=refusal,
-            answers=[_answer(answer) for _, answer in sorted(waking.answers, key=_number)],
+            answers=_in_order(waking.answers),
         )
 
     def replay(self, requests: list[frames.VmWaking]) -> Awaitable[list[Step]]:
@@ -206,11 +206,20 @@ class LuaInstance:
         )
 
 
+def _in_order(answers: list[tuple[str, Answer]]) -> list[bytes]:
+    """Answers in the order of their queries, in the form that a worker takes."""
+    if len(answers) > 1:
+        answers = sorted(answers, key=_number)
+    return [_answer(answer) for _, answer in answers]
+
+
 def _number(answered: tuple[str, Answer]) -> int:
     return int(answered[0].removeprefix(query_id(0)[:-1]))
 
 
 def _answer(answer: Answer) -> bytes:
+    if type(answer) is Value and type(answer.value) is str:
+        return b"s" + answer.value.encode()  # as nearly always
     match answer:
         case Value(value=str() as text):
             return b"s" + text.encode()

@@ -104,10 +104,10 @@ def step_of(message: bytes) -> Step:
     """The step that a driver's message describes."""
     try:
         step = _decoder.decode(message)
-        notes = [_note(each) for each in step.notes]
+        notes = [_note(each) for each in step.notes] if step.notes else []
+        if type(step) is _AskedMessage:  # as nearly always; the others are found by more expensive tests
+            return AskStep(queries=[_query(each) for each in step.queries], notes=notes, where=step.where)
         match step:
-            case _AskedMessage(queries=queries, where=where):
-                return AskStep(queries=[_query(each) for each in queries], notes=notes, where=where)
             case _ReturnedMessage(result=result):
                 return ReturnStep(result=msgspec.json.decode(result), notes=notes)
             case _RaisedMessage(error=error, kind=kind):

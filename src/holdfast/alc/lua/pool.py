@@ -19,7 +19,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
-from holdfast.alc.lua.frames import Frames, StepReply, StepsRequest, VmSpec, VmWaking, frame
+from holdfast.alc.lua.frames import READ_BYTES, Frames, StepReply, StepsRequest, VmSpec, VmWaking, frame
 from holdfast.alc.lua.limits import (
     CROWD,
     DEADLINE_S,
@@ -137,7 +137,7 @@ class WorkerProcess:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(1 << 20)
+            data = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -284,7 +284,7 @@ class Pool:
         job = StepJob(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
         drops, worker.drops = worker.drops, []
         was_idle = not worker.jobs
-        worker.send(StepsRequest(self._numbers, vm, spec, list(wakings), drops), job)
+        worker.send(StepsRequest(self._numbers, vm, spec, list(wakings), drops, is_replay), job)
         if was_idle and len(wakings) == 1:
             worker.wait_briefly(job)
         return job.done.result() if job.done.done() else job.done

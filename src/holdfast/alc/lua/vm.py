@@ -44,13 +44,13 @@ class Vm:
             spec.is_trusted,
         )
 
-    def step(self, waking: VmWaking) -> bytes:
-        """The outcome of one step, as `outcomes.py` reads it."""
+    def step(self, waking: VmWaking, *, is_replay: bool = False) -> bytes:
+        """The outcome of one step, as `outcomes.py` reads it. That of a replay says where the program asks."""
         if not self._has_room_for(waking):
             return self._full()
         try:
             step: bytes = self._step(
-                waking.at, waking.first_id, waking.llm_calls, waking.left, waking.refusal, *waking.answers
+                is_replay, waking.at, waking.first_id, waking.llm_calls, waking.left, waking.refusal, *waking.answers
             )
             return step
         except lua.LuaMemoryError:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from holdfast.alc.lua.frames import Frames, StepReply, StepsRequest, frame
+from holdfast.alc.lua.frames import READ_BYTES, Frames, StepReply, StepsRequest, frame
 from holdfast.alc.lua.outcomes import raised
 from holdfast.alc.lua.vm import Vm
 
@@ -57,7 +57,7 @@ class VmServer:
 
     def serve(self) -> None:
         frames = Frames(StepsRequest)
-        while data := self._connection.recv(1 << 20):
+        while data := self._connection.recv(READ_BYTES):
             for request in frames.feed(data):
                 self._take(request)
 
@@ -79,7 +79,7 @@ class VmServer:
         steps: list[bytes] = []
         last_sign = time.monotonic()
         for waking in request.wakings:
-            steps.append(vm.step(waking))
+            steps.append(vm.step(waking, is_replay=request.is_replay))
             if len(request.wakings) > 1 and time.monotonic() - last_sign > _SIGN_OF_LIFE_S:
                 last_sign = time.monotonic()
                 self._send(StepReply(request.number))

@@ -245,10 +245,10 @@ end
 
 local function where_is(co)
 	for level = 0, 40 do
-		local info = getinfo(co, level, "Sl")
+		local info = getinfo(co, level, "l")
 		if not info then return "" end
 		if info.currentline > 0 then -- our own files are stripped of theirs
-			return info.short_src .. ":" .. info.currentline
+			return getinfo(co, level, "S").short_src .. ":" .. info.currentline
 		end
 	end
 	return ""
@@ -282,8 +282,9 @@ local function finished(value)
 	return messages.returned(text, take_notes())
 end
 
--- One step: go on at `at` (unix ms) with the answers to the queries of the last step, or after they were refused.
-return function(at, first_id, calls, left, refusal, ...)
+-- One step: go on at `at` (unix ms) with the answers to the queries of the last step, or after they were refused. Only a
+-- replay wants to know where the program asks, in case that it asks something else than before.
+return function(is_replay, at, first_id, calls, left, refusal, ...)
 	now, asked, llm_calls = at / 1000, first_id, calls
 	budget_left = left and json.decode(left)
 	if is_over then return raised(OVER, "deadline") end
@@ -306,5 +307,5 @@ return function(at, first_id, calls, left, refusal, ...)
 	if how == "raised" then return raised(what) end
 	-- Notes last: what is asked may not be valid UTF-8, which is noted.
 	local queries = messages.queries(what, asked)
-	return messages.asked(queries, where_is(program), take_notes())
+	return messages.asked(queries, is_replay and where_is(program) or "", take_notes())
 end

@@ -23,10 +23,15 @@ local function boolean(value) return value and "\xc3" or "\xc2" end
 -- A value as JSON in a text; `what` names it for the warning.
 local function json(value, what) return value == nil and NIL or text(host.encode(value, host.warn_of(what))) end
 
--- A message of one kind: an array of the kind and its fields, of which there are at most 14.
-local function message(kind, ...)
-	return string.char(0x91 + select("#", ...)) .. text(kind) .. concat({ ... })
-end
+-- The head of all messages of a kind: an array of the kind and so many fields, of which there are at most 14.
+local function head(kind, fields) return string.char(0x91 + fields) .. text(kind) end
+
+local LLM, TOOL, HUMAN, TIMER, CHILD =
+	head("llm", 7), head("tool", 3), head("human", 4), head("timer", 2), head("child", 3)
+local LOGGED, PROGRESSED, STAT = head("logged", 3), head("progressed", 3), head("stat", 2)
+local ASKED, RETURNED, RAISED = head("asked", 3), head("returned", 2), head("raised", 3)
+
+local NONE = pack(">BI4", 0xdd, 0)
 
 local function array(items) return pack(">BI4", 0xdd, #items) .. concat(items) end
 
@@ -40,23 +45,24 @@ end
 local QUERIES = {}
 
 function QUERIES.llm(query, id)
-	return message("llm", id, text(query.prompt, "a prompt"), optional(query.system, "a system prompt"),
-		number(query.max_tokens), boolean(query.grounded), boolean(query.underspecified), json(query.options, "options"))
+	return LLM .. id .. text(query.prompt, "a prompt") .. optional(query.system, "a system prompt")
+		.. number(query.max_tokens) .. boolean(query.grounded) .. boolean(query.underspecified)
+		.. json(query.options, "options")
 end
 
 function QUERIES.tool(query, id)
-	return message("tool", id, text(query.name, "a tool's name"), json(query.arguments, query.name))
+	return TOOL .. id .. text(query.name, "a tool's name") .. json(query.arguments, query.name)
 end
 
 function QUERIES.human(query, id)
 	local timeout = query.timeout_ms and number(query.timeout_ms) or NIL
-	return message("human", id, text(query.prompt, "a prompt"), json(query.choices, "choices"), timeout)
+	return HUMAN .. id .. text(query.prompt, "a prompt") .. json(query.choices, "choices") .. timeout
 end
 
-function QUERIES.timer(query, id) return message("timer", id, number(query.delay_ms)) end
+function QUERIES.timer(query, id) return TIMER .. id .. number(query.delay_ms) end
 
 function QUERIES.child(query, id)
-	return message("child", id, text(query.program, "a program's name"), json(query.ctx, query.program))
+	return CHILD .. id .. text(query.program, "a program's name") .. json(query.ctx, query.program)
 end
 
 local function query_message(query, number_of) return QUERIES[query.kind](query, text("q-" .. number_of)) end
@@ -64,26 +70,28 @@ local function query_message(query, number_of) return QUERIES[query.kind](query,
 -- How a note of each type is written.
 local NOTES = {}
 
-function NOTES.logged(note) return message("logged", text(note.message), text(note.level), text(note.source)) end
+function NOTES.logged(note) return LOGGED .. text(note.message) .. text(note.level) .. text(note.source) end
 
 function NOTES.progressed(note)
-	return message("progressed", number(note.step), number(note.total), optional(note.message))
+	return PROGRESSED .. number(note.step) .. number(note.total) .. optional(note.message)
 end
 
-function NOTES.stat(note) return message("stat", text(note.key), text(host.encode(note.value))) end
+function NOTES.stat(note) return STAT .. text(note.key) .. text(host.encode(note.value)) end
 
-local function notes_message(notes)
-	return all(notes, function(note) return NOTES[note.type](note) end)
-end
+local function note_message(note) return NOTES[note.type](note) end
+
+local function notes_message(notes) return #notes == 0 and NONE or all(notes, note_message) end
 
 local messages = {}
 
 function messages.queries(queries, first) return all(queries, query_message, first) end
 
-function messages.asked(queries, where, notes) return message("asked", queries, text(where), notes_message(notes)) end
+function messages.asked(queries, where, notes) return ASKED .. queries .. text(where) .. notes_message(notes) end
 
-function messages.returned(result, notes) return message("returned", text(result), notes_message(notes)) end
+function messages.returned(result, notes) return RETURNED .. text(result) .. notes_message(notes) end
 
-function messages.raised(problem, kind, notes) return message("raised", text(problem), text(kind), notes_message(notes)) end
+function messages.raised(problem, kind, notes)
+	return RAISED .. text(problem) .. text(kind) .. notes_message(notes)
+end
 
 return messages

@@ -17,7 +17,8 @@ from bench.engine import _child, _resident
 from holdfast.agent.observed_events import TurnEndedEvent
 from holdfast.agent.observer import Observer, Observers
 from holdfast.agent.runtime import Runtime
-from holdfast.store import open_store
+from holdfast.engine.holdfast import open_holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptedStream
 
 TURNS = 100
@@ -104,9 +105,8 @@ def watch_alone(url: str, last: str) -> None:
     """Run in a process of its own: watch, and print when each position was seen."""
 
     async def run() -> None:
-        async with open_store(url) as store:
-            observers = Observers(store)
-            observer = observers.observe("chat")
+        async with open_holdfast(url, upkeep=Upkeep(on=False)) as hf:
+            observer = Observers(hf.engine).observe("chat")
             cursor = (await observer.current()).cursor
             watching = asyncio.create_task(_seen_at(observer, cursor, last))
             await asyncio.sleep(0.1)

@@ -24,6 +24,7 @@ from holdfast.agent.observer import Observers
 from holdfast.agent.sync import SyncRuntime
 from holdfast.agent.tools import ToolContext
 from holdfast.agent.transcript import Transcript
+from holdfast.engine.holdfast import Holdfast
 from holdfast.store.limits import LIVE_BYTES
 from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
@@ -131,7 +132,7 @@ async def test_who_did_not_hear_something_draws_anew(any_home: Home) -> None:
     go_on = asyncio.Event()
     async with any_home.runtime(provider=Paused("half ", go_on, "whole")) as runtime:
         session = await runtime.session("s").open()
-        elsewhere = Observers(runtime.mount.store).observe("s")
+        elsewhere = Observers(Holdfast(runtime.mount.store).engine).observe("s")
         async with watching(session.observe(), None) as near, watching(elsewhere, None) as far:
             await far.until(lambda now: bool(now.seen))
             turn = asyncio.create_task(session.turn("1").run())
@@ -226,13 +227,16 @@ async def test_many_watchers_share_one_fold(home: Home, monkeypatch: pytest.Monk
     async with home.runtime("Yes.") as runtime:
         session = await runtime.session("s").open()
         folded: list[int] = []
-        fold = observed.events_of
+        fold = observed.events_after
 
         def counted(conversation: Any, entry: Any) -> Any:
             folded.append(entry.position)
+            assert conversation is kept
             return fold(conversation, entry)
 
-        monkeypatch.setattr(channel, "events_of", counted)
+        monkeypatch.setattr(channel, "events_after", counted)
+        kept = await session.conversation()
+        before = kept.position
         began = await runtime.observe("s").current()
         watchers = [Watcher(runtime.observe("s"), began.cursor) for _ in range(200)]
         await soon(session.turn("1").run())
@@ -240,7 +244,7 @@ async def test_many_watchers_share_one_fold(home: Home, monkeypatch: pytest.Monk
             await watcher.until(lambda now: now.has(TurnEndedEvent))
             watcher.task.cancel()
         await asyncio.wait([watcher.task for watcher in watchers])
-        assert folded == list(range(1, await runtime.mount.store.position("s") + 1))
+        assert folded == list(range(before + 1, await runtime.mount.store.position("s") + 1))
 
 
 async def test_watchers_are_let_go_when_the_runtime_is_closed(any_home: Home) -> None:

@@ -36,7 +36,7 @@ class MountedStore:
         self.holdfast = Holdfast(store, **options)
         self.conversations = Conversations(self.holdfast.engine, residency)
         self.live_events = LiveEvents(store.publish)
-        self.observers = Observers(store, self.live_events.remind)
+        self.observers = Observers(self.holdfast.engine, self.live_events.remind)
         self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.live_events.committed)
         self.result_types: dict[tuple[str, str], ResultType] = {}
@@ -47,7 +47,6 @@ class MountedStore:
         await self.holdfast.__aenter__()
 
     async def close(self) -> None:
-        self.observers.close()
         await self.holdfast.__aexit__(None, None, None)
 
     def expect(self, session_id: str, turn_id: str, wanted: ResultType | None) -> None:

@@ -5,7 +5,7 @@ Durable events follow from the journal alone: every fold of it yields the same e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Literal, TypeAlias, TypeVar
 
@@ -236,12 +236,22 @@ def observation_of(conversation: Conversation, cursor: Cursor, drafts: list[Draf
 
 def events_of(conversation: Conversation, entry: Entry) -> list[DurableEvent]:
     """Fold one more entry, and return the events that follow from it."""
+    events = events_after(conversation, entry)
+    conversation.apply(entry)
+    return events()
+
+
+def events_after(conversation: Conversation, entry: Entry) -> Callable[[], list[DurableEvent]]:
+    """A function that returns the events that follow from an entry, once that is folded into the conversation."""
     before = _Before(conversation)
     asked = _asked_in(conversation, entry)
-    conversation.apply(entry)
-    if conversation.policy is None:
-        return [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
-    return [*_changes(before, conversation, entry, asked)]
+
+    def events() -> list[DurableEvent]:
+        if conversation.policy is None:
+            return [EntryEvent(position=entry.position, at=entry.at, entry=entry)]
+        return [*_changes(before, conversation, entry, asked)]
+
+    return events
 
 
 class _Before:

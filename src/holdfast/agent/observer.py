@@ -6,7 +6,6 @@ some gets a `RedrawEvent`. Nothing ever waits for a watcher.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 import msgspec
@@ -22,40 +21,31 @@ from holdfast.agent.observed_events import (
 )
 from holdfast.agent.watched_session import WatchedSession
 from holdfast.core.cursors import Cursor, InvalidCursorError, read_cursor
-from holdfast.store.contract import Store
-
-KEPT_SESSIONS = 256
-"""Folded sessions kept while nobody watches them, so that polling their state does not read the journal each time."""
+from holdfast.core.kinds import KindView
+from holdfast.core.records import Entry
+from holdfast.engine.engine import Engine
 
 
 class Observers:
-    """The sessions of one store that this process watches. Each is folded once for all its watchers."""
+    """The observers of the sessions of one engine. Nothing is kept here: what they share hangs on the live session."""
 
-    def __init__(self, store: Store, remind: Callable[[str], bool] = lambda _: False) -> None:
-        self._store = store
-        self._remind = remind
-        self._sessions: OrderedDict[str, WatchedSession] = OrderedDict()
+    def __init__(self, engine: Engine, remind: Callable[[str], bool] = lambda _: False) -> None:
+        self._engine = engine
+        engine.owner.attachments[WatchedSession] = lambda session_id: WatchedSession(engine, session_id, remind)
+        engine.owner.view_observers.append(self._observe)
 
     def observe(self, session_id: str, *, entries: bool = False) -> Observer:
         """An observer of a session. Nothing is read until it is used."""
         return Observer(self, session_id, entries)
 
     def watched(self, session_id: str) -> WatchedSession:
-        watched = self._sessions.get(session_id)
-        if watched is None:
-            watched = self._sessions[session_id] = WatchedSession(self._store, session_id, self._remind)
-        self._sessions.move_to_end(session_id)
-        if len(self._sessions) > KEPT_SESSIONS:
-            idle = next((each for each in self._sessions.values() if not each.watchers and each is not watched), None)
-            if idle is not None:
-                del self._sessions[idle.session_id]
-        return watched
+        """What all observers of a session share."""
+        return self._engine.live(session_id).attachments.get(WatchedSession)
 
-    def close(self) -> None:
-        """Disconnect all watchers."""
-        sessions, self._sessions = [*self._sessions.values()], OrderedDict()
-        for watched in sessions:
-            watched.close()
+    def _observe(self, session_id: str, view: KindView, entry: Entry) -> Callable[[], None] | None:
+        live = self._engine.alive(session_id)
+        watched = live.attachments.peek(WatchedSession) if live is not None else None
+        return watched.observe(view, entry) if watched is not None else None
 
 
 class Observer:
@@ -160,6 +150,10 @@ class _Watcher:
         """Events that have to be read from the journal; none if all unseen ones are in memory."""
         if not self.is_far_behind:
             return
+        if not self._entries:
+            await self._watched.find_earlier()
+            if not self.is_far_behind:
+                return
         watched, until = self._watched, self._watched.position
         read = self._read(until) if self._entries else watched.from_journal(self._position, until)
         async for events in read:

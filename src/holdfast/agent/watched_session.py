@@ -1,6 +1,7 @@
-"""`WatchedSession`: one session for all its watchers in this process: the journal, folded once, and the live events.
+"""`WatchedSession`: one session for all its watchers in this process: the events of its journal, and the live events.
 
-The journal is read when the store says that it has changed. Live events come through the store as well, from this
+It hangs on the live session, and shows the conversation that this keeps. The journal is read when the store says that
+it has changed. Live events come through the store as well, from this
 process or another. They are compared with the journal: those that it has settled are dropped, and those that are ahead
 of it wait. Watchers read at their own pace, and nothing here waits for them.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import groupby, takewhile
 from typing import Literal, TypeAlias, assert_never
 
@@ -36,10 +37,14 @@ from holdfast.agent.live_events import (
 )
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.queries import ReplyQuery
-from holdfast.agent.observed_events import Draft, DurableEvent, Observation, events_of, observation_of
+from holdfast.agent.machine.turn_state import TurnState
+from holdfast.agent.observed_events import Draft, DurableEvent, Observation, events_after, events_of, observation_of
 from holdfast.core.cursors import Cursor
+from holdfast.core.errors import HoldfastError
+from holdfast.core.kinds import KindView
+from holdfast.core.queries import Query
 from holdfast.core.records import Entry, PausedRecord
-from holdfast.store.contract import Store
+from holdfast.engine.engine import Engine
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.watch import LiveItem, MissedMessages
 
@@ -58,12 +63,14 @@ _Judged: TypeAlias = Literal["past", "now", "later"]
 
 
 class WatchedSession:
-    """A session that somebody watches."""
+    """A session that somebody watches. While somebody does, it pins the live session."""
 
-    def __init__(self, store: Store, session_id: str, remind: Callable[[str], bool]) -> None:
-        self.store = store
+    def __init__(self, engine: Engine, session_id: str, remind: Callable[[str], bool]) -> None:
+        self.store = engine.owner.store
         self.session_id = session_id
         self.conversation = Conversation(session_id)
+        """The one that the live session keeps; or one folded here, where that keeps none, or not all of it."""
+        self._engine = engine
         self.born = 0
         self.failure: Exception | None = None
         """The error that ended the watch."""
@@ -73,6 +80,8 @@ class WatchedSession:
         self._events: deque[DurableEvent] = deque()
         self._since = 0
         """All events of entries after this position are kept."""
+        self._is_complete = False
+        """Whether the events before were looked for: there may be more than are kept."""
         self._after_last: tuple[tuple[int, int], list[list[DurableEvent]]] = ((0, 0), [])
         self._iteration = 0
         """How often the running turn has called the model."""
@@ -111,16 +120,30 @@ class WatchedSession:
             self._stop()
             self._forget()
 
-    def close(self) -> None:
-        """Disconnect all watchers."""
-        self._stop()
+    @property
+    def is_pinned(self) -> bool:
+        """Whether somebody watches."""
+        return self.watchers > 0
+
+    def committed(self, entries: Sequence[Entry]) -> None:
+        """What is durable is seen in the conversation."""
+
+    async def close(self) -> None:
+        """Disconnect all watchers: this process is done with the session, or the session is not there any more."""
+        at_work = self._stop()
+        await asyncio.gather(*at_work, return_exceptions=True)
         self.failure = ObservationClosedError(self.session_id)
+        try:
+            await self.store.position(self.session_id)
+        except HoldfastError as error:
+            self.failure = error
         self._tick()
 
-    def _stop(self) -> None:
-        for task in self._at_work:
+    def _stop(self) -> list[asyncio.Task[None]]:
+        at_work, self._at_work = self._at_work, []
+        for task in at_work:
             task.cancel()
-        self._at_work = []
+        return at_work
 
     def _tick(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -156,27 +179,82 @@ class WatchedSession:
         async with self._reading:
             if not self.born:
                 self.born = (await self.store.session(self.session_id)).summary.created_at
-            while True:
-                page = await self.store.read(self.session_id, self.position)
-                for entry in page:
-                    self._fold(entry)
-                while len(self._events) > KEPT_EVENTS:
-                    self._since = self._events.popleft().position
-                if page:
-                    self._settle()
-                    self._tick()
-                if len(page) < READ_LIMIT:
-                    return
-                await asyncio.sleep(0)  # let other work of this process proceed
+            view = await self._engine.live(self.session_id).view(fresh=True)
+            if not isinstance(view, Conversation) or not view.keeps_all:
+                await self._read_on_alone()
+            elif view is not self.conversation:
+                self._show(view)
 
-    def _fold(self, entry: Entry) -> None:
-        turn = self.conversation.running
-        self._events.extend(events_of(self.conversation, entry))
+    def _show(self, conversation: Conversation) -> None:
+        """From now on, follow the conversation of the live session."""
+        self.conversation, self._since, self._is_complete = conversation, conversation.position, False
+        self._events.clear()
+        running = conversation.running
+        self._iteration = sum(message.role == "assistant" for message in running.messages) if running else 0
+        self._note_asked(conversation.asked.values())
+        self._settle()
+        self._tick()
+
+    def observe(self, view: KindView, entry: Entry) -> Callable[[], None] | None:
+        """The conversation is about to be advanced by an entry; returns what to do after that."""
+        if view is not self.conversation:
+            return None  # that is seen when the journal is read next
+        events, turn = events_after(self.conversation, entry), self.conversation.running
+
+        def advance() -> None:
+            self._take_events(events(), turn, entry)
+            self._settle()
+            self._tick()
+
+        return advance
+
+    async def _read_on_alone(self) -> None:
+        """Fold what the live session does not keep."""
+        self._is_complete = True
+        while True:
+            page = await self.store.read(self.session_id, self.position)
+            for entry in page:
+                turn = self.conversation.running
+                self._take_events(events_of(self.conversation, entry), turn, entry)
+            if page:
+                self._settle()
+                self._tick()
+            if len(page) < READ_LIMIT:
+                return
+            await asyncio.sleep(0)  # let other work of this process proceed
+
+    def _take_events(self, events: list[DurableEvent], turn: TurnState | None, entry: Entry) -> None:
+        """Keep the events of an entry before which `turn` was under way."""
+        self._events.extend(events)
+        while len(self._events) > KEPT_EVENTS:
+            self._since = self._events.popleft().position
         if self.conversation.running is not turn:
             self._iteration = 0
         if isinstance(entry.record, PausedRecord):
-            asked = (query.iteration for query in entry.record.queries if isinstance(query, ReplyQuery))
-            self._iteration = max(self._iteration, *asked, 0)
+            self._note_asked(entry.record.queries)
+
+    def _note_asked(self, queries: Iterable[Query]) -> None:
+        asked = (query.iteration for query in queries if isinstance(query, ReplyQuery))
+        self._iteration = max(self._iteration, *asked, 0)
+
+    async def find_earlier(self) -> None:
+        """Read the events before those that are kept, once for all watchers, and keep the latest of them."""
+        if self._is_complete:
+            return
+        async with self._reading:
+            until, kept = self._since, len(self._events)
+            if self._is_complete:
+                return
+            earlier: deque[DurableEvent] = deque(maxlen=max(0, KEPT_EVENTS - kept))
+            since = 0
+            async for events in self.from_journal(0, until):
+                for event in events:
+                    if earlier.maxlen == len(earlier):
+                        since = earlier[0].position if earlier else event.position
+                    earlier.append(event)
+            if self._since == until and len(self._events) >= kept:
+                self._events.extendleft(reversed(earlier))
+                self._since, self._is_complete = since, True
 
     async def from_journal(self, after: int, until: int) -> AsyncIterator[list[DurableEvent]]:
         """The events of each entry between two positions, by folding the journal again."""

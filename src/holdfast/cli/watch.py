@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw, no_echo
 from holdfast.cli.display.timeline import timeline
-from holdfast.cli.engine import open_store
+from holdfast.cli.engine import open_engine
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import dim, plain, print_json
 from holdfast.cli.parameter_types import SessionType
@@ -39,10 +39,9 @@ def watch_command(session: str, from_: str | None) -> int:
 async def _watch(id_or_prefix: str, from_: str | None) -> int:
     from holdfast.agent.observer import Observers
 
-    async with open_store() as store:
-        session_id = await find_session(store, id_or_prefix)
-        observers = Observers(store)
-        observer = observers.observe(session_id, entries=True)
+    async with open_engine() as hf:
+        session_id = await find_session(hf.store, id_or_prefix)
+        observer = Observers(hf.engine).observe(session_id, entries=True)
         cursor = await _find_cursor(observer, from_)
         show = _print_json if settings().json else _Screen(observer).show
         seen: ObservedEvent | None = None
@@ -54,9 +53,7 @@ async def _watch(id_or_prefix: str, from_: str | None) -> int:
             if seen is not None and not settings().json:
                 click.echo(f"\nContinue with: holdfast watch {session_id} --from {seen.cursor}", err=True)
             raise
-        finally:
-            observers.close()
-        row = await store.session(session_id)
+        row = await hf.store.session(session_id)
     return ExitCode.OK if row.summary.state == "completed" else ExitCode.ENDED_BADLY
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -40,7 +39,7 @@ class JournalRow(msgspec.Struct, frozen=True):
     """The records, as a JSON array."""
 
 
-class JournalPart(NamedTuple):
+class JournalPart(msgspec.Struct, frozen=True):
     """Those positions of a row that are of use to a reader."""
 
     row: JournalRow
@@ -48,6 +47,12 @@ class JournalPart(NamedTuple):
     last: int
     writer: str
     """Id of the session that wrote the row: the reader itself, or one that it was forked from."""
+
+    @property
+    def begins(self) -> int:
+        """The first position that is in the row and of use."""
+        first = self.row.first
+        return max(first, self.first) if type(first) is int else self.first  # another type shows when it is checked
 
 
 class StoredCommit(msgspec.Struct, frozen=True):
@@ -81,7 +86,7 @@ def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
     blobs: dict[str, bytes] = {}
     for entry, checked in zip(commit.entries, commit.bodies or [None] * len(commit.entries), strict=True):
         body = encode_entry(entry) if checked is None else checked
-        if len(body) > INLINE_VALUE_BYTES or (b"$" in body and b'"$' in body):  # one byte is found much faster
+        if len(body) > INLINE_VALUE_BYTES or has_marks(body):
             body = without_large(body, blobs)
         bodies.append(body)
     return bodies, blobs
@@ -109,29 +114,36 @@ def _sealed(writer: str, first: int, times: Sequence[int], bodies: Sequence[byte
 
 def _label(writer: str, first: int, last: int, at: int, later: str | None) -> int:
     """What the checksum of a row begins with: that of its place and times."""
-    return crc32(f"{writer}/{first!r}/{last!r}/{at!r}/{later!r}/".encode())
+    return crc32(f"{writer}/{first}/{last}/{at}/{later}/".encode())
 
 
 # --- reading -------------------------------------------------------------------------------------
 
 
+def in_order(parts: Iterable[JournalPart]) -> list[JournalPart]:
+    """Parts of a journal in the order of their positions."""
+    return sorted(parts, key=lambda part: part.begins)
+
+
 def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last: int) -> list[JournalPart]:
-    """The parts in the order of the journal, each without what a part before has; `CorruptSessionError` unless they are
-    as they were written, and have every position after one up to another."""
+    """Those parts of an ordered journal that have positions after one up to another; `CorruptSessionError` unless they
+    have them all, as they were written."""
     sound: list[JournalPart] = []
     expected = after + 1
-    for part in sorted(parts, key=_beginning):
-        row, begins = part.row, _beginning(part)
-        if begins > expected:
-            why = f"the record is missing; the next one is {begins}"
-            raise CorruptSessionError(session_id, f"position {expected}", why)
+    for part in parts:
+        row = part.row
         if not is_sound(part.writer, row):
             ends = min(row.last, part.last) if type(row.last) is int else expected
             raise CorruptSessionError(session_id, _place(expected, ends), "the record was changed after it was written")
-        ends = min(row.last, part.last)
-        if ends >= expected:
-            sound.append(JournalPart(row, expected, ends, part.writer))
-            expected = ends + 1
+        begins = row.first if row.first > part.first else part.first
+        if begins > expected:
+            why = f"the record is missing; the next one is {begins}"
+            raise CorruptSessionError(session_id, f"position {expected}", why)
+        ends = row.last if row.last < part.last else part.last
+        if ends < expected:
+            continue
+        sound.append(part if begins == expected else JournalPart(row, expected, ends, part.writer))
+        expected = ends + 1
     if expected <= last:
         raise CorruptSessionError(session_id, f"position {expected}", "the record is missing")
     return sound
@@ -147,11 +159,6 @@ def is_sound(writer: str, row: JournalRow) -> bool:
     )
 
 
-def _beginning(part: JournalPart) -> int:
-    first = part.row.first
-    return max(first, part.first) if type(first) is int else part.first
-
-
 def _place(first: int, last: int) -> str:
     return f"position {first}" if last <= first else f"positions {first} to {last}"
 
@@ -160,15 +167,17 @@ def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
     """Ids of the blobs that sound parts refer to."""
     found: set[str] = set()
     for part in parts:
-        with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # decoding it will say what is wrong
-            found |= references(part.row.body)
+        if has_marks(part.row.body):
+            with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # decoding it will say what is wrong
+                found |= references(part.row.body)
     return found
 
 
 def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[str, bytes]) -> list[Entry]:
     """The entries in sound parts, from these and the content of the blobs."""
     entries: list[Entry] = []
-    for row, first, last, _ in parts:
+    for part in parts:
+        row, first, last = part.row, part.first, part.last
         position, at = row.first, row.at
         records, later = _records_of(session_id, row, blobs), _delays_of(session_id, row)
         if len(records) != row.last - row.first + 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.commits import Commit, CommitReceipt
-from holdfast.store.journal_rows import JournalPart, JournalRow, StoredCommit, cut_row, is_sound
+from holdfast.store.journal_rows import JournalPart, JournalRow, StoredCommit, cut_row, in_order, is_sound
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import Append, append_call, write_rest
 from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
@@ -41,12 +41,12 @@ select s.position as reach, e.* from holdfast.sessions s left join lateral (
 
 
 def parts_of(rows: Iterable[Any], after: int, limit: int) -> list[JournalPart]:
-    """The parts of a journal in rows of `READ`."""
-    return [
+    """The parts of a journal in rows of `READ`, in order."""
+    return in_order(
         JournalPart(_journal_row(columns), max(begins, after + 1), min(ends, after + limit), writer)
         for _, *columns, begins, ends, writer in rows
         if writer is not None
-    ]
+    )
 
 
 def _journal_row(columns: Sequence[Any]) -> JournalRow:

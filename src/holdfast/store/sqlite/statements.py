@@ -16,7 +16,7 @@ from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpac
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
-from holdfast.store.journal_rows import JournalPart, JournalRow
+from holdfast.store.journal_rows import JournalPart, JournalRow, in_order
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
 
 COLUMNS = (
@@ -161,6 +161,7 @@ _ROW_WITH = "coalesce((SELECT max(first) FROM journal WHERE session = {session} 
 _OWN = (
     f"SELECT {ROW_COLUMNS} FROM journal j"
     f" WHERE j.session = ?1 AND j.first BETWEEN {_ROW_WITH.format(session='?1', position='?2')} AND ?3"
+    " ORDER BY j.first"
 )
 _SHARED = (
     f"SELECT {ROW_COLUMNS}, max(s.first, ?2), min(s.last, ?3), s.source_id FROM shares s CROSS JOIN journal j"
@@ -173,12 +174,14 @@ _SHARED = (
 def read_journal(
     connection: sqlite3.Connection, session_id: str, num: int, after: int, limit: int
 ) -> list[JournalPart]:
-    """The parts of a journal after a position, in no order."""
+    """The parts of a journal after a position, in order."""
     first, last = after + 1, after + limit
     own = connection.execute(_OWN, (num, first, last))
     parts = [JournalPart(JournalRow(*row), first, last, session_id) for row in own]
-    shared = connection.execute(_SHARED, (num, first, last))
-    return parts + [JournalPart(JournalRow(*row[:6]), *row[6:]) for row in shared]
+    shared = connection.execute(_SHARED, (num, first, last)).fetchall()
+    if shared:
+        parts = in_order([*parts, *(JournalPart(JournalRow(*row[:6]), *row[6:]) for row in shared)])
+    return parts
 
 
 def read_blobs(connection: sqlite3.Connection, blob_ids: Iterable[str]) -> Mapping[str, bytes]:

@@ -288,7 +288,7 @@ def _changes(before: _Before, now: Conversation, entry: Entry, asked: Query | No
     for call in before.open:
         if call.done is not None:
             yield _settled(call, entry, turn_id)
-    for node in [*islice(now.nodes.backwards(), max(0, len(now.nodes) - before.nodes))][::-1]:
+    for node in now.nodes.after(before.nodes):
         if isinstance(node.payload, AgentMessage):
             message = ViewMessage(node.id, node.payload.role, node.payload.content, node.at)
             yield MessageEvent(**at_entry, message=message, turn=turn_id)

@@ -159,13 +159,13 @@ class QueuedTurns:
         Items that are held back stay in the inbox, and so does what another process works on.
         """
         session, mount = self._session, self._session.mount
-        before = set((await session.conversation(fresh=True)).turns)
+        before = len((await session.conversation(fresh=True)).turns)
         async with asyncio.timeout(wait):
             with mount.store.watch(session.session_id) as changes, session.draining(limit):
                 while True:
                     await mount.holdfast.resume(session.session_id, wait=0)
                     conversation = await session.conversation(fresh=True)
-                    new = [turn for turn_id, turn in conversation.turns.items() if turn_id not in before and turn.items]
+                    new = [turn for turn in conversation.turns.after(before) if turn.items]
                     left = claim(await session.queued_work(), mount.holdfast.now(), in_turn=False)
                     if conversation.running is None and (not left or (limit is not None and len(new) >= limit)):
                         return [result_of(conversation, turn, replayed=False) for turn in new]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from holdfast.agent.machine.conversation import Conversation
@@ -47,13 +48,14 @@ def description(conversation: Conversation) -> dict[str, Any]:
 
 
 class SegmentedConversation:
-    """A conversation that is dropped and restored from its segments again and again, while a journal is folded."""
+    """A conversation that is put into segments again and again while a journal is folded, and dropped and restored."""
 
-    def __init__(self, *, every: int, keep_all: bool) -> None:
+    def __init__(self, *, every: int, keep_all: bool, is_dropped: bool) -> None:
         self.conversation = Conversation("s-1", keep_all=keep_all)
         self.segments: list[bytes] = []
         self._every = every
         self._keep_all = keep_all
+        self._is_dropped = is_dropped
 
     def apply(self, entry: Entry) -> None:
         self.conversation.apply(entry)
@@ -65,17 +67,18 @@ class SegmentedConversation:
         if state is not None:
             restored = Conversation.restore("s-1", state, self.segments, keep_all=self._keep_all)
             assert restored is not None
-            self.conversation = restored
+            if self._is_dropped:
+                self.conversation = restored
 
 
 def check_segments(entries: Sequence[Entry]) -> None:
     """However a journal is cut into segments, the conversation in them is that of the journal."""
     for keep_all in (True, False):
         expected = description(folded(entries, keep_all=keep_all))
-        for every in (1, 4, 15, 1_000):
-            segmented = SegmentedConversation(every=every, keep_all=keep_all)
+        for every, is_dropped in product((1, 4, 15, 1_000), (True, False)):
+            segmented = SegmentedConversation(every=every, keep_all=keep_all, is_dropped=is_dropped)
             for entry in entries:
                 segmented.apply(entry)
             found = description(segmented.conversation)
             for what, value in expected.items():
-                assert found[what] == value, (what, every, keep_all)
+                assert found[what] == value, (what, every, keep_all, is_dropped)

@@ -98,9 +98,10 @@ def test_the_latest_is_decoded_first() -> None:
 def test_a_restored_conversation_goes_on_without_decoding_what_was_said_before() -> None:
     chat = Chat().say(3 * TURNS)
     chat.conversation = chat.restored()
-    chat.say(2 * TURNS)
-    assert in_memory(chat.conversation) == (4 * TURNS, 2 * TURNS)
-    assert len(chat.segments) == 5
+    chat.say(1)
+    assert in_memory(chat.conversation) == (2, 1)
+    chat.say(2 * TURNS - 1)
+    assert len(chat.segments) == 4
     chat.conversation = chat.restored()
     assert description(chat.conversation) == description(folded(chat.entries))
 
@@ -113,6 +114,19 @@ def test_a_turn_that_has_the_id_of_an_earlier_one_takes_its_place() -> None:
     assert description(chat.conversation) == description(folded(chat.entries))
     chat.cut()
     assert description(chat.restored()) == description(folded(chat.entries))
+    chat.say(TURNS)
+    assert description(chat.conversation) == description(folded(chat.entries))
+
+
+def test_what_is_in_earlier_segments_is_not_in_memory() -> None:
+    chat = Chat().say(5 * TURNS)
+    assert in_memory(chat.conversation) == (2 * TURNS, TURNS)
+    assert "t-0" in chat.conversation.turns
+    assert chat.conversation.turns["t-0"].messages[0].text == "question t-0"
+    chat.say(TURNS)
+    assert in_memory(chat.conversation) == (2 * TURNS, TURNS)
+    assert "t-0" in chat.conversation.turns
+    assert description(chat.conversation) == description(folded(chat.entries))
 
 
 def test_there_is_no_segment_and_no_checkpoint_in_the_middle_of_a_turn() -> None:

@@ -7,7 +7,8 @@ are the number of nodes and turns, and the ids of the turns: that much is known 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -102,6 +103,15 @@ _ids = msgspec.json.Decoder(list[str])
 _parts = msgspec.json.Decoder(Part)
 
 
+def _segment_in(data: bytes) -> _Segment:
+    """A segment that is not decoded. Raises `ValueError` if another version wrote it."""
+    start, ids, packed = data.split(b"\n", 2)
+    header = _headers.decode(start)
+    if header.format != FORMAT:
+        raise ValueError(f"a segment has the format {header.format}, and this is {FORMAT}")
+    return _Segment(header, ids, packed)
+
+
 def pack(part: Part) -> bytes:
     """A segment."""
     header = _Header(FORMAT, part.node_count, len(part.turns), part.repeated)
@@ -135,25 +145,35 @@ class Archive:
         """How many nodes and turns there are in all segments."""
         self._keep_all = keep_all
         self._segments: list[_Segment] = []
-        """Those that were not decoded, the oldest first."""
+        """Those that are not decoded, the oldest first."""
+        self._decoded: list[_Segment] = []
+        """The ones after those, of which all is in memory."""
         self._batch = 1
         """How many to decode the next time: each time twice as many, since what is there already is moved."""
 
     def add_segment(self, data: bytes) -> None:
         """Add the next segment, of which nothing is in memory. Raises `ValueError` if another version wrote it."""
-        start, ids, packed = data.split(b"\n", 2)
-        header = _headers.decode(start)
-        if header.format != FORMAT:
-            raise ValueError(f"a segment has the format {header.format}, and this is {FORMAT}")
-        self._segments.append(_Segment(header, ids, packed))
-        self.nodes.count += header.nodes
-        self.turns.count += header.turns - header.repeated
-        self.count(header.nodes, header.turns)
+        segment = _segment_in(data)
+        self._segments.append(segment)
+        self.nodes.count += segment.header.nodes
+        self.turns.count += segment.header.turns - segment.header.repeated
+        self._count(segment.header)
 
-    def count(self, nodes: int, turns: int) -> None:
-        """Count what went into a segment."""
-        self.node_count += nodes
-        self.turn_count += turns
+    def put_away(self, gained: Part) -> bytes:
+        """Make the next segment, of all that was gained since the last one, and forget what is in earlier ones."""
+        data = pack(gained)
+        segment = _segment_in(data)
+        self._count(segment.header)
+        self._segments += self._decoded
+        self._decoded = [segment]
+        self._batch = 1
+        self.nodes.forget_all_but(node.id for node in gained.nodes())
+        self.turns.forget_all_but(turn.id for turn in gained.turns)
+        return data
+
+    def _count(self, header: _Header) -> None:
+        self.node_count += header.nodes
+        self.turn_count += header.turns
 
     def close_branch(self, gained: Part) -> None:
         """The conversation begins anew: all that is in segments, and what was `gained` since, is before that."""
@@ -185,6 +205,7 @@ class Archive:
             return False
         first = max(0, len(self._segments) - self._batch)
         latest, self._segments = self._segments[first:], self._segments[:first]
+        self._decoded = [*latest, *self._decoded]
         self._batch *= 2
         nodes: dict[str, Node] = {}
         turns: dict[str, TurnState] = {}
@@ -233,6 +254,14 @@ class _Archived(Mapping[str, T]):
     def prepend(self, earlier: dict[str, T]) -> None:
         self.here = earlier | self.here
 
+    def forget_all_but(self, kept: Iterable[str]) -> None:
+        """Keep only these in memory."""
+        self.here = {key: self.here[key] for key in kept if key in self.here}
+
+    def after(self, count: int) -> list[T]:
+        """All but the first ones, so many of them."""
+        return [*islice(self.backwards(), max(0, len(self) - count))][::-1]
+
     def _all(self) -> dict[str, T]:
         while self._archive.decode_more():
             pass
@@ -276,8 +305,13 @@ class ArchivedNodes(_Archived[Node]):
 class ArchivedTurns(_Archived[TurnState]):
     """The turns of a conversation."""
 
-    _archived: frozenset[str] | None = None
-    """The ids of those in segments that were not decoded when this was first asked for."""
+    _archived: set[str] | None = None
+    """The ids of those in segments, as far as they were not in memory when this was first asked for."""
+
+    def forget_all_but(self, kept: Iterable[str]) -> None:
+        if self._archived is not None:
+            self._archived |= self.here.keys()
+        super().forget_all_but(kept)
 
     def add(self, turn: TurnState) -> bool:
         """Add a turn; False if there was one with the same id, whose place it takes."""
@@ -293,7 +327,7 @@ class ArchivedTurns(_Archived[TurnState]):
         if turn_id in self.here:
             return True
         if self._archived is None:
-            self._archived = frozenset(self._archive.undecoded_turns)
+            self._archived = set(self._archive.undecoded_turns)
         return turn_id in self._archived
 
     def __getitem__(self, turn_id: str) -> TurnState:

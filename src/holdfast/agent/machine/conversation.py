@@ -22,7 +22,6 @@ from holdfast.agent.machine.archive import (
     ArchivedTurns,
     ConversationSegment,
     Part,
-    pack,
 )
 from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
 from holdfast.agent.machine.inbox import Item
@@ -156,14 +155,14 @@ class Conversation:
     def segment(self) -> ConversationSegment | None:
         """What it gained since the last segment, once; None while a turn is under way, or if that is nothing.
 
+        What is in earlier segments is in memory no longer as nodes and turns, but packed.
         The segments, in their order, and the latest `dump` are enough to restore it. Whoever loses a segment has to
         fold the journal again.
         """
         if self.running is not None or not self._gained.node_count:
             return None
         gained, self._gained = self._gained, Part()
-        segment = ConversationSegment(self._segmented, self.position, pack(gained))
-        self._archive.count(gained.node_count, len(gained.turns))
+        segment = ConversationSegment(self._segmented, self.position, self._archive.put_away(gained))
         self._segmented = self.position
         return segment
 

@@ -7,7 +7,6 @@ the fork continues from there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import assert_never
 
 from holdfast.agent.machine.conversation import Conversation
@@ -30,7 +29,7 @@ class AgentForkPoints:
         conversation = self._conversation
         known = len(conversation.nodes)
         conversation.apply(entry)
-        added = [*islice(conversation.nodes.backwards(), len(conversation.nodes) - known)][::-1]
+        added = conversation.nodes.after(known)
         turn = conversation.running
         if turn is not None and turn.position == entry.position:
             points.add(before, "turn", turn.id, AgentMessage("user", turn.content).text)

@@ -77,7 +77,9 @@ class ModelDriver:
         """The request to the model: tools and system text, which seldom change, then the growing conversation."""
         turn = conversation.running
         catalog = loaded.catalog(policy)
-        messages = await loaded.hooks.history(list(conversation.window))
+        hooks, messages = loaded.hooks, list(conversation.window)
+        if hooks.plugins:
+            messages = await hooks.history(messages)
         request = ModelRequest(
             model=policy.model,
             messages=_shown(messages),
@@ -86,7 +88,7 @@ class ModelDriver:
             params=policy.generation,
             key=attempt.key,
         )
-        return await loaded.hooks.before_model(request)
+        return await hooks.before_model(request) if hooks.plugins else request
 
     async def _sum_up(
         self, query: LlmQuery, conversation: Conversation, policy: Policy, attempt: Attempt
@@ -124,7 +126,8 @@ class ModelDriver:
         called = await self._call(policy, request, caller)
         if isinstance(called, Failure):
             return called
-        return await self._reply(called, policy, caller, await hooks.after_model(request, called.reply))
+        changed = await hooks.after_model(request, called.reply) if hooks.plugins else None
+        return await self._reply(called, policy, caller, changed)
 
     async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""

@@ -50,9 +50,7 @@ class PromptCache:
 
 
 def _same(kept: tuple[PromptLayer, ...], layers: Sequence[PromptLayer]) -> bool:
-    return len(kept) == len(layers) and all(
-        one is other or one == other for one, other in zip(kept, layers, strict=True)
-    )
+    return kept is layers or kept == tuple(layers)  # which compares no further where the objects are the same
 
 
 def _are_open(kept: _Kept, tools: Collection[str]) -> bool:

@@ -31,6 +31,7 @@ from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.agent.tools.results import exception_text
 from holdfast.agent.turn_stream import TurnObserver, TurnStream
+from holdfast.core.decide import FeedMessage, GivenAnswer
 from holdfast.core.errors import AnswerConflictError, InvalidValueError, StaleQueryError, UnknownQueryError
 from holdfast.core.events import PausedEvent
 from holdfast.core.ids import check_id, new_turn_id
@@ -176,7 +177,8 @@ class TurnBuilder:
         session.own_turns.add(turn_id)
         session.mount.expect(session.session_id, turn_id, self._type)
         try:
-            await session.mount.answer(session.session_id, asked, turn_input.to_answer())
+            message = FeedMessage([GivenAnswer(turn_input.to_answer(), asked)])
+            await session.mount.holdfast.engine.deliver(session.session_id, message, wait=0)
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
         begun = await self._taken(asked)

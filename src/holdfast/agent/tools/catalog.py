@@ -126,6 +126,7 @@ class Catalog:
         self._entries: dict[str, AnyTool] = {}
         self._provided: dict[str, _Provided] = {}
         self._private: set[str] = set()
+        self._deadlines: dict[str, Deadline] = {}
         self._specs: dict[tuple[str, ...] | None, list[ToolSpec]] = {}
         self.add(*tools)
 
@@ -146,9 +147,8 @@ class Catalog:
 
     @property
     def deadlines(self) -> dict[str, Deadline]:
-        """How long the calls of declared tools wait, by name."""
-        declared = [entry for entry in self._entries.values() if isinstance(entry, DeclaredTool)]
-        return {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
+        """How long the calls of declared tools wait, by name. Not to be changed."""
+        return self._deadlines
 
     @property
     def runnable(self) -> list[Tool]:
@@ -316,6 +316,8 @@ class Catalog:
                 raise DuplicateToolError(entry.name, there.owner, entry.owner)
         if list(entries.values()) != list(self._entries.values()) or hidden != self._private:
             self._entries, self._private, self._specs = entries, hidden, {}
+            declared = [entry for entry in entries.values() if isinstance(entry, DeclaredTool)]
+            self._deadlines = {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
             self.generation += 1
 
 

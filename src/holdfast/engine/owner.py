@@ -102,12 +102,20 @@ class Owner:
 
     async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something to the end, even if the caller is cancelled."""
-        task = self.spawn(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody else asks for it
-            raise
+        task = asyncio.create_task(work)
+        ended = task.get_loop().create_future()
+
+        def end(done: asyncio.Task[T]) -> None:
+            self._background.discard(done)
+            if not ended.cancelled():
+                ended.set_result(None)
+            elif not done.cancelled():
+                done.exception()  # nobody else asks for it
+
+        self._background.add(task)
+        task.add_done_callback(end)
+        await ended
+        return task.result()
 
     async def stop(self) -> None:
         """Stop what runs in the background."""

@@ -1,0 +1,203 @@
+"""Deliberate bugs that the simulation has to find: a test that cannot fail would be worth nothing.
+
+Each mutant names what it breaks, where it is looked for, and after how many seeds at the latest it must be found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from holdfast import strategy
+from holdfast.core.errors import HoldfastError
+from holdfast.engine import delivery, drivers, effects, keeper, live_session, session_fold
+from holdfast.engine.children import ChildSessions
+from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.session_fold import SessionFold
+from holdfast.engine.takeover import Takeover
+from holdfast.engine.timers import Timers
+from holdfast.programs.native.ctx import Context
+from holdfast.store import leases, memory
+from holdfast.store.commits import Commit
+from holdfast.store.errors import PositionConflictError
+from holdfast.store.leases import LeaseState
+from holdfast.testing.simulation import Client, Evidence, Faults, Problem, Scenario, SimulatedProcess, simulate
+from holdfast.testing.simulation.scenarios.strategies import Strategies
+from holdfast.testing.simulation.store import StoreServer
+from tests.testing.simulation.test_findings import AnswersOnce, LongTool, ParentAndChild
+
+
+class _NeverRaisedError(HoldfastError):
+    """Stands for an error that code no longer recognises."""
+
+
+async def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _claims_what_is_held(session_id: str, head: LeaseState, owner: str, now: int) -> int:
+    return head.epoch + 1
+
+
+def _without_fence(commit: Commit, head: LeaseState, now: int) -> int:
+    if commit.expected != head.position:
+        raise PositionConflictError(commit.session_id, commit.expected, head.position)
+    return max(head.epoch, commit.epoch or head.epoch + 1)
+
+
+def _without_position(commit: Commit, head: LeaseState, now: int) -> int:
+    return head.epoch + 1 if commit.epoch is None else commit.epoch
+
+
+async def _always_again(*_: Any) -> None:
+    return None
+
+
+def _other_key(attempt: Attempt) -> str:
+    again = f".{attempt.number}" if attempt.number > 1 else ""
+    return f"{attempt.session_id}/{attempt.query_id}{again}"
+
+
+async def _always_current(fold: SessionFold) -> bool:
+    return True
+
+
+_carry_out = StoreServer.carry_out
+
+
+def _forgets_some(server: StoreServer, client: Any, name: str, args: tuple[Any, ...]) -> Any:
+    """Every fortieth commit is acknowledged, and gone."""
+    before = dict(server._by_id)
+    outcome = _carry_out(server, client, name, args)
+    if name == "_append" and len(server.calls) % 40 == 0 and args[0].session_id not in before:
+        del server._by_id[args[0].session_id]
+    return outcome
+
+
+async def _at_once(call: Callable[[], Any]) -> Any:
+    return await call()
+
+
+def _held_for_ever(owner: str, hold_ms: int, now: int) -> tuple[str, int]:
+    return owner, now + 10**9
+
+
+@strategy(name="simulated_impatient")
+async def impatient(ctx: Context) -> str:
+    try:
+        async with asyncio.timeout(0.5):
+            await ctx.child(patient)
+    except TimeoutError:
+        pass
+    return str(await ctx.ask("Is it still there?"))
+
+
+@strategy(name="simulated_patient")
+async def patient(ctx: Context) -> Any:
+    return await ctx.ask("Nobody answers this")
+
+
+class Abandons(ParentAndChild):
+    """A parent that stops waiting for its child, and ends long after that."""
+
+    name = "abandons"
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(impatient, "s")
+        while not await client.has_ended("s"):
+            for asked in await client.open_questions("s"):
+                if asked[0] == "s":
+                    await asyncio.sleep(8.0)
+                    await client.feed(*asked, "yes")
+            await client.rest()
+
+    def problems(self, run: Evidence) -> Iterator[Problem]:
+        return iter(())
+
+
+@strategy(name="simulated_reader")
+async def reader(ctx: Context) -> list[Any]:
+    return [await ctx.tool("read") for _ in range(10)]
+
+
+class Reads(ParentAndChild):
+    """A tool that has to read the store."""
+
+    name = "reads"
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        async def read() -> int:
+            return await hf.store.position("s")
+
+        hf.drive("read", read, recovery="safe")
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(reader, "s")
+        while not await client.has_ended("s"):
+            await client.rest()
+
+
+TROUBLE = Faults(until_s=8.0, store_errors=0.03)
+SKEWED = Faults(until_s=6.0, skew_s=2.0, kills=3)
+CALM = Faults(until_s=1.0)
+LATE = Faults(until_s=4.0, late_notices=1.0)
+GREAT_TROUBLE = Faults(until_s=6.0, store_errors=0.15)
+TROUBLED = "StoreUnavailableError"
+
+
+NO_MAIL = [(module, "take_mail", _nothing) for module in (keeper, delivery)]
+
+
+class Mutant(NamedTuple):
+    """A bug: what is replaced by what, and where it must show."""
+
+    name: str
+    patches: list[tuple[Any, str, Any]]
+    scenario: type[Scenario] = Strategies
+    faults: Faults | None = None
+    most: int = 60
+
+
+MUTANTS = [
+    Mutant("a session is claimed although it is held", [(leases, "claim_epoch", _claims_what_is_held)]),
+    Mutant("the epoch of a writer is not checked", [(memory, "commit_epoch", _without_fence)], most=500),
+    Mutant("the position of a writer is not checked", [(memory, "commit_epoch", _without_position)]),
+    Mutant("a commit is acknowledged and not written", [(StoreServer, "carry_out", _forgets_some)]),
+    Mutant("a lease is never let go", [(memory, "lease_columns", _held_for_ever)]),
+    Mutant("nobody resumes orphans", [(Takeover, "_resume_orphans", _nothing)]),
+    Mutant("parents are not told of their children", [(ChildSessions, "_tell", _nothing)]),
+    Mutant("children that nobody waits for go on", [(ChildSessions, "_cancel", _nothing)], Abandons, CALM),
+    Mutant("what must never be repeated is", [(Driver, "recover", _always_again)]),
+    Mutant("a repetition has another key", [(Attempt, "key", property(_other_key))], most=100),
+    Mutant("timers do not fire", [(Timers, "_look", _nothing)]),
+    Mutant("a lease is not kept", [(Keeper, "start", lambda keeper: None)], LongTool, CALM),
+    Mutant("what is known is taken for what is stored", [(SessionFold, "is_current", _always_current)]),
+    Mutant(
+        "an owner takes no messages", [(each, "take_mail", _nothing) for each in (keeper, delivery)], AnswersOnce, LATE
+    ),
+    Mutant("the keeper of a lease ends at an error", [(keeper, TROUBLED, _NeverRaisedError)], LongTool, TROUBLE),
+    Mutant("an error stops effects", [(live_session, TROUBLED, _NeverRaisedError)], LongTool, TROUBLE),
+    Mutant("an answer is given up at an error", [(effects, "insist", _at_once)], LongTool, TROUBLE),
+    Mutant("an error of the store is an answer", [(drivers, TROUBLED, _NeverRaisedError)], Reads, TROUBLE),
+    Mutant("a message is refused at an error", [(delivery, TROUBLED, _NeverRaisedError)], AnswersOnce, GREAT_TROUBLE),
+    Mutant("times of a journal fall", [(session_fold, "max", lambda now, last: now)], ParentAndChild, SKEWED),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_simulation_finds_it(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    for target, name, replacement in mutant.patches:
+        monkeypatch.setattr(target, name, replacement, raising=name != "max")
+    found = next((seed for seed in range(mutant.most) if simulate(mutant.scenario, seed, mutant.faults).problems), None)
+    assert found is not None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_without_the_bug_it_finds_nothing(mutant: Mutant) -> None:
+    for seed in range(8):
+        assert simulate(mutant.scenario, seed, mutant.faults).problems == []

@@ -60,6 +60,6 @@ def decode_folded(body: bytes) -> FoldedSession | None:
     """A folded session from its JSON; None if another version has folded it, or if it cannot be read."""
     try:
         folded: FoldedSession = _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return folded if folded.format == FORMAT else None

@@ -61,7 +61,7 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
     checkpoint, segments = found
     try:
         saved = _decoder.decode(decompress(checkpoint.state, MAX_STATE_BYTES))
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     tracker = ReplayFold.restore(session_id, saved.fold) if saved.format == FORMAT else None
     if tracker is None:

@@ -203,7 +203,7 @@ class Conversation:
                 return None
             conversation = cls(session_id, keep_all=keep_all)
             conversation._take_over(folded, segments)
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         archive = conversation._archive
         return conversation if (archive.node_count, archive.turn_count) == folded.in_segments else None

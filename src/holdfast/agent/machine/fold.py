@@ -130,7 +130,7 @@ class AgentFold(KindFold):
     def restore(self, state: bytes) -> bool:
         try:
             folded = _decoder.decode(state)
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return False
         self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
         return True

@@ -225,9 +225,9 @@ class AgentInstance:
         """The agent that `dump` was called on; None if another version wrote that, or if it cannot be read."""
         try:
             kept = _decoder.decode(state)
-        except (msgspec.MsgspecError, ValueError):
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        if kept.format != FORMAT:
+        if kept.format != FORMAT or kept.query not in session.pending:
             return None
         agent = cls(session)
         agent._state = _BetweenTurns(kept.query)

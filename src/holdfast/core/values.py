@@ -220,7 +220,12 @@ def preview(value: object) -> str:
     """A value quoted for a message, cut short."""
     if isinstance(value, str):
         value = repaired(value[: ERROR_PREVIEW_CHARS + 1])
-    text = _encoder.encode(value).decode()
+    try:
+        text = _encoder.encode(value).decode()
+    except (TypeError, ValueError, OverflowError):
+        text = ascii(value)
+    except RecursionError:
+        text = f"{type(value).__name__} that is nested too deeply"
     return text if len(text) <= ERROR_PREVIEW_CHARS else text[:ERROR_PREVIEW_CHARS] + "…"
 
 

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.values import Json, preview
 
@@ -216,8 +217,8 @@ def decision_of(answer: Answer) -> Decision:
         return msgspec.convert(value, ApproveDecision | DenyDecision | AlwaysDecision)
     except KeyError:
         why = f"{preview(value)} is not a decision"
-    except msgspec.DecodeError as error:  # either not JSON, or JSON of another shape
-        why = f"{preview(value)} is not a decision ({error})"
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:  # not JSON, or JSON of another shape
+        why = f"{preview(value)} is not a decision ({str(error)[: 4 * ERROR_PREVIEW_CHARS]})"
     raise InvalidValueError("decision", f"{why}; {HOW_TO_DECIDE}")
 
 

@@ -127,12 +127,12 @@ class _Request:
         if is_whole and (media.endswith(("/json", "+json")) or not media):
             try:
                 return msgspec.json.decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if media:
                     raise ToolError(f"{self._what} answered with invalid JSON: {error}") from None
         try:
             text = body.decode(response.charset_encoding or "utf-8", "strict" if is_whole else "ignore")
-        except (UnicodeDecodeError, LookupError):
+        except (UnicodeError, LookupError):
             raise ToolError(f"{self._what} answered with {media or 'something'}, which is not text") from None
         return text if is_whole else f"{text}\n[… only the first {RESPONSE_BYTES} bytes of the response were read]"
 

@@ -55,8 +55,10 @@ def parse_budget(options: tuple[str, ...]) -> dict[str, Any] | None:
             key, _, value = option.partition("=")
             try:
                 limits[key.strip()] = json.loads(value)
-            except ValueError:
-                raise InputError(f"--budget {option}: expected KEY=NUMBER, with one of {', '.join(known)}") from None
+            except (ValueError, RecursionError):
+                raise InputError(
+                    f"--budget {option[:100]}: expected KEY=NUMBER, with one of {', '.join(known)}"
+                ) from None
     for key in limits:
         if key not in known:
             raise InputError(f"--budget: there is no limit '{key}'; there are {', '.join(known)}")

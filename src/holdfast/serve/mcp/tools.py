@@ -178,7 +178,7 @@ def unquoted(given: Json) -> Json:
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         try:
             return msgspec.json.decode(given)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return given
     return given
 

@@ -104,7 +104,7 @@ def test_a_changed_checkpoint_is_not_used_or_harms_nothing(fuzzer: Fuzzer, tmp_p
         async def checkpoint(session_id: str) -> tuple[Checkpoint, list[Segment]]:
             return found
 
-        store.checkpoint = checkpoint  # type: ignore[method-assign,assignment]
+        store.checkpoint = checkpoint  # type: ignore[method-assign]
         async with home.runtime("Fine.") as runtime:
             try:
                 session = await runtime.session("s-1").open()

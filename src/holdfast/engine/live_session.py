@@ -23,7 +23,6 @@ from holdfast.core.kinds import KindView
 from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
-from holdfast.core.summary import summarize
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, deliver
@@ -34,17 +33,11 @@ from holdfast.engine.owner import Owner
 from holdfast.engine.program_run import ProgramRun
 from holdfast.engine.replies import addressed, decided, event_now, reason_of, repeated, reply_now
 from holdfast.engine.session_fold import SessionFold
+from holdfast.engine.session_writer import SessionWriter
 from holdfast.programs.contract import Step
 from holdfast.programs.errors import InstanceLostError
-from holdfast.store.commits import Commit, Lease
-from holdfast.store.errors import (
-    LeaseHeldError,
-    LeaseLostError,
-    MessageTakenError,
-    PositionConflictError,
-    StateConflictError,
-    StoreUnavailableError,
-)
+from holdfast.store.commits import Lease
+from holdfast.store.errors import LeaseHeldError, MessageTakenError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -87,7 +80,7 @@ class LiveSession:
         self._effects = Effects(owner, self, family)
         self._run = ProgramRun(owner, self._fold, self._effects, self._conclude)
         self._keeper = Keeper(owner, self)
-        self._epoch: int | None = None
+        self._writer = SessionWriter(owner, self._fold)
         self._undone_on_error = UndoneOnError(self._drop_uncommitted)
 
     @property
@@ -102,7 +95,7 @@ class LiveSession:
     @property
     def is_busy(self) -> bool:
         """Whether something would be interrupted or lost if it were forgotten."""
-        if self.lock.locked() or self.is_under_way or self._epoch is not None:
+        if self.lock.locked() or self.is_under_way or self._writer.epoch is not None:
             return True
         return bool(self.attachments) and self.attachments.are_pinned
 
@@ -119,12 +112,12 @@ class LiveSession:
     @property
     def is_held(self) -> bool:
         """Whether this process holds the lease."""
-        return self._epoch is not None
+        return self._writer.epoch is not None
 
     @property
     def lease(self) -> Lease | None:
         """The lease that is held, if one is."""
-        return None if self._epoch is None else Lease(self.id, self._owner.name, self._epoch, 0)
+        return self._writer.lease
 
     # --- what it knows -----------------------------------------------------------------------------
 
@@ -209,7 +202,7 @@ class LiveSession:
             concluding.cancel()
         self._keeper.stop()
         self._effects.stop()
-        self._epoch = None
+        self._writer.epoch = None
 
     async def close(self) -> None:
         """Stop what runs here, and release the session, so that others can resume it at once."""
@@ -366,7 +359,7 @@ class LiveSession:
         """Renew the lease, or release it if nothing is under way any more."""
         async with self.lock:
             await self.load()
-            if self._epoch is not None:
+            if self._writer.epoch is not None:
                 with self._undone_on_error:
                     await self._commit("renew")
 
@@ -399,7 +392,7 @@ class LiveSession:
 
     async def _is_left_to_owner(self) -> bool:
         """Whether another process holds the session, so that running its program here would be for nothing."""
-        if self._epoch is not None:
+        if self._writer.epoch is not None:
             return False
         row = await self._owner.store.session(self.id)
         if row.owner is None or row.owner == self._owner.name:
@@ -435,7 +428,7 @@ class LiveSession:
     # --- commits -----------------------------------------------------------------------------------
 
     async def _commit_if_needed(self, reason: str, takes: Sequence[int] = ()) -> None:
-        claims = self._run.thinking is not None and self._epoch is None
+        claims = self._run.thinking is not None and self._writer.epoch is None
         if self._fold.batch.entries or takes or claims or self._effects.is_planned:
             await self._commit(reason, takes)
         else:
@@ -447,36 +440,11 @@ class LiveSession:
         session, batch = fold.session, fold.batch
         has_ended = session.is_terminal
         holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
-        snapshot = None if has_ended else batch.snapshot
-        commit = Commit(
-            session_id=self.id,
-            expected=fold.committed,
-            entries=batch.entries,
-            bodies=batch.bodies,
-            summary=summarize(session),
-            owner=owner.name,
-            epoch=self._epoch,
-            hold_ms=owner.lease_ms if holds else 0,
-            takes=takes,
-            writes=batch.writes,
-            snapshot=snapshot and owner.sealer.seal(self.id, *snapshot),
-            checkpoint=fold.checkpoint,
-            segment=fold.segment,
-        )
-        try:
-            if owner.seam is not None:
-                await owner.seam(f"before {reason}")
-            receipt = await owner.store.append(commit)
-            if owner.seam is not None:
-                await owner.seam(f"after {reason}")
-        except (PositionConflictError, LeaseLostError, StateConflictError) as error:
-            raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
-        fold.settle(receipt.position)
+        due = await self._writer.write(reason, takes, holds=holds)
         for observer in owner.on_commit:
             observer(self.id, batch.entries)
         if self.attachments:
             self.attachments.committed(batch.entries)
-        self._epoch = receipt.epoch if holds else None
         if holds:
             self._keeper.start()
         effects.begin(session, batch.abandoned)
@@ -484,7 +452,7 @@ class LiveSession:
             fold.save(program)
         if has_ended:
             self._run.stop()
-        self._committed(session, commit.summary.due_at)
+        self._committed(session, due)
 
     def _committed(self, session: Session, due: int | None) -> None:
         """Set the timer of the session, which is due then, and tell its parent if it has ended."""

@@ -16,12 +16,16 @@ from collections.abc import Iterator
 from holdfast.testing.simulation.faults import profile
 from holdfast.testing.simulation.run import report, shrink, side_by_side, simulate, without
 from holdfast.testing.simulation.scenarios import SCENARIOS
+from holdfast.testing.simulation.scenarios.known import KNOWN
+
+NAMED = {**SCENARIOS, **KNOWN}
+"""All scenarios; those that are known to break a law run only when they are named."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; 1 if a law was broken."""
     parser = argparse.ArgumentParser(prog="python -m holdfast.testing.simulation", description=__doc__)
-    parser.add_argument("scenario", nargs="?", choices=sorted(SCENARIOS), help="one scenario; without it, all")
+    parser.add_argument("scenario", nargs="?", choices=sorted(NAMED), help="one scenario; without it, all")
     parser.add_argument("seed", nargs="?", type=int, help="make the run of this seed")
     parser.add_argument("--only", help="allow only the faults with these numbers, joined by commas, or 'none'")
     parser.add_argument("--trace", action="store_true", help="print what happened, all processes side by side")
@@ -40,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _one(options: argparse.Namespace) -> int:
     only = None if options.only is None else [int(number) for number in options.only.split(",") if number != "none"]
     faults = without(profile(options.seed), *options.off)
-    run = simulate(SCENARIOS[options.scenario], options.seed, faults, only=only)
+    run = simulate(NAMED[options.scenario], options.seed, faults, only=only)
     if options.shrink and run.problems:
         run = shrink(run)
     if options.trace:
@@ -78,7 +82,7 @@ def _seeds(options: argparse.Namespace) -> Iterator[int]:
 
 def _outcome(work: tuple[str, int, list[str]]) -> tuple[str, str]:
     name, seed, off = work
-    run = simulate(SCENARIOS[name], seed, without(profile(seed), *off))
+    run = simulate(NAMED[name], seed, without(profile(seed), *off))
     return (run.command, str(run.problems[0])) if run.problems else ("", "")
 
 

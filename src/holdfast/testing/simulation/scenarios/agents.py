@@ -116,7 +116,7 @@ class Agents(Scenario):
         """A runtime in a process."""
         async with Runtime(
             process.store(),
-            provider=SimulatedProvider(process, self.malformed),
+            provider=self.provider(process),
             model="simulated-1",
             tools=[self._tool(process, policy) for policy in POLICIES],
             lease_ms=LEASE_MS,
@@ -124,6 +124,10 @@ class Agents(Scenario):
             **options,
         ) as runtime:
             yield runtime
+
+    def provider(self, process: SimulatedProcess) -> SimulatedProvider:
+        """The model that a process has."""
+        return SimulatedProvider(process, self.malformed)
 
     def _tool(self, process: SimulatedProcess, policy: str) -> Any:
         outside = self.world.outside

@@ -107,7 +107,7 @@ class Append:
         if changed.rowcount != 1:
             return None
         for row in self._rows:
-            run(sql.INSERT_ROW, sql.row_values(known.num, row))
+            sql.insert_row(connection.quick, known.num, row)
         return KnownRow(known.num, position, epoch, hold_ms > 0, summary)
 
 

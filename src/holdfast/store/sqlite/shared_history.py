@@ -8,6 +8,7 @@ from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import JournalRow, cut_row, encode_commit, is_sound
 from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
 from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.schema import StoreConnection
 
 
 class NewFork:
@@ -18,7 +19,7 @@ class NewFork:
         self.stored = encode_commit(commit)
         self.packed = sql.pack_blobs(self.stored.blobs)
 
-    def make(self, connection: sqlite3.Connection) -> CommitReceipt:
+    def make(self, connection: StoreConnection) -> CommitReceipt:
         source, head = sql.find(connection, self.source)
         check_reach(self.source, self.at, head.position)
         own = connection.execute(
@@ -87,9 +88,9 @@ def _cut_rows(connection: sqlite3.Connection, num: int, session_id: str, first: 
     ).fetchall()
     rows = [(number, row) for number, *values in found if is_sound(session_id, row := JournalRow(*values))]
     for number, row in rows:
-        _, *values = sql.row_values(num, cut_row(session_id, row, first, last))
+        left = cut_row(session_id, row, first, last)
         connection.execute(
             "UPDATE journal SET first = ?, last = ?, at = ?, later = ?, checksum = ?, body = ? WHERE id = ?",
-            (*values, number),
+            (left.first, left.last, left.at, left.later, left.checksum, left.body.decode(), number),
         )
     return len(rows)

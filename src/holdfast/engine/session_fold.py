@@ -78,7 +78,7 @@ class SessionFold:
                 return await self._load_after(restored)
             except (JournalError, TransitionError):
                 pass  # the checkpoint is not of this journal
-        history = [entry async for entry in self._store.journal(self.id)]
+        history = await self._store.entries(self.id)
         revived = None
         if revive is not None and not isinstance(history[-1].record, ENDS):
             revived = await revive(history)
@@ -91,7 +91,7 @@ class SessionFold:
 
     async def _load_after(self, restored: RestoredSession) -> Session:
         """Fold what follows on a checkpoint."""
-        tail = [entry async for entry in self._store.journal(self.id, restored.position)]
+        tail = await self._store.entries(self.id, restored.position)
         self.waking = read_on(restored.tracker, None, tail)
         self._tracker, self.history = restored.tracker, tail
         self.saved, self._saved_at = restored.saved, restored.position
@@ -108,7 +108,7 @@ class SessionFold:
     async def read_on(self) -> None:
         """Fold what others have written since; what was about to be added is none of it."""
         assert self._tracker is not None
-        news = [entry async for entry in self._store.journal(self.id, self.committed)]
+        news = await self._store.entries(self.id, self.committed)
         self.waking = read_on(self._tracker, self.waking, news)
         self.committed = self._tracker.session.position
         self._show(news)
@@ -133,7 +133,7 @@ class SessionFold:
         """The whole journal with the batch; read again if it is not at hand. `StaleError` if others have written."""
         entries = self.history
         if len(entries) != self.committed:
-            entries = [entry async for entry in self._store.journal(self.id)]
+            entries = await self._store.entries(self.id)
             if len(entries) != self.committed:
                 raise StaleError(is_lost=True)
         return [*entries, *self.batch.entries]
@@ -146,7 +146,7 @@ class SessionFold:
             if restored is None:
                 return None
             saved = restored.saved
-            entries = [entry async for entry in self._store.journal(self.id, restored.position)]
+            entries = await self._store.entries(self.id, restored.position)
             if restored.position + len(entries) != self.committed:
                 raise StaleError(is_lost=True)
         return saved, [*entries, *self.batch.entries]

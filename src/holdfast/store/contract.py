@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -56,8 +57,9 @@ from holdfast.store.commits import (
     check_fork,
     check_summary,
 )
-from holdfast.store.errors import CorruptSessionError, StateConflictError
+from holdfast.store.errors import StateConflictError
 from holdfast.store.filters import check_filter, parse_cursor
+from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
@@ -241,15 +243,13 @@ class Store(ABC):
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         """All entries after a position, read a page at a time."""
-        while True:
-            page = await self.read(session_id, after)
-            if not page and not after:
-                raise CorruptSessionError(session_id, "its position", "a session has at least one record")
+        async for page in journal_pages(self.read, session_id, after):
             for entry in page:
                 yield entry
-            after += len(page)
-            if len(page) < READ_LIMIT:
-                return
+
+    async def entries(self, session_id: str, after: int = 0) -> list[Entry]:
+        """The same in one list, for those who need them all at once."""
+        return list(chain.from_iterable([page async for page in journal_pages(self.read, session_id, after)]))
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """The snapshot of the last commit that had one, or None if there is none or the session has ended.

@@ -8,9 +8,7 @@ A record whose JSON is small is stored as it is. In a larger one, every value pa
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -20,7 +18,8 @@ from holdfast.core.decide import decode_message as read_message
 from holdfast.core.values import Json, encode, encode_checked, fingerprint
 from holdfast.store.commits import Snapshot
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
-from holdfast.store.limits import INLINE_VALUE_BYTES, ZSTD_LEVEL
+from holdfast.store.limits import INLINE_VALUE_BYTES
+from holdfast.zstd import compress, decompress
 
 _BLOB, _LITERAL = "$blob", "$literal"
 _MARKS = (b'"$blob"', b'"$literal"')
@@ -100,7 +99,7 @@ def blob_id_of(data: bytes) -> str:
 
 def pack_blob(data: bytes) -> tuple[str, bytes]:
     """A blob's stored bytes, with the name of how they are packed: `zstd`, or `raw` where that is not smaller."""
-    packed = _zstd().compress(data, ZSTD_LEVEL)
+    packed = compress(data)
     return ("zstd", packed) if len(packed) < len(data) else ("raw", data)
 
 
@@ -110,17 +109,11 @@ def unpack_blob(blob_id: str, packing: object, size: object, stored: object) -> 
         return None
     data = bytes(stored)
     if packing == "zstd":
-        zstd = _zstd()
         try:
-            data = zstd.ZstdDecompressor().decompress(data, max_length=size + 1)
-        except (zstd.ZstdError, OverflowError, ValueError):
+            data = decompress(data, size + 1)
+        except (OverflowError, ValueError):
             return None
     return data if blob_id_of(data) == blob_id else None
-
-
-def _zstd() -> Any:
-    """The zstd module: in the standard library from 3.14 on. Imported when the first blob is met."""
-    return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 
 # --- snapshots -----------------------------------------------------------------------------------

@@ -8,9 +8,6 @@ INLINE_VALUE_BYTES = 4096
 ROW_RECORDS = 64
 """Records in one row of a journal: far above any commit of a session, and few enough to read for one of them."""
 
-ZSTD_LEVEL = 3
-"""Higher levels cost ten times the time for a tenth of the size."""
-
 DEFAULT_LEASE_MS = 30_000
 """Milliseconds a session is held without a sign of life: longer than any stall, short enough to wait for."""
 

@@ -52,7 +52,7 @@ async def test_a_model_driver_answers_without_a_host(hf: Holdfast) -> None:
     event = await soon(hf.start(asks_model))
     assert result(event) == "what? m"
     (answered,) = await of_type(hf.store, event.session_id, AnsweredRecord)
-    assert answered.by == "llm"
+    assert (answered.query_id, answered.by) == ("q-0", None)
 
 
 async def test_a_tool_gets_its_arguments_by_name(hf: Holdfast) -> None:

@@ -106,7 +106,7 @@ class AnsweredRecord(Record, frozen=True, tag="answered"):
     answer: Answer
     usage: Usage | None = None
     by: str | None = None
-    """Who answered, where known: a host, a driver, a person, `clock`."""
+    """Who answered, where known: a host, a person, `clock`. None if it is the driver that attempted it."""
 
 
 class LoggedRecord(Record, frozen=True, tag="logged"):

@@ -34,7 +34,7 @@ class EffectSession(Protocol):
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
         ...
 
-    async def answer(self, given: GivenAnswer, by: str) -> None:
+    async def answer(self, given: GivenAnswer) -> None:
         """Answer a query, here or wherever the session is owned by now."""
         ...
 
@@ -187,7 +187,7 @@ class Effects:
                 if self._slotted.pop(query.id, None) is not None:
                     driver.slots.give_back()
             if given is not None:
-                await self._bring(given, driver.name)
+                await self._bring(given)
         except (StaleError, LeaseHeldError):
             pass  # somebody else owns the session now, and continues it
         except HoldfastError as error:
@@ -197,13 +197,13 @@ class Effects:
                 del self.running[query.id]
                 self._owner.spawn(self._session.let_go())
 
-    async def _bring(self, given: GivenAnswer, by: str) -> None:
+    async def _bring(self, given: GivenAnswer) -> None:
         """Bring an answer home; one that cannot be kept is a failure of its driver."""
         try:
-            await insist(lambda: self._session.answer(given, by))
+            await insist(lambda: self._session.answer(given))
         except InvalidValueError as error:
             failure = failure_of(error, given.query_id)
-            await insist(lambda: self._session.answer(failure, by))
+            await insist(lambda: self._session.answer(failure))
 
     async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
         begun = await insist(lambda: self._session.attempts(query.id))

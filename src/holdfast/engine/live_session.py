@@ -345,9 +345,9 @@ class LiveSession:
                 await self._commit("attempt")
             return self.session.pending[asked].attempts
 
-    async def answer(self, given: GivenAnswer, by: str) -> None:
+    async def answer(self, given: GivenAnswer) -> None:
         """Bring the answer of an effect to the session, also if another process owns it by now."""
-        await deliver(self._owner, self._others.live, self.id, FeedMessage([given], by), is_own=True)
+        await deliver(self._owner, self._others.live, self.id, FeedMessage([given]), is_own=True)
 
     async def let_go(self) -> None:
         """Release the session if it is held for nothing any more."""

@@ -113,7 +113,7 @@ async def test_gap_trimmed(any_home: Home, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_a_watcher_that_was_away_for_long_has_the_journal_read_again(
     any_home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel, "KEPT_EVENTS", 3)
+    monkeypatch.setattr("holdfast.agent.kept_events.KEPT_EVENTS", 3)
     async with any_home.runtime("One.", "Two.", "Three.") as runtime:
         session = await runtime.session("s").open()
         observer = session.observe()

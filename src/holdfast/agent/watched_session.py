@@ -12,12 +12,12 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from itertools import groupby, takewhile
 from typing import Literal, TypeAlias, assert_never
 
 import msgspec
 
 from holdfast.agent.errors import ObservationClosedError
+from holdfast.agent.kept_events import KeptEvents
 from holdfast.agent.live_events import (
     DRAFT_CHARS,
     OUTPUT_CHARS,
@@ -51,9 +51,6 @@ from holdfast.store.watch import LiveItem, MissedMessages
 RING_EVENTS = 2_048
 """Live events kept for slow watchers: a long answer, token by token."""
 
-KEPT_EVENTS = 4_096
-"""Durable events kept for watchers that come back; after a longer absence the journal is read again."""
-
 REST_S = 100e-6
 """Seconds of rest after live events, for each watcher: a few times what it takes to wake one. Events that come
 meanwhile are joined, and the session's owner, if it is in this process, can work: a thousand watchers see text ten
@@ -77,12 +74,7 @@ class WatchedSession:
         self.watchers = 0
         self._remind = remind
         self._reading = asyncio.Lock()
-        self._events: deque[DurableEvent] = deque()
-        self._since = 0
-        """All events of entries after this position are kept."""
-        self._is_complete = False
-        """Whether the events before were looked for: there may be more than are kept."""
-        self._after_last: tuple[tuple[int, int], list[list[DurableEvent]]] = ((0, 0), [])
+        self._events = KeptEvents()
         self._iteration = 0
         """How often the running turn has called the model."""
         self._changed = asyncio.Event()
@@ -165,14 +157,7 @@ class WatchedSession:
 
     def after(self, position: int) -> list[list[DurableEvent]] | None:
         """The events of each entry after a position, or None if they are no longer kept."""
-        if position < self._since:
-            return None
-        asked = (position, self.position)
-        if self._after_last[0] != asked:
-            later = [*takewhile(lambda event: event.position > position, reversed(self._events))][::-1]
-            by_entry = groupby(later, key=lambda event: event.position)
-            self._after_last = (asked, [[*events] for _, events in by_entry])
-        return self._after_last[1]
+        return self._events.after(position, self.position)
 
     async def read_on(self) -> None:
         """Read the journal to its present end."""
@@ -187,8 +172,7 @@ class WatchedSession:
 
     def _show(self, conversation: Conversation) -> None:
         """From now on, follow the conversation of the live session."""
-        self.conversation, self._since, self._is_complete = conversation, conversation.position, False
-        self._events.clear()
+        self.conversation, self._events = conversation, KeptEvents(conversation.position)
         running = conversation.running
         self._iteration = sum(message.role == "assistant" for message in running.messages) if running else 0
         self._note_asked(conversation.asked.values())
@@ -210,7 +194,6 @@ class WatchedSession:
 
     async def _read_on_alone(self) -> None:
         """Fold what the live session does not keep."""
-        self._is_complete = True
         while True:
             page = await self.store.read(self.session_id, self.position)
             for entry in page:
@@ -225,9 +208,7 @@ class WatchedSession:
 
     def _take_events(self, events: list[DurableEvent], turn: TurnState | None, entry: Entry) -> None:
         """Keep the events of an entry before which `turn` was under way."""
-        self._events.extend(events)
-        while len(self._events) > KEPT_EVENTS:
-            self._since = self._events.popleft().position
+        self._events.add(events)
         if self.conversation.running is not turn:
             self._iteration = 0
         if isinstance(entry.record, PausedRecord):
@@ -239,22 +220,9 @@ class WatchedSession:
 
     async def find_earlier(self) -> None:
         """Read the events before those that are kept, once for all watchers, and keep the latest of them."""
-        if self._is_complete:
-            return
         async with self._reading:
-            until, kept = self._since, len(self._events)
-            if self._is_complete:
-                return
-            earlier: deque[DurableEvent] = deque(maxlen=max(0, KEPT_EVENTS - kept))
-            since = 0
-            async for events in self.from_journal(0, until):
-                for event in events:
-                    if earlier.maxlen == len(earlier):
-                        since = earlier[0].position if earlier else event.position
-                    earlier.append(event)
-            if self._since == until and len(self._events) >= kept:
-                self._events.extendleft(reversed(earlier))
-                self._since, self._is_complete = since, True
+            if not self._events.is_complete:
+                await self._events.add_earlier(self.from_journal(0, self._events.since))
 
     async def from_journal(self, after: int, until: int) -> AsyncIterator[list[DurableEvent]]:
         """The events of each entry between two positions, by folding the journal again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from holdfast.store.errors import StateConflictError
 from holdfast.store.journal_rows import encode_commit
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import Append, append_call
+from holdfast.store.postgres.group_commit import CommitConnection, Outcome
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.laws.blobs import LARGE
-from holdfast.testing.sessions import begin, entries_of, feed, line
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, feed, line
 from tests.store.postgres.helpers import connected, until_someone_waits
 
 
@@ -152,3 +154,29 @@ async def test_sessions_that_share_blobs_never_wait_for_each_other_in_a_circle(s
     await asyncio.gather(*(live(number) for number in range(12)))
     async with store._transaction() as connection:
         assert await connection.fetchval("select count(*) from holdfast.blobs") == 0
+
+
+async def test_sessions_that_are_created_together_have_outcomes_of_their_own(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begin(store, "s-there")
+    await store.delete((await begin(store, "s-gone")).id, 1)
+    going_on = await begin(store, "s-going-on")
+    groups: list[int] = []
+    write = CommitConnection.write
+
+    async def noted(connection: CommitConnection, group: Sequence[Append]) -> dict[str, Outcome]:
+        groups.append(len(group))
+        return await write(connection, group)
+
+    monkeypatch.setattr(CommitConnection, "write", noted)
+    ids = [*(f"s-{number}" for number in range(20)), "s-there", "s-gone"]
+    logging, *results = await asyncio.gather(
+        going_on.log("at the same time"), *(begin(store, each) for each in ids), return_exceptions=True
+    )
+    assert not isinstance(logging, BaseException)
+    assert max(groups) > 20, "they were not written together"
+    assert [type(result) for result in results[-2:]] == [SessionExistsError, SessionDeletedError]
+    for session in (going_on, *results[:-2]):
+        assert isinstance(session, ScriptedSession)
+        assert await entries_of(store, session.id) == session.entries

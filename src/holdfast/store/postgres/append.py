@@ -23,9 +23,10 @@ from holdfast.store.postgres.statements import ENDED, NOW, escape, write_state
 
 
 class Parts(NamedTuple):
-    """What the statement for a commit, or for a group, has to do beside changing sessions and their journals."""
+    """What the statement for a commit, or for a group, has to do beside writing to journals."""
 
-    new: bool
+    creation: bool
+    change: bool
     takes: bool
     blobs: bool
     snapshot: bool
@@ -72,7 +73,7 @@ class Append:
     def can_be_grouped(self) -> bool:
         """Whether it is a row of `c`, and nothing else, and not so large that others should not wait for it."""
         commit = self.commit
-        if commit.expected == 0 or self.takes or self.blobs or self.more_rows or commit.writes:
+        if self.takes or self.blobs or self.more_rows or commit.writes:
             return False
         beside = 0 if self.snapshot is None else len(self.snapshot.data)
         for row in (self.checkpoint, self.segment):
@@ -82,7 +83,8 @@ class Append:
     @property
     def parts(self) -> Parts:
         return Parts(
-            new=self.commit.expected == 0,
+            creation=self.commit.expected == 0,
+            change=self.commit.expected > 0,
             takes=bool(self.takes),
             blobs=bool(self.blobs),
             snapshot=self.snapshot is not None,
@@ -174,13 +176,14 @@ class AppendStatement:
             *(_CHECKPOINT if parts.checkpoint else ()),
             *(_SEGMENT if parts.segment else ()),
         ]
-        self._columns = [*_COMMIT, *_CHANGING, *(_STAYING if parts.new else ()), *kept]
+        self._columns = [*_COMMIT, *_CHANGING, *(_STAYING if parts.creation else ()), *kept]
         self._arrays: list[Callable[[Append], Sequence[Any]]] = []
         relations = {"c": self._commits()}
-        if parts.new:
-            relations["s"] = self._new_sessions()
-            relations["w"] = f"select s.*, {_names(kept, 'c.')} from s join c on c.id = s.id"
-        elif parts.takes:
+        written = []
+        if parts.creation:
+            relations["created"] = self._created_sessions()
+            written.append(f"select created.*, {_names(kept, 'c.')} from created join c on c.id = created.id")
+        if parts.takes:
             numbers = self._array("bigint", lambda append: append.takes)
             relations["k"] = f"select t.num from holdfast.sessions t, c where {_FENCE} for no key update of t"
             relations["m"] = (
@@ -188,13 +191,17 @@ class AppendStatement:
                 f" and number = any({numbers}) and body is not null order by number for update"
             )
             all_wait = f"t.num = (select num from k) and (select count(*) from m) = cardinality({numbers})"
-            relations["w"] = self._changed_sessions(all_wait, kept)
+            relations["changed"] = self._changed_sessions(all_wait, kept)
+        elif parts.change:
+            relations["changed"] = self._changed_sessions(_FENCE, kept)
+        if parts.change:
+            written.append("select * from changed")
+        relations["w"] = " union all ".join(written)
+        if parts.takes:
             relations["taken"] = (
                 "update holdfast.mailbox set body = null, taken_at = w.position from w"
                 " where number in (select number from m)"
             )
-        else:
-            relations["w"] = self._changed_sessions(_FENCE, kept)
         relations["j"] = (
             f"insert into holdfast.journal (session, {_names(_ROW)})"
             f" select num, {_names(_ROW)} from w where body is not null"
@@ -236,12 +243,13 @@ class AppendStatement:
         return f"${len(self._columns) + len(self._arrays)}::{item_type}[]"
 
     @staticmethod
-    def _new_sessions() -> str:
+    def _created_sessions() -> str:
         summary = [*_CHANGING, *_STAYING]
         return f"""
     insert into holdfast.sessions (id, owner, lease_until, lease_lock, position, epoch, {_names(summary)})
     select c.id, {_HOLDER}, {_UNTIL}, c.lock, c.position, coalesce(c.epoch, 1), {_names(summary, "c.")} from c
-        on conflict (id) do nothing returning id, num, epoch, state"""
+     where c.expected = 0
+        on conflict (id) do nothing returning id, num, epoch, position, state"""
 
     @staticmethod
     def _changed_sessions(condition: str, kept: Sequence[Column]) -> str:

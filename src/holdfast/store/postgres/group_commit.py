@@ -26,9 +26,9 @@ Connect: TypeAlias = Callable[[], Awaitable[Any]]
 Outcome: TypeAlias = int | Exception | None
 """Of an append: the epoch under which it was written, None if it was refused, or why that is not known."""
 
-_NOT_TOGETHER = (asyncpg.DeadlockDetectedError, *BAD_ARGUMENT)
-"""What one append does to a whole group: another process writes to the same sessions in another order, or a value is
-one that the server cannot hold."""
+_NOT_TOGETHER = (asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError, *BAD_ARGUMENT)
+"""What one append does to a whole group: another process writes to the same sessions in another order, the id of a new
+session belongs to one that was deleted, or a value is one that the server cannot hold."""
 
 
 class CommitConnection:
@@ -45,7 +45,8 @@ class CommitConnection:
             return await self._write(group)
         except _NOT_TOGETHER as error:
             if len(group) == 1:
-                return {group[0].commit.session_id: error}
+                is_refused = isinstance(error, asyncpg.UniqueViolationError)
+                return {} if is_refused else {group[0].commit.session_id: error}
         outcomes: dict[str, Outcome] = {}
         for append in group:
             outcomes |= await self.write([append])

@@ -80,12 +80,12 @@ class PostgresStore(ConnectedStore):
 
     async def _try_append(self, pool: Any, append: Append) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
-        if append.can_be_grouped:
-            return await self._groups.append(append)
         commit = append.commit
         epoch: int | None
         if commit.expected == 0 and (commit.takes or commit.epoch not in (None, NEW.epoch)):
             return None
+        if append.can_be_grouped:
+            return await self._groups.append(append)
         statement, arguments = append_call([append])
         try:
             if not (commit.writes or append.more_rows):

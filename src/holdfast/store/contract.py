@@ -15,8 +15,8 @@ and beside the sessions state items.
 
 What holds for all methods
 - *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
-  for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled or the process dies
-  meanwhile, it has written either everything or nothing.
+  for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled, the process dies
+  or the connection breaks meanwhile (`StoreUnavailableError`), it has written either everything or nothing.
 - *Atomic.* Each call is one transaction: no other reader or writer, in any process, sees a part of it.
 - *Checked first.* Ids (of sessions, owners, messages, state) that break the grammar raise `InvalidIdError`;
   values that JSON cannot hold exactly, and numbers past 64 bits, raise `InvalidValueError`; both before anything is
@@ -92,9 +92,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     has_mail: bool = False
     """Only sessions with messages that no commit has taken."""
     updated_before: int | None = None
-    """Only sessions whose last entry is earlier than that."""
     updated_after: int | None = None
-    """Only sessions whose last entry is later than that."""
+    """Only sessions whose last entry is earlier, or later, than that."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -212,8 +211,7 @@ class Store(ABC):
     ) -> SessionPage:
         """Sessions that match all conditions, the newest first, a page at a time.
 
-        Sessions created while paging do not appear on later pages; none is shown twice.
-        A cursor that was not given out by this store raises `InvalidIdError`.
+        Those created meanwhile do not appear on later pages; none is shown twice. Another cursor: `InvalidIdError`.
         """
         where, before = where or SessionFilter(), parse_cursor(after)
         check_filter(where)

@@ -7,7 +7,7 @@ one moment, and travels back. In between, whatever `Link` says may go wrong: del
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, NamedTuple, TypeVar
 
@@ -104,6 +104,8 @@ class StoreServer(MemoryStore):
         """Every call that was carried out, in order."""
         self.clients: list[SimulatedStore] = []
         self.reports_deaths = reports_deaths
+        self.on_taken: Callable[[SimulatedStore], None] | None = None
+        """Called with the client that held a session when another one has taken it."""
         self._watches = _Notices(self)
         self._holders: dict[str, SimulatedStore] = {}
         self._gone: dict[str, Lease] = {}
@@ -122,6 +124,9 @@ class StoreServer(MemoryStore):
         if name in ("_append", "_fork"):
             commit: Commit = args[-1]
             self._gone.pop(commit.session_id, None)
+            former = self._holders.get(commit.session_id)
+            if former is not None and former is not client and self.on_taken is not None:
+                self.on_taken(former)
             if commit.hold_ms:
                 self._holders[commit.session_id] = client
             else:

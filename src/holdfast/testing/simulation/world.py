@@ -181,6 +181,8 @@ class World:
         """When each process was killed, closed or cut off, stood still, or waited for its store for long or in vain."""
         self.server_context = self.loop.context_of(self.loop.new_process("store"))
         self.server = StoreServer(SimulatedClock(self.loop), reports_deaths=faults.reports_deaths)
+        if faults.aims:
+            self.server.on_taken = lambda holder: self.wake_stalled(holder.name.rpartition(".")[0])
         self.outside = Outside(self)
         self._only = only
         self._programs: dict[str, _Program] = {}

@@ -80,7 +80,7 @@ def docstring(source: str) -> str:
         if not line.startswith("---") or line.startswith("--[["):
             break
         lines.append(line[3:].removeprefix(" ").rstrip())
-    return "\n".join(lines).strip().encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "\n".join(lines).strip().encode("utf-8", "replace").decode()
 
 
 def requires_of(source: str) -> list[Required]:

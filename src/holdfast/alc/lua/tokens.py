@@ -37,6 +37,10 @@ class Token(NamedTuple):
 
 def tokenize(source: str) -> list[Token]:
     """The tokens of a chunk, without comments, closed by one of kind `end`."""
+    try:
+        source.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise LuaSyntaxError(f"half a character, {source[error.start]!r}, that no file can hold") from None
     tokens: list[Token] = []
     at = source.find("\n") if source.startswith("#") else 0
     if at < 0:

@@ -1,4 +1,4 @@
-"""Runs a check on many hostile inputs, within bounds: fixed inputs in every run, and some that differ each time.
+"""Runs a check on many hostile inputs, within bounds: fixed inputs in the suite, and those of a seed in `make fuzz`.
 
 What a failure needs to be seen again is its seed, which the failure names. The bounds are on one input (it ends, and
 soon) and on all of them (memory).
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +27,13 @@ T = TypeVar("T")
 FIXED_SEED = 1
 
 SEED = "HOLDFAST_FUZZ_SEED"
-"""Names the variable with the seed of the random part; without it, every run takes another."""
+"""Names the variable with the seed of the random part, which does not run without it."""
 
 FACTOR = "HOLDFAST_FUZZ_FACTOR"
-"""Names the variable by which the number of random inputs is multiplied: 1 in the suite, more in `make fuzz`."""
+"""Names the variable by which the number of random inputs is multiplied."""
 
 RANDOM_SHARE = 4
-"""The suite tries one random input for so many fixed ones."""
+"""With a factor of 1, one random input is tried for so many fixed ones."""
 
 HANG_S = 60.0
 """Seconds after which one input counts as a hang: a thousand times what the slowest takes, on a machine that stalls."""
@@ -67,7 +66,7 @@ class Fuzzer:
         self._test = test
         self._factor = os.environ.get(FACTOR, "1")
         self._is_random = is_random
-        self._seed = int(os.environ.get(SEED) or secrets.randbits(32)) if is_random else FIXED_SEED
+        self._seed = int(os.environ[SEED]) if is_random else FIXED_SEED
 
     def run(
         self, check: Callable[[T], None], inputs: st.SearchStrategy[T], examples: int, known: Sequence[T] = ()

@@ -404,14 +404,14 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
             assert isinstance(step, AskStep)
             assert step.queries == entry.record.queries
             answers = []
-            if (state := replayed.dump()) is not None:
-                restored = AgentInstance.restore(replayed.session, state)
-                assert restored is not None
-                assert picture(restored) == picture(replayed)
-                replayed = restored
         elif isinstance(entry.record, AnsweredRecord):
             answers.append((entry.record.query_id, entry.record.answer))
         replayed.session.apply(entry)
+        if isinstance(entry.record, PausedRecord) and (state := replayed.dump()) is not None:
+            restored = AgentInstance.restore(replayed.session, state)
+            assert restored is not None
+            assert picture(restored) == picture(replayed)
+            replayed = restored
 
 
 class Poor(Agent):

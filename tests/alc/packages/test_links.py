@@ -214,4 +214,4 @@ def test_older_forms_of_the_records_are_read(user: User, tmp_path: Path) -> None
     found = listing(user.where)
     kinds = [row.get("source_type") for row in found.to_json()["packages"]]
     assert kinds == ["unknown", "bundled", "path", "git", None]
-    assert "'e'" in found.warnings[0]
+    assert 'the record of "e"' in found.warnings[0]

@@ -210,7 +210,8 @@ def _below(pid: int) -> Sequence[int]:
 
 
 def _program(pid: int) -> str:
+    """The name of its file. Its own name would not do: the script that starts a worker in a jail has the worker's."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(os.readlink(f"/proc/{pid}/exe")).name
     except OSError:
         return ""

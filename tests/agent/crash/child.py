@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,10 @@ from holdfast import AgentSession, Runtime, Upkeep
 from holdfast.agent.live_events import LiveEvent, WaitingEvent
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
+from holdfast.store.contract import Store
 from holdfast.testing.crash.seams import Seam
-from holdfast.testing.patience import HANG_S
+from holdfast.testing.patience import HANG_S, until
 from tests.agent.crash.services import Points, World, read_ledger, session_of
-
-EVERY_S = 0.05
-"""Seconds between the turns of a race."""
 
 TURN = "turn-1"
 
@@ -96,24 +95,22 @@ class Client:
         return sink
 
     async def race(self, racers: Sequence[str]) -> None:
-        """When all are ready, take a turn in one session after the other, whatever the others do."""
+        """Take a turn in one session after the other, each when all racers are ready for it."""
+        job = self._job
         async with asyncio.timeout(HANG_S), self._runtime() as runtime:
-            self._world.ledger.note("ready", "", name=self._job.name)
-            while True:
-                ready = {line["name"] for line in read_ledger(self._job.directory) if line["what"] == "ready"}
-                if ready.issuperset(racers):
-                    break
-                await asyncio.sleep(0.001)
-            await asyncio.gather(
-                *(self._enter(runtime, session, number * EVERY_S) for number, session in enumerate(self._job.inputs))
-            )
+            for session in job.inputs:
+                self._world.ledger.note("ready", session, name=job.name)
+                await until(partial(_are_ready, racers, session, job.directory))
+                try:
+                    await self._take(runtime, session)
+                except HoldfastError as error:
+                    self._world.ledger.note("refused", session, turn=job.turn, error=error.kind)
+            await _until_no_mail_waits(job)  # an owner that closes leaves the last of it to whoever comes next
 
-    async def _enter(self, runtime: Runtime, session: str, after_s: float) -> None:
-        await asyncio.sleep(after_s)
-        try:
-            await self._take(runtime, session)
-        except HoldfastError as error:
-            self._world.ledger.note("refused", session, turn=self._job.turn, error=error.kind)
+
+def _are_ready(racers: Sequence[str], session: str, directory: Path) -> bool:
+    lines = read_ledger(directory)
+    return {line["name"] for line in lines if (line["what"], line["session"]) == ("ready", session)}.issuperset(racers)
 
 
 async def _until_nobody_owns_any(url: str) -> None:
@@ -123,6 +120,16 @@ async def _until_nobody_owns_any(url: str) -> None:
             if all(row.owner is None for row in rows):
                 return
             await asyncio.sleep(0.01)
+
+
+async def _until_no_mail_waits(job: Job) -> None:
+    async with open_store(job.url) as store:
+        for session in job.inputs:
+            await until(partial(_is_empty, store, session))
+
+
+async def _is_empty(store: Store, session: str) -> bool:
+    return not await store.mailbox(session)
 
 
 def client_job(job: Job) -> None:

@@ -120,7 +120,7 @@ async def test_an_owner_that_is_only_cut_off_for_a_moment_keeps_its_session(serv
             await connection.close()
             await asyncio.sleep(0.7)
         assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {owner.pid}"
-    assert [run[2] for run in runs(ledger)] == ["1"]
+    assert [run[2] for run in runs(ledger)] == ["1"], (runs(ledger), owner.pid, other.pid)
 
 
 CUT_OFF_AT_THE_FIRST_ANSWER = """

@@ -24,9 +24,12 @@ ORPHANS_MS = 2_000
 LOST_MS = 500
 """Milliseconds between looks for owners that have died."""
 
-RETURN_MS = 400
+RETURN_MS = 800
 """Milliseconds that an owner which seems to be dead has for coming back: it may only have lost a connection, and what
 it is doing would be done twice."""
+
+RETURN_LOOKS = 4
+"""Looks at whether it has come back, meanwhile."""
 
 AT_ONCE = 16
 """Sessions of a dead owner that are taken over at a time: there may be hundreds, and the others have work to do."""
@@ -64,8 +67,7 @@ class Takeover:
         while True:
             with contextlib.suppress(HoldfastError):  # the other loop says what is wrong with the store
                 if lost := await _lost(engine.owner.store):
-                    await asyncio.sleep(RETURN_MS / 1000)
-                    still = lost & await _lost(engine.owner.store)
+                    still = await _still_lost(lost, engine.owner.store)
                     self._declined &= still
                     await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
                     self._declined |= still
@@ -102,6 +104,19 @@ class Takeover:
             if row.owner is None and parent is not None and answers_parent(row.session_id, parent):
                 end = partial(engine.children.end_if_abandoned, parent_id=parent)
                 await self._scope.attempt(row.session_id, end)
+
+
+async def _still_lost(lost: set[tuple[str, int]], store: Store) -> set[tuple[str, int]]:
+    """Those sessions whose owner is missing at every look while it has time to come back.
+
+    One look at the end would not do: an owner that came back may have been cut off once more.
+    """
+    for _ in range(RETURN_LOOKS):
+        await asyncio.sleep(RETURN_MS / RETURN_LOOKS / 1000)
+        lost &= await _lost(store)
+        if not lost:
+            break
+    return lost
 
 
 async def _lost(store: Store) -> set[tuple[str, int]]:

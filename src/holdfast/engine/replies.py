@@ -63,11 +63,7 @@ async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str
     found: list[Entry] = []
     for position in repeats.positions.values():
         if position is None:
-            return {
-                named: entry
-                async for entry in store.journal(session_id)
-                if (named := repeats.id_in(entry.record)) is not None and named in repeats.positions
-            }
+            return repeats.among(await store.entries(session_id))
         found += await store.read(session_id, position - 1, 1)
     return repeats.among(found)
 

@@ -20,7 +20,7 @@ from holdfast.store.commits import Snapshot
 from holdfast.store.export import export_session, import_session
 from holdfast.store.limits import GROUP_BESIDE_BYTES
 from holdfast.store.memory import MemoryStore
-from holdfast.store.postgres.append import Append
+from holdfast.store.postgres.append import PostgresAppend
 from holdfast.store.postgres.group_commit import CommitConnection, Outcome
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.schema import PAGE_BYTES
@@ -217,7 +217,7 @@ async def test_large_snapshots_go_to_postgres_alone_and_small_ones_together(
     together: list[int] = []
     write = CommitConnection.write
 
-    async def noted(connection: CommitConnection, group: Sequence[Append]) -> dict[str, Outcome]:
+    async def noted(connection: CommitConnection, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         together.extend(len(append.snapshot.data) for append in group if append.snapshot is not None)
         return await write(connection, group)
 

@@ -16,7 +16,7 @@ from holdfast.store.contract import StateItem
 from holdfast.store.errors import StateConflictError
 from holdfast.store.journal_rows import encode_commit
 from holdfast.store.postgres import statements as sql
-from holdfast.store.postgres.append import Append, append_call
+from holdfast.store.postgres.append import PostgresAppend, append_call
 from holdfast.store.postgres.group_commit import CommitConnection, Outcome
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.laws.blobs import LARGE
@@ -94,7 +94,7 @@ async def test_a_blob_that_is_just_said_again_is_not_dropped(store: PostgresStor
     commit = two.commit(line(LARGE))
     async with connected(database) as connection:
         async with connection.transaction():
-            statement, arguments = append_call([Append(commit, encode_commit(commit))])
+            statement, arguments = append_call([PostgresAppend(commit, encode_commit(commit))])
             assert await connection.fetchrow(statement, *arguments)
             deleting = asyncio.create_task(store.delete(one.id, 1))
             await until_someone_waits(connection)
@@ -165,7 +165,7 @@ async def test_sessions_that_are_created_together_have_outcomes_of_their_own(
     groups: list[int] = []
     write = CommitConnection.write
 
-    async def noted(connection: CommitConnection, group: Sequence[Append]) -> dict[str, Outcome]:
+    async def noted(connection: CommitConnection, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         groups.append(len(group))
         return await write(connection, group)
 

@@ -42,7 +42,7 @@ class PackedBlob(NamedTuple):
     data: bytes
 
 
-class Append:
+class PostgresAppend:
     """One commit to be written."""
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Append:
 class Column(NamedTuple):
     name: str
     type: str
-    value: Callable[[Append], Any]
+    value: Callable[[PostgresAppend], Any]
 
 
 _COMMIT = (
@@ -177,7 +177,7 @@ class AppendStatement:
             *(_SEGMENT if parts.segment else ()),
         ]
         self._columns = [*_COMMIT, *_CHANGING, *(_STAYING if parts.creation else ()), *kept]
-        self._arrays: list[Callable[[Append], Sequence[Any]]] = []
+        self._arrays: list[Callable[[PostgresAppend], Sequence[Any]]] = []
         relations = {"c": self._commits()}
         written = []
         if parts.creation:
@@ -222,7 +222,7 @@ class AppendStatement:
         named = ",\n".join(f"{name} as ({text})" for name, text in relations.items())
         self.text = f"with {named}\nselect id, epoch from w"
 
-    def arguments(self, group: Sequence[Append]) -> Sequence[Any]:
+    def arguments(self, group: Sequence[PostgresAppend]) -> Sequence[Any]:
         """The values of the parameters for a group, or for a single commit."""
         if self._grouped:
             return list(zip(*([column.value(append) for column in self._columns] for append in group), strict=True))
@@ -237,7 +237,7 @@ class AppendStatement:
             f"${n}::{column.type} as {column.name}" for n, column in enumerate(self._columns, 1)
         )
 
-    def _array(self, item_type: str, values: Callable[[Append], Sequence[Any]]) -> str:
+    def _array(self, item_type: str, values: Callable[[PostgresAppend], Sequence[Any]]) -> str:
         """A further parameter: what a single commit has several of."""
         self._arrays.append(values)
         return f"${len(self._columns) + len(self._arrays)}::{item_type}[]"
@@ -311,7 +311,7 @@ def append_statement(parts: Parts, grouped: bool) -> AppendStatement:
     return AppendStatement(parts, grouped)
 
 
-def append_call(group: Sequence[Append]) -> tuple[str, Sequence[Any]]:
+def append_call(group: Sequence[PostgresAppend]) -> tuple[str, Sequence[Any]]:
     """The statement that makes a single commit, or those of a group, and its arguments."""
     if len(group) == 1:
         statement = append_statement(group[0].parts, False)
@@ -320,7 +320,7 @@ def append_call(group: Sequence[Append]) -> tuple[str, Sequence[Any]]:
     return statement.text, statement.arguments(group)
 
 
-async def write_rest(connection: Any, append: Append) -> None:
+async def write_rest(connection: Any, append: PostgresAppend) -> None:
     """Write what of a commit is not in the statement, in the transaction that it was made in."""
     await connection.executemany(
         f"insert into holdfast.journal (session, {_names(_ROW)})"

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from holdfast.store.limits import CONNECT_TIMEOUT_S, GROUP_COMMIT_MAX
-from holdfast.store.postgres.append import Append, append_call
+from holdfast.store.postgres.append import PostgresAppend, append_call
 from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE
 
 GROUPS_AT_ONCE = 2
@@ -39,7 +39,7 @@ class CommitConnection:
         self._connection: Any = None
         self._prepared: dict[str, Any] = {}
 
-    async def write(self, group: Sequence[Append]) -> dict[str, Outcome]:
+    async def write(self, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         """Write appends to different sessions; gives the outcomes of those that were not refused."""
         try:
             return await self._write(group)
@@ -52,7 +52,7 @@ class CommitConnection:
             outcomes |= await self.write([append])
         return outcomes
 
-    async def _write(self, group: Sequence[Append]) -> dict[str, Outcome]:
+    async def _write(self, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         statement, arguments = append_call(group)
         try:
             if self._connection is None or self._connection.is_closed():
@@ -86,10 +86,10 @@ class GroupWriter:
     def __init__(self, connect: Connect) -> None:
         self._connections = [CommitConnection(connect) for _ in range(GROUPS_AT_ONCE)]
         self._idle = list(self._connections)
-        self._waiting: dict[str, tuple[Append, asyncio.Future[Outcome]]] = {}
+        self._waiting: dict[str, tuple[PostgresAppend, asyncio.Future[Outcome]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def append(self, append: Append) -> int | None:
+    async def append(self, append: PostgresAppend) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
         session_id = append.commit.session_id
         if len(self._idle) == GROUPS_AT_ONCE and not self._waiting:
@@ -102,7 +102,7 @@ class GroupWriter:
             raise outcome
         return outcome
 
-    async def _wait_for_group(self, append: Append) -> Outcome:
+    async def _wait_for_group(self, append: PostgresAppend) -> Outcome:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._flush)
@@ -120,13 +120,15 @@ class GroupWriter:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _write_group(self, group: list[tuple[Append, asyncio.Future[Outcome]]], by: CommitConnection) -> None:
+    async def _write_group(
+        self, group: list[tuple[PostgresAppend, asyncio.Future[Outcome]]], by: CommitConnection
+    ) -> None:
         outcomes = await self._write([append for append, _ in group], by)
         for append, future in group:
             if not future.done():
                 future.set_result(outcomes.get(append.commit.session_id))
 
-    async def _write(self, group: Sequence[Append], by: CommitConnection | None = None) -> dict[str, Outcome]:
+    async def _write(self, group: Sequence[PostgresAppend], by: CommitConnection | None = None) -> dict[str, Outcome]:
         connection = by or self._idle.pop()
         try:
             return await connection.write(group)

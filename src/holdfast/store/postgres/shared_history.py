@@ -15,7 +15,7 @@ from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import JournalPart, JournalRow, StoredCommit, cut_row, in_order, is_sound
 from holdfast.store.postgres import statements as sql
-from holdfast.store.postgres.append import Append, append_call, write_rest
+from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
 from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
 
 _ROW = "first, last, at, later, checksum, body"
@@ -66,7 +66,7 @@ async def fork(connection: Any, source: str, at: int, commit: Commit, stored: St
         "select first, last, source, source_id from holdfast.shares where session = $1 order by first", found["num"]
     )
     shares = shares_of(found["num"], source, [Share(*row) for row in own], at)
-    append = Append(commit, stored, position=at)
+    append = PostgresAppend(commit, stored, position=at)
     statement, arguments = append_call([append])
     row = await connection.fetchrow(statement, *arguments)
     if row is None:

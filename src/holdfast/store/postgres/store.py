@@ -40,7 +40,7 @@ from holdfast.store.leases import (
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
-from holdfast.store.postgres.append import Append, append_call, write_rest
+from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
 from holdfast.store.postgres.connection import ConnectedStore
 from holdfast.store.postgres.errors import TROUBLE, redact
 from holdfast.store.postgres.presence import BURY, DEAD
@@ -68,7 +68,7 @@ class PostgresStore(ConnectedStore):
         pool = self._begin_call()  # closing waits for all of it
         try:
             lock = await self._listener.lock() if commit.hold_ms else None
-            append = Append(commit, stored, lock)
+            append = PostgresAppend(commit, stored, lock)
             while (epoch := await self._try_append(pool, append)) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
         except TROUBLE as error:
@@ -78,7 +78,7 @@ class PostgresStore(ConnectedStore):
         self._changed(commit.session_id)
         return CommitReceipt(commit.session_id, append.position, epoch)
 
-    async def _try_append(self, pool: Any, append: Append) -> int | None:
+    async def _try_append(self, pool: Any, append: PostgresAppend) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
         commit = append.commit
         epoch: int | None

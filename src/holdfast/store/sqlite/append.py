@@ -48,7 +48,7 @@ class KnownRows:
         self._by_session[session_id] = row
 
 
-class Append:
+class SqliteAppend:
     """One commit to be written."""
 
     __slots__ = ("_commit", "_known", "_packed", "_rows")

@@ -28,7 +28,7 @@ from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.append import Append, KnownRows, receipt_of
+from holdfast.store.sqlite.append import KnownRows, SqliteAppend, receipt_of
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import StoreConnection, configure, connect, is_current, never_waiting, prepare
@@ -183,7 +183,7 @@ class SqliteStore(Store):
 
     async def _append(self, commit: Commit) -> CommitReceipt:
         session_id = commit.session_id
-        row = await self._run_write(session_id, Append(commit, self._rows.take(session_id)))
+        row = await self._run_write(session_id, SqliteAppend(commit, self._rows.take(session_id)))
         self._rows.put(session_id, row)
         self._watches.notify(session_id)
         return receipt_of(session_id, row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from random import Random
 
@@ -91,6 +92,18 @@ def test_functions_in_threads_take_virtual_time_and_run_one_at_a_time() -> None:
     done, at = loop.run(main())
     assert done == [0, 1, 4, 9, 16]
     assert 0 < at < 0.1
+
+
+def test_a_call_from_a_thread_that_is_not_simulated_is_reported() -> None:
+    loop = new_loop()
+
+    async def main() -> None:
+        thread = threading.Thread(target=loop.call_soon_threadsafe, args=(print,))
+        thread.start()
+        thread.join()
+
+    loop.run(main())
+    assert "comes from a thread" in loop.unhandled[0][1]["message"]
 
 
 def test_a_run_in_which_nothing_can_happen_ends_with_an_error() -> None:

@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from typing import Any
 
 IDLE_S = 10.0
@@ -26,31 +27,34 @@ class ThreadExitError(BaseException):
 
 async def in_thread(function: Callable[[], Any]) -> Any:
     """Return or raise what a function does. If this is cancelled, the thread runs on and its outcome is ignored."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     context = contextvars.copy_context()
 
-    def settle(value: Any, error: BaseException | None) -> None:
-        if not outcome.done():
-            outcome.set_result((value, error))
-
-    def work() -> None:
-        value: Any = None
-        error: BaseException | None = None
+    def work() -> tuple[Any, BaseException | None]:
         try:
-            value = context.run(function)
+            return context.run(function), None
         except (SystemExit, KeyboardInterrupt) as stop:
-            error = ThreadExitError(f"it tried to exit the process ({type(stop).__name__}: {stop})")
+            return None, ThreadExitError(f"it tried to exit the process ({type(stop).__name__}: {stop})")
         except BaseException as failed:
-            error = failed
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(settle, value, error)
+            return None, failed
 
-    _worker().give(work)
-    value, error = await outcome
+    value, error = await asyncio.get_running_loop().run_in_executor(_threads, work)
     if error is not None:
         raise error
     return value
+
+
+class _Threads(Executor):
+    """As many threads as there are functions that run. These return their errors, and never raise."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        outcome: Future[Any] = Future()
+
+        def work() -> None:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_result(function(*args, **kwargs))
+
+        _worker().give(work)
+        return outcome
 
 
 class _Worker:
@@ -82,5 +86,6 @@ def _worker() -> _Worker:
         return _Worker()
 
 
+_threads = _Threads()
 _idle: list[_Worker] = []
 os.register_at_fork(after_in_child=_idle.clear)  # threads do not survive a fork

@@ -16,6 +16,7 @@ import contextvars
 import gc
 import heapq
 import sys
+import threading
 from asyncio import events
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -123,12 +124,19 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         self._tasks: list[asyncio.Task[Any]] = []
         """All of them, so that those of a dead process are not freed, which would run their `finally`."""
         self._is_deaf = False
+        self._thread = 0
+        """The one thread that all of it runs in."""
         self._digest = blake2b(digest_size=16)
 
     @property
     def digest(self) -> str:
-        """The same for two runs in which the same processes ran at the same moments, in the same order."""
+        """The same for two runs in which the same processes ran at the same moments, in the same order, and did the
+        same as far as it was noted."""
         return self._digest.hexdigest()
+
+    def note(self, what: bytes) -> None:
+        """Let the digest tell runs apart in which this differs."""
+        self._digest.update(what)
 
     # --- processes ---------------------------------------------------------------------------------
 
@@ -163,6 +171,7 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
         gc.disable()  # what is collected runs code, and when that happens depends on everything else in memory
         sys.set_asyncgen_hooks(finalizer=self._close_generator)
         events._set_running_loop(self)
+        self._thread = threading.get_ident()
         try:
             task = self.start(self._outside, main)
             while not task.done():
@@ -237,7 +246,14 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             process.ready.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As `call_soon`: the threads of a simulation are its own, so a call from another one cannot be repeated."""
+        if threading.get_ident() != self._thread:
+            message = f"{callback!r} comes from a thread that the simulation does not run"
+            self.unhandled.append((self._process(context), {"message": message}))
+        return self.call_soon(callback, *args, context=context)
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

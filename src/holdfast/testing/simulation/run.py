@@ -14,7 +14,8 @@ from holdfast.testing.simulation.laws import LAWS, Evidence, Problem
 from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.store import ServerCall
-from holdfast.testing.simulation.world import AIM, SimulatedProcess, TraceLine, World
+from holdfast.testing.simulation.trace import TraceLine, side_by_side
+from holdfast.testing.simulation.world import AIM, SimulatedProcess, World
 
 CALM_S = 90.0
 """Virtual seconds in which everything must come to its end once nothing goes wrong any more: leases (1 s), looks for
@@ -196,21 +197,6 @@ def report(run: Run, *, shrunk: bool = True) -> str:
         f"with {len(happened)} faults: {'; '.join(happened[:20])}",
     ]
     return "\n".join([*lines, *side_by_side(small.trace, session_id)])
-
-
-def side_by_side(trace: list[TraceLine], session_id: str = "") -> list[str]:
-    """A trace with a column for each process; of what concerns sessions, only the one that is named."""
-    names = sorted({line.process for line in trace})
-    width = 3 + max((len(name) for name in names), default=0)
-    shown = [
-        line
-        for line in trace
-        if not session_id or session_id in line.text or not any(mark in line.text for mark in ("effect ", "fed "))
-    ]
-    return [
-        f"{line.at_s:9.4f}  {'.' * (width // 3 * names.index(line.process)):<{width}}{line.process}: {line.text}"
-        for line in shown
-    ]
 
 
 def check(run: Run) -> None:

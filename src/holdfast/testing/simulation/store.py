@@ -106,6 +106,8 @@ class StoreServer(MemoryStore):
         self.reports_deaths = reports_deaths
         self.on_taken: Callable[[SimulatedStore], None] | None = None
         """Called with the client that held a session when another one has taken it."""
+        self.on_commit: Callable[[SimulatedStore, Commit, CommitReceipt], None] | None = None
+        """Called with each commit that was made, and who made it."""
         self._watches = _Notices(self)
         self._holders: dict[str, SimulatedStore] = {}
         self._gone: dict[str, Lease] = {}
@@ -123,6 +125,8 @@ class StoreServer(MemoryStore):
             raise outcome
         if name in ("_append", "_fork"):
             commit: Commit = args[-1]
+            if self.on_commit is not None:
+                self.on_commit(client, commit, outcome)
             self._gone.pop(commit.session_id, None)
             former = self._holders.get(commit.session_id)
             if former is not None and former is not client and self.on_taken is not None:

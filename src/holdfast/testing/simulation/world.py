@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from holdfast.core.errors import HoldfastError
+from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.environment import Environment
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.loop import ProcessState, SimulatedLoop
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.store import WRITES, Fate, Link, SimulatedStore, StoreServer
+from holdfast.testing.simulation.trace import TraceLine, commit_bytes, commit_text
 
 EPOCH_MS = 1_700_000_000_000
 """The time of day at which every run begins (unix ms)."""
@@ -43,14 +45,6 @@ so a moment alone would seldom hit one that matters."""
 
 Body: TypeAlias = Callable[["SimulatedProcess"], Awaitable[None]]
 """What runs in a process; it is called anew for each of its lives."""
-
-
-class TraceLine(NamedTuple):
-    """One thing that happened."""
-
-    at_s: float
-    process: str
-    text: str
 
 
 class SimulatedClock:
@@ -181,6 +175,7 @@ class World:
         """When each process was killed, closed or cut off, stood still, or waited for its store for long or in vain."""
         self.server_context = self.loop.context_of(self.loop.new_process("store"))
         self.server = StoreServer(SimulatedClock(self.loop), reports_deaths=faults.reports_deaths)
+        self.server.on_commit = self._note_commit
         if faults.aims:
             self.server.on_taken = lambda holder: self.wake_stalled(holder.name.rpartition(".")[0])
         self.outside = Outside(self)
@@ -189,7 +184,13 @@ class World:
 
     def note(self, process: str, text: str) -> None:
         """Write something into the trace."""
+        self.loop.note(f"{process}: {text};".encode())
         self.trace.append(TraceLine(self.loop.time(), process, text))
+
+    def _note_commit(self, client: SimulatedStore, commit: Commit, receipt: CommitReceipt) -> None:
+        for written in commit_bytes(commit):
+            self.loop.note(written)
+        self.note(client.name.rpartition(".")[0], commit_text(commit, receipt))
 
     # --- faults --------------------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""The trace of a run: what happened, line by line, and how it is shown with all processes side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.queries import Failure
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, PausedRecord, Record, type_of
+from holdfast.store.commits import Commit, CommitReceipt
+
+
+class TraceLine(NamedTuple):
+    """One thing that happened."""
+
+    at_s: float
+    process: str
+    text: str
+
+
+def commit_text(commit: Commit, receipt: CommitReceipt) -> str:
+    """What a commit has written, in a line."""
+    what = ", ".join(_record_text(entry.record) for entry in commit.entries) or "nothing"
+    held = f", holds it as {receipt.epoch}" if commit.hold_ms else ", lets it go"
+    taken = f", takes {len(commit.takes)} messages" if commit.takes else ""
+    return f"commits to {commit.session_id}, now at {receipt.position}: {what}{taken}{held}"
+
+
+def commit_bytes(commit: Commit) -> Iterator[bytes]:
+    """The JSON of everything that a commit has written."""
+    bodies = commit.bodies or [None] * len(commit.entries)
+    for entry, body in zip(commit.entries, bodies, strict=True):
+        yield b"%d" % entry.at
+        yield body or msgspec.json.encode(entry.record)
+
+
+def _record_text(record: Record) -> str:
+    match record:
+        case AnsweredRecord():
+            failed = f" with {record.answer.code}" if isinstance(record.answer, Failure) else ""
+            return f"answered {record.query_id}{failed}"
+        case AttemptedRecord():
+            return f"attempted {record.query_id}"
+        case PausedRecord():
+            asked = " ".join(query.id for query in record.queries)
+            withdrawn = f" without {' '.join(record.withdrawn)}" if record.withdrawn else ""
+            return f"paused {asked}{withdrawn}" + (" attempted" if record.attempted else "")
+        case _:
+            return type_of(record)
+
+
+def side_by_side(trace: list[TraceLine], session_id: str = "") -> list[str]:
+    """A trace with a column for each process; of what concerns sessions, only the one that is named."""
+    names = sorted({line.process for line in trace})
+    width = 3 + max((len(name) for name in names), default=0)
+    shown = [
+        line
+        for line in trace
+        if not session_id
+        or session_id in line.text
+        or not any(mark in line.text for mark in ("effect ", "fed ", "commits to "))
+    ]
+    return [
+        f"{line.at_s:9.4f}  {'.' * (width // 3 * names.index(line.process)):<{width}}{line.process}: {line.text}"
+        for line in shown
+    ]

@@ -84,6 +84,7 @@ def test_gc_expires_idle_sessions_and_deletes_old_ones_as_told(home: Home) -> No
     waiting, ended = home.start("greet"), home.start("greet")
     home.ok("answer", ended, "Ada")
     assert home.json("gc") == {"expired": [], "deleted": []}
+    assert home.json("gc", "--idle-days", "7") == {"expired": [], "deleted": []}
     assert home.json("gc", "--idle-days", "0") == {"expired": [waiting], "deleted": []}
     assert home.json("show", waiting)["phase"] == "expired"
     assert sorted(home.json("gc", "--keep-days", "0")["deleted"]) == sorted([waiting, ended])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from holdfast.core.decide import WakeMessage, decide, decide_due, decide_expire, decide_pause
 from holdfast.core.errors import InvalidValueError, StaleQueryError
-from holdfast.core.limits import DEFAULT_IDLE_TTL_MS, MAX_QUERIES_PER_PAUSE, MAX_WAIT_MS
+from holdfast.core.limits import MAX_QUERIES_PER_PAUSE, MAX_WAIT_MS
 from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, Entry, LoggedRecord, Record
 from holdfast.core.state import Session, State
 from tests.core.helpers import START, Journal, given, in_state, llm, paused, refused, started
 from tests.tables import each_row
+
+WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 def answered(records: list[Record]) -> list[str]:
@@ -238,7 +240,7 @@ def test_with_a_limit_of_zero_a_paused_session_expires_at_once() -> None:
 
 @each_row("state", [state for state in State if state is not State.PAUSED])
 def test_only_a_paused_session_expires(state: State) -> None:
-    assert not expires(in_state(state).later(DEFAULT_IDLE_TTL_MS * 2), 0)
+    assert not expires(in_state(state).later(WEEK_MS * 2), 0)
 
 
 def test_an_answer_to_one_of_several_starts_the_idle_time_anew() -> None:
@@ -263,9 +265,9 @@ def test_a_session_does_not_expire_while_any_of_its_timers_lies_ahead() -> None:
 
 
 def test_a_session_does_not_expire_while_a_timer_is_overdue() -> None:
-    journal = paused(TimerQuery(delay_ms=10)).later(DEFAULT_IDLE_TTL_MS * 2)
+    journal = paused(TimerQuery(delay_ms=10)).later(WEEK_MS * 2)
     assert not expires(journal, 1000)
-    assert not expires(paused(llm(timeout_ms=10)).later(DEFAULT_IDLE_TTL_MS * 2), 1000)
+    assert not expires(paused(llm(timeout_ms=10)).later(WEEK_MS * 2), 1000)
 
 
 def test_an_expired_session_has_withdrawn_what_it_waited_for() -> None:

@@ -17,8 +17,20 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store import Store
 from holdfast.store.commits import Commit
+from holdfast.store.environment import SystemClock
 
 T = TypeVar("T")
+
+
+class LaterClock(SystemClock):
+    """A clock of some days from now."""
+
+    def __init__(self, days: int) -> None:
+        super().__init__()
+        self._ahead_ms = days * 24 * 3600 * 1000
+
+    def now(self) -> int:
+        return super().now() + self._ahead_ms
 
 
 def ponder(seconds: float) -> None:

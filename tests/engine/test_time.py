@@ -31,8 +31,9 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store import open_store
 from holdfast.store.contract import Store
+from holdfast.store.environment import Environment
 from holdfast.testing.patience import soon, until
-from tests.engine.helpers import asked, of_type, prompts, quiet, records, result, sqlite, write
+from tests.engine.helpers import LaterClock, asked, of_type, prompts, quiet, records, result, sqlite, write
 
 
 @pytest.fixture
@@ -162,6 +163,14 @@ async def test_a_driven_question_that_lapses_stops_its_effect(tmp_path: Path) ->
 
 
 # --- expiry and retention -------------------------------------------------------------------------------
+
+
+async def test_a_session_that_waits_for_a_host_never_expires_by_itself(tmp_path: Path) -> None:
+    async with quiet(sqlite(tmp_path)) as hf:
+        event = await hf.start(asks)
+    async with open_holdfast(sqlite(tmp_path), environment=Environment(LaterClock(days=400))) as hf:
+        assert await hf.clean() == ([], [])
+        assert result(await hf.feed(event.session_id, "at last")) == "at last"
 
 
 async def test_a_session_idle_past_its_time_expires_with_its_reason_and_stays_readable(tmp_path: Path) -> None:

@@ -20,9 +20,7 @@ _MOST_SHOWN = 20
 @click.option(
     "--idle-days",
     type=click.FloatRange(min=0),
-    default=7.0,
-    show_default=True,
-    help="Expire paused sessions that nobody has answered for this long.",
+    help="Expire strategies, and stop turns, that nobody has answered for this long.  [default: none]",
 )
 @click.option(
     "--keep-days",
@@ -30,10 +28,11 @@ _MOST_SHOWN = 20
     help="Delete sessions that ended longer ago than this.  [default: keep all]",
 )
 @common()
-def gc_command(idle_days: float, keep_days: float | None) -> int:
+def gc_command(idle_days: float | None, keep_days: float | None) -> int:
     """Expire idle sessions, and delete those that ended long ago.
 
-    An expired session has ended, and can still be shown, exported and forked. A deleted one is gone.
+    An expired session has ended, and can still be shown, exported and forked. A conversation does not expire: only
+    its turn is stopped. A deleted session is gone.
     """
     expired, deleted = asyncio.run(_gc(idle_days, keep_days))
     if settings().json:
@@ -49,12 +48,11 @@ def gc_command(idle_days: float, keep_days: float | None) -> int:
     return ExitCode.OK
 
 
-async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], list[str]]:
+async def _gc(idle_days: float | None, keep_days: float | None) -> tuple[list[str], list[str]]:
     from holdfast.engine.holdfast import open_holdfast
     from holdfast.engine.upkeep import Upkeep
 
-    keep_ms = None if keep_days is None else round(keep_days * _DAY_MS)
-    upkeep = Upkeep(on=False, idle_ttl_ms=round(idle_days * _DAY_MS), keep_ended_ms=keep_ms)
+    upkeep = Upkeep(on=False, idle_ttl_ms=_milliseconds(idle_days), keep_ended_ms=_milliseconds(keep_days))
     async with open_holdfast(settings().url(), upkeep=upkeep) as hf:
         expired, deleted = await hf.clean()
         more = deleted
@@ -62,3 +60,7 @@ async def _gc(idle_days: float, keep_days: float | None) -> tuple[list[str], lis
             _, more = await hf.clean()
             deleted = deleted + more
     return expired, deleted
+
+
+def _milliseconds(days: float | None) -> int | None:
+    return None if days is None else round(days * _DAY_MS)

@@ -383,7 +383,7 @@ def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:
 
 
 def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
-    """End a paused session that nobody has touched for `ttl_ms`; nothing if it is not that old.
+    """End what nobody has touched for `ttl_ms`, a strategy or the turn of an agent; nothing if it is not that old.
 
     A session that waits for a timer or a timeout is not idle, not even when that is overdue: the clock still owes it an
     answer. Nor is one that waits for something patient, such as a child, which has a limit of its own.
@@ -394,4 +394,5 @@ def decide_expire(session: Session, now: int, ttl_ms: int) -> list[Record]:
         if pending.due_at is not None or pending.query.is_patient:
             return []
     reason = f"no answer for {now - session.metrics.last_activity_at} ms (the limit is {ttl_ms} ms)"
-    return [ExpiredRecord(reason=reason)]
+    stopped = session.kind_fold.decide_expire(session, reason)
+    return [ExpiredRecord(reason=reason)] if stopped is None else stopped

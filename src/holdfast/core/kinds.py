@@ -105,6 +105,10 @@ class KindFold:
         """What this part adds by itself while the program waits, before answers let the program continue."""
         return []
 
+    def decide_expire(self, session: Session, reason: str) -> list[Record] | None:
+        """What is stopped because nobody has answered for too long; None if that is the session itself."""
+        return None
+
 
 class ViewSegment(Protocol):
     """What a view gained between two positions of the journal."""

@@ -37,6 +37,3 @@ PROMPT_PREVIEW_CHARS = 200
 
 ERROR_PREVIEW_CHARS = 80
 """Characters of a value quoted inside an error message."""
-
-DEFAULT_IDLE_TTL_MS = 7 * 24 * 3600 * 1000
-"""Milliseconds a paused session may stay without an answer before the janitor may expire it (one week)."""

@@ -170,7 +170,10 @@ class Engine:
         return session is not None and session.kind_fold.is_left_to_worker(session, self.owner.now())
 
     async def end_idle(self, session_id: str, decided: Callable[[Session], list[Record]]) -> bool:
-        """Write what was decided about an idle session; False if that was nothing, or somebody was quicker."""
+        """Write what was decided about an idle session, and go on with what is left of it.
+
+        False if that was nothing, or somebody was quicker.
+        """
         try:
             return await self.live(session_id).write(decided)
         except (StaleError, LeaseHeldError):

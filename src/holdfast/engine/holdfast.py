@@ -254,9 +254,10 @@ class Holdfast:
             self.drive(name, effect, recovery=recovery)
 
     async def clean(self) -> tuple[list[str], list[str]]:
-        """Expire sessions that were idle for too long, and delete ended ones that were kept for long enough, now.
+        """End what was idle for too long, and delete ended sessions that were kept for long enough, now.
 
-        Gives the ids of the expired and of the deleted ones.
+        How long that is, is up to the options of `Upkeep`; by default, for ever. Gives the ids of the sessions in which
+        something expired, and of the deleted ones.
         """
         return await self._upkeep.retention.clean(self._engine)
 

@@ -307,7 +307,9 @@ class LiveSession:
             records = decided(await self.load())
             if records:
                 with self._undone_on_error:
-                    self._record(records, self._owner.now())
+                    now = self._owner.now()
+                    self._record(records, now)
+                    await self._go_on(self.session, now)
                     await self._commit("expire")
             return bool(records)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.limits import DEFAULT_IDLE_TTL_MS
 from holdfast.engine.engine import Engine
 from holdfast.engine.retention import Retention
 from holdfast.engine.takeover import Takeover
@@ -20,6 +19,10 @@ from holdfast.engine.upkeep_scope import UpkeepScope
 class Upkeep:
     """Timers, takeover, expiry and retention. `on` False makes a process that does only what it is asked to.
 
+    Nothing expires by itself: a session waits for people, hosts and tools for as long as it takes, unless whoever asks
+    sets a deadline. An operator who wants otherwise sets `idle_ttl_ms`: strategies, and turns of agents, that nobody
+    has touched for as long are then ended. Ended sessions are kept, or deleted after `keep_ended_ms`.
+
     With `only`, this process resumes nothing but that session and its children: a process that was given a model or
     tools for one session must not spend them on whatever else waits in the store.
     """
@@ -29,7 +32,7 @@ class Upkeep:
         *,
         on: bool = True,
         only: str | None = None,
-        idle_ttl_ms: int = DEFAULT_IDLE_TTL_MS,
+        idle_ttl_ms: int | None = None,
         keep_ended_ms: int | None = None,
     ) -> None:
         self._on = on

@@ -77,12 +77,21 @@ def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage
 def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Decision:
     """Stop the turn under way: everything it waits for fails, which ends it. Any other turn is not affected."""
     checked(message, "cancellation")
+    return Decision.of(*_stopped(session, agent, message))
+
+
+def decide_expire(session: Session, agent: AgentFold, reason: str) -> list[Record]:
+    """Stop a turn that has waited too long; nothing between turns, as a conversation does not expire."""
+    return [] if agent.turn is None else _stopped(session, agent, StopMessage(agent.turn, reason, by="clock"))
+
+
+def _stopped(session: Session, agent: AgentFold, message: StopMessage) -> list[Record]:
     if agent.turn != message.turn or session.state is not State.PAUSED or agent.stop is not None:
-        return Decision([])
+        return []
     stop = StopRecord(turn=message.turn, reason=message.reason, by=message.by)
     failure = Failure(message.reason or "somebody stopped it", "cancelled")
     waits = list(session.pending) if session.wake == "all" else list(session.pending)[:1]
-    return Decision.of(stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits))
+    return [stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits)]
 
 
 def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:

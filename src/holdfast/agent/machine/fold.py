@@ -167,6 +167,9 @@ class AgentFold(KindFold):
     def decide_waiting(self, session: Session, now: int) -> list[Record]:
         return decide.decide_join(session, self, now) if self.inbox.waiting else []
 
+    def decide_expire(self, session: Session, reason: str) -> list[Record]:
+        return decide.decide_expire(session, self, reason)
+
 
 class _FoldedAgent(msgspec.Struct, frozen=True):
     """An agent's own part of its session, as a checkpoint keeps it."""

@@ -136,6 +136,12 @@ def test_a_reply_that_met_the_models_token_limit_is_incomplete() -> None:
     assert outcome(turn().replied(says("The answer is", stop="length"), 1_001)).reason == "incomplete"
 
 
+@pytest.mark.parametrize("wants_value", [False, True])
+def test_a_reply_that_was_refused_or_filtered_is_no_message(wants_value: bool) -> None:
+    machine = Turn(id="t-1", began_at=1_000, wants_value=wants_value)
+    assert outcome(machine.replied(says("The recipe is", stop="refusal"), 1_001)).reason == "refused"
+
+
 def test_a_provider_that_fails_stops_the_turn_with_its_words() -> None:
     assert outcome(turn().failed(Failure("no such model", "other"))) == StoppedOutcome(
         "provider_error", "no such model"

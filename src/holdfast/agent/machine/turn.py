@@ -137,6 +137,7 @@ StopReason: TypeAlias = Literal[
     "incomplete",
     "invalid_input",
     "max_turns",
+    "refused",
     "tool_failure",
     "provider_error",
     "plugin_abort",
@@ -278,6 +279,8 @@ class Turn(msgspec.Struct, kw_only=True):
             return self._do(CallTools(calls))
         if reply.stop == "length":
             return self._end(StoppedOutcome("incomplete", "the model reached its token limit before it was done"))
+        if reply.stop == "refusal":
+            return self._end(StoppedOutcome("refused", REFUSED))
         if self.wants_value:
             return self._repair(at, REMINDER)
         if reply.says_something:
@@ -374,6 +377,8 @@ REMINDER = (
     f"Call '{FINISH_TOOL}' with the result to finish; anything else you say is ignored. "
     f"If there can be no result, call '{GIVE_UP_TOOL}' and say why."
 )
+
+REFUSED = "the model refused to answer, or a content filter of its provider cut the reply off"
 
 _STOPS: dict[str, StopReason] = {"cancelled": "cancelled", "plugin_abort": "plugin_abort"}
 """The failure codes with which somebody stops a turn, and the reason each one gives."""

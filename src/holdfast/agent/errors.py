@@ -104,11 +104,14 @@ class ProviderUnavailableError(HoldfastError):
 
     provider: str
     why: str
+    session_id: str | None = None
+    """The session that needs it, if it is for one."""
     kind = "provider_unavailable"
     exit_code = ExitCode.UNAVAILABLE
 
     def __str__(self) -> str:
-        return f"provider '{self.provider}' cannot be used here: {self.why}"
+        whose = "" if self.session_id is None else f"session '{self.session_id}': "
+        return f"{whose}provider '{self.provider}' cannot be used here: {self.why}"
 
 
 @dataclass(eq=False)

@@ -153,7 +153,7 @@ class ModelDriver:
             return self._mount.live_events.take(caller.session_id, event)
 
         try:
-            choices = self._choices(policy, request.model)
+            choices = self._choices(caller.session_id, policy, request.model)
             random = self._mount.holdfast.engine.owner.random.random
             return await call(choices, request, retry=self._runtime.models.retry, emit=publish, random=random)
         except ProviderError as error:
@@ -193,7 +193,7 @@ class ModelDriver:
             return
 
         try:
-            choices = self._choices(policy, request.model)[:1]
+            choices = self._choices(attempt.session_id, policy, request.model)[:1]
             called = await call(choices, request, retry=self._runtime.models.retry, emit=ignore)
         except ProviderError as error:
             return Failure(str(error), error.fault)
@@ -208,11 +208,11 @@ class ModelDriver:
         cost = price.of(usage.prompt_tokens or 0, usage.completion_tokens or 0)
         return msgspec.structs.replace(usage, cost=cost)
 
-    def _choices(self, policy: Policy, model: str) -> list[ProviderModel]:
+    def _choices(self, session_id: str, policy: Policy, model: str) -> list[ProviderModel]:
         """The session's provider with this model, then the fallbacks."""
         provider = self._runtime.providers.get(policy.provider)
         if provider is None:
-            raise ProviderUnavailableError(policy.provider, "this runtime does not have it")
+            raise ProviderUnavailableError(policy.provider, "this runtime does not have it", session_id)
         return [ProviderModel(provider, model), *self._runtime.fallbacks]
 
 

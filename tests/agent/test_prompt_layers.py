@@ -74,6 +74,16 @@ async def test_a_plain_text_for_a_turn_is_added_for_that_turn_alone_in_all_its_c
     assert systems(provider) == ["Be brief.\n\nRhyme.", "Be brief.\n\nRhyme.", "Be brief."]
 
 
+async def test_several_prompts_of_a_turn_all_count() -> None:
+    provider = ScriptedProvider(["Cats.", "Dogs."])
+    async with Runtime("memory:", provider=provider, instructions="Be brief.") as runtime:
+        session = await runtime.session("s-1").open()
+        place = layer_of(Contribution("context", "It is Monday."))
+        await soon(session.turn("Cats?").prompt("Be rhymed.").prompt(place).prompt("Be sung.").run())
+        await soon(session.turn("Dogs?").prompt("Be rhymed.").prompt(layer_of("Shout.", resets=["guidance"])).run())
+    assert systems(provider) == ["Be brief.\n\nBe rhymed.\n\nBe sung.\n\n# Context\n\nIt is Monday.", "Shout."]
+
+
 async def test_a_template_of_the_session_says_which_slots_are_told_and_in_which_order() -> None:
     provider = ScriptedProvider(["Hello."])
     core = layer_of(Contribution("intro", "You are a clerk."), Contribution("environment", "A desk."), "Be brief.")

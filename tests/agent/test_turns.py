@@ -408,3 +408,25 @@ async def test_a_tool_that_is_only_declared_is_told_to_the_model(home: Home) -> 
         await soon((await runtime.session("s").open()).turn("Hi").run())
         (request,) = runtime.providers["scripted"].requests  # type: ignore[attr-defined]
         assert [spec.name for spec in request.tools] == ["approve"]
+
+
+# --- what a turn is asked with --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"Hi", {"text": "Hi"}, TextBlock("Hi"), ["Hi"]])
+async def test_an_input_that_is_none_is_refused_in_words(home: Home, wrong: Any) -> None:
+    async with home.runtime() as runtime:
+        session = await runtime.session("s").open()
+        for begin in (session.turn, session.enqueue):
+            with pytest.raises(InvalidValueError, match=r"input.*text.*list"):
+                begin(wrong)
+
+
+async def test_a_reply_that_a_content_filter_cut_off_is_no_ordinary_message(home: Home) -> None:
+    async with home.runtime(reply("The recipe is", stop="refusal"), "Hello") as runtime:
+        session = await runtime.session("s").open()
+        cut = await soon(session.turn("How?").run())
+        assert cut.stopped is not None
+        assert (cut.stopped.reason, cut.is_success, cut.text) == ("refused", False, "The recipe is")
+        assert "content filter" in cut.stopped.detail
+        assert (await soon(session.turn("Hi").run())).text == "Hello"

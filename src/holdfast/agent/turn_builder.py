@@ -22,7 +22,7 @@ from holdfast.agent.live_events import Sink, TurnFinishedEvent, WaitingEvent
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
-from holdfast.agent.machine.prompt import PromptLayer, layer_of
+from holdfast.agent.machine.prompt import PromptLayer, checked_layer, merged
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.agent.machine.turn_state import TurnState
@@ -79,8 +79,12 @@ class TurnBuilder:
         return self
 
     def prompt(self, layer: str | PromptLayer) -> Self:
-        """Add to the system text for this turn only. Providers will not have the changed text in their cache."""
-        self._prompt = layer_of(layer) if isinstance(layer, str) else layer
+        """Add to the system text for this turn only; several prompts all count, a later one as the higher layer.
+
+        Providers will not have the changed text in their cache.
+        """
+        above = checked_layer(layer)
+        self._prompt = above if self._prompt is None else merged([self._prompt, above])
         return self
 
     def plugin_input(self, plugin_id: str, value: Any) -> Self:
@@ -274,14 +278,19 @@ class TurnBuilder:
 
 
 def content_of(source: Input) -> list[ContentBlock]:
-    """An input as content blocks."""
+    """An input as content blocks. Raises `InvalidValueError` if it is none."""
     if isinstance(source, str):
         return [TextBlock(source)] if source else []
-    content = list(source)
+    if not isinstance(source, list | tuple):
+        raise InvalidValueError("input", f"{_ALLOWED}, got {type(source).__name__}")
+    content: list[ContentBlock] = list(source)
     for block in content:
         if not isinstance(block, TextBlock | ImageBlock):
-            raise InvalidValueError("input", f"an input consists of text and images, got {type(block).__name__}")
+            raise InvalidValueError("input", f"{_ALLOWED}, got {type(block).__name__} in the list")
     return content
+
+
+_ALLOWED = "it is a text, or a list of TextBlock and ImageBlock"
 
 
 def content_with(

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.values import preview
+from holdfast.core.values import checked, preview
 
 Slot: TypeAlias = Literal["intro", "execution", "guidance", "project", "context", "environment"]
 """Who the agent is; how it works; what it must heed; facts about the project; the present situation; where it runs."""
@@ -132,6 +132,15 @@ def layer_of(
         if slot in resets or any(each.slot == slot for each in given)
     }
     return PromptLayer(template, slots)
+
+
+def checked_layer(layer: str | PromptLayer) -> PromptLayer:
+    """A text or a layer as a layer. Raises `InvalidValueError` if it cannot be kept."""
+    if isinstance(layer, str):
+        layer = layer_of(layer)
+    if not isinstance(layer, PromptLayer):
+        raise InvalidValueError("prompt", f"it is a text or a PromptLayer, got {type(layer).__name__}")
+    return checked(layer, "prompt")
 
 
 def merged(layers: Iterable[PromptLayer]) -> PromptLayer:

@@ -10,6 +10,7 @@ import pytest
 from holdfast.agent.errors import ProviderMismatchError, ProviderUnavailableError, ProviderUnconfiguredError
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.policy import Policy, Spec, limits_from, resolve
+from holdfast.agent.machine.prompt import layer_of
 from holdfast.agent.machine.turn import Limits
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session_builder import AgentState
@@ -82,6 +83,46 @@ async def test_a_field_that_no_spec_has_is_refused_where_it_is_given(home: Home)
             session.configure(model=7)
 
 
+@each_row(
+    "fields",
+    [
+        {"instructions": "\ud800"},
+        {"generation": {"temperature": float("nan")}},
+        {"generation": {"\ud800": 1}},
+        {"limits": {"cost": float("nan")}},
+        {"model": "m-\udfff"},
+        {"window": 2**70},
+        {"tools": ["\ud800"]},
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_where_it_is_configured_and_turns_go_on(
+    home: Home, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidValueError, match="spec"):
+        Runtime(home.store(), provider=ScriptedProvider([]), spec=Spec(**fields))
+    async with home.runtime("Hello") as runtime:
+        session = await runtime.session("s").open()
+        before = session.policy
+        with pytest.raises(InvalidValueError, match="spec"):
+            session.configure(**fields)
+        with pytest.raises(InvalidValueError, match="spec"):
+            session.configure(Spec(**fields))
+        with pytest.raises(InvalidValueError, match="spec"):
+            runtime.session("s").spec(Spec(**fields))
+        assert session.policy == before
+        assert (await soon(session.turn("Hi").run())).text == "Hello"
+
+
+async def test_a_prompt_that_cannot_be_kept_is_refused_where_it_is_said(home: Home) -> None:
+    async with home.runtime("Hello") as runtime:
+        session = await runtime.session("s").open()
+        for wrong in ("\ud800", layer_of("\ud800"), 7):
+            with pytest.raises(InvalidValueError, match="prompt"):
+                runtime.session("s").prompt(wrong)  # type: ignore[arg-type]
+            with pytest.raises(InvalidValueError, match="prompt"):
+                session.turn("Hi").prompt(wrong)  # type: ignore[arg-type]
+
+
 async def test_a_session_is_run_by_its_spec_on_top_of_the_runtimes_policy(home: Home) -> None:
     async with home.runtime(
         "Hello", instructions="Be kind.", generation={"temperature": 0.5, "seed": 1}, tools=[add]
@@ -148,7 +189,8 @@ async def test_what_cannot_be_configured_changes_nothing(home: Home) -> None:
         before = session.policy
         with pytest.raises(ProviderUnavailableError) as caught:
             session.configure(provider="elsewhere", model="big")
-        assert caught.value.provider == "elsewhere"
+        assert (caught.value.provider, caught.value.session_id) == ("elsewhere", "s")
+        assert "session 's'" in str(caught.value)
         assert session.policy == before
 
 
@@ -246,6 +288,18 @@ async def test_a_builder_can_bring_a_provider_of_its_own(home: Home) -> None:
         session = await runtime.session("s").provider(own, "small").open()
         assert (await soon(session.turn("Hi").run())).text == "mine"
         assert [request.model for request in own.requests] == ["small"]
+
+
+async def test_a_provider_without_a_model_is_asked_for_its_own_and_never_for_the_runtimes(home: Home) -> None:
+    own, bare = ScriptedProvider(["mine"], id="own"), ScriptedProvider(["bare"], id="bare")
+    own.model = "large"  # type: ignore[attr-defined]
+    async with home.runtime(model="theirs") as runtime:
+        for session_id, provider in (("s-1", own), ("s-2", bare)):
+            session = await runtime.session(session_id).provider(provider).open()
+            await soon(session.turn("Hi").run())
+        assert [request.model for request in (*own.requests, *bare.requests)] == ["large", "bare"]
+        named = await runtime.session("s-3").spec(model="small").provider(own).open()
+        assert (named.policy.provider, named.policy.model) == ("own", "small")
 
 
 async def test_a_description_tells_what_is_in_force_and_where_it_comes_from(home: Home) -> None:

@@ -19,7 +19,7 @@ from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import Plugins
 from holdfast.agent.providers.context_windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.providers.model_names import find_provider
-from holdfast.agent.providers.provider import Provider
+from holdfast.agent.providers.provider import Provider, own_model
 from holdfast.agent.providers.retry import ProviderModel
 from holdfast.agent.runtime_options import DEFAULT_STORE, ModelOptions, RuntimeOptions
 from holdfast.agent.session_builder import SessionBuilder
@@ -138,9 +138,8 @@ class Runtime:
         if not provider_id:
             raise ProviderUnconfiguredError(session_id)
         if provider_id not in self.providers:
-            raise ProviderUnavailableError(
-                provider_id, f"the providers of this runtime are: {', '.join(self.providers) or 'none'}"
-            )
+            why = f"the providers of this runtime are: {', '.join(self.providers) or 'none'}"
+            raise ProviderUnavailableError(provider_id, why, session_id)
 
     def windowed(self, policy: Policy) -> Policy:
         """The policy with the context window of its model, if that is known."""
@@ -150,7 +149,7 @@ class Runtime:
 
     def _found(self, model: str | None, provider: Provider | None) -> ProviderModel | None:
         if provider is not None:
-            choice = ProviderModel(provider, model or getattr(provider, "model", "") or provider.id)
+            choice = ProviderModel(provider, model or own_model(provider))
         elif model is not None:
             choice = self._made_provider(model)
         else:

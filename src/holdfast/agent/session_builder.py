@@ -21,15 +21,17 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
-from holdfast.agent.machine.prompt import PromptLayer
+from holdfast.agent.machine.prompt import PromptLayer, checked_layer
 from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import check_config
+from holdfast.agent.providers.provider import own_model
+from holdfast.agent.providers.retry import ProviderModel
 from holdfast.agent.session import AgentSession
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
-from holdfast.core.values import Json
+from holdfast.core.values import Json, checked
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class SessionBuilder:
         self._id = check_id(session_id, "session id")
         self._mode: str | None = None
         self._spec = Spec()
+        self._provider: ProviderModel | None = None
         self._layers: list[str | PromptLayer] = []
         self._plugins: dict[str, Plugin] = {}
         """With their configurations for this session."""
@@ -74,18 +77,22 @@ class SessionBuilder:
         return self
 
     def provider(self, provider: Provider, model: str | None = None) -> Self:
-        """Use another provider than the runtime's."""
+        """Use another provider than the runtime's, with a model of its own: this one, or the one that the spec names.
+
+        If neither is there, the provider is asked for the model that it has itself, or else for one of its own name.
+        """
         self._runtime.add_provider(provider)
-        self._spec = msgspec.structs.replace(self._spec, provider=provider.id, model=model or self._spec.model)
+        self._provider = ProviderModel(provider, model or "")
         return self
 
     def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
-        """Where the policy differs from the runtime's. Replaces an earlier `spec`."""
-        self._spec = spec if spec is not None else spec_from(fields)
+        """Where the policy differs from the runtime's. Replaces an earlier `spec`. Raises `InvalidValueError`."""
+        self._spec = checked(spec, "spec") if spec is not None else spec_from(fields)
         return self
 
     def prompt(self, layer: str | PromptLayer) -> Self:
         """Add to the instructions: a text, or a layer with slots, which may drop parts of lower layers."""
+        checked_layer(layer)
         self._layers.append(layer)
         return self
 
@@ -151,7 +158,7 @@ class SessionBuilder:
         mode = self._mode or runtime.policy.mode
         if mode not in runtime.modes:
             raise ModeNotInstalledError(mode, sorted(runtime.modes))
-        policy = resolve(self._spec, runtime.policy)
+        policy = resolve(self._spec_with_provider(), runtime.policy)
         policy = msgspec.structs.replace(policy, mode=mode, deadlines=runtime.tools.deadlines)
         everywhere = [each.instructions() for each in self._all_plugins() if each.id not in self._plugins]
         all_layers = (policy.instructions, *everywhere, *self._layers)
@@ -174,6 +181,14 @@ class SessionBuilder:
             tools = [ALL_TOOLS] if policy.tools is None else policy.tools
             policy = msgspec.structs.replace(policy, tools=[*tools, *(name for names in brought for name in names)])
         return policy
+
+    def _spec_with_provider(self) -> Spec:
+        """The spec with the provider that was given as an object, and a model of that provider."""
+        if self._provider is None:
+            return self._spec
+        provider = self._provider.provider
+        model = self._provider.model or self._spec.model or own_model(provider)
+        return msgspec.structs.replace(self._spec, provider=provider.id, model=model)
 
     def _all_plugins(self) -> list[Plugin]:
         """The plugins of every session and this session's own; its own configuration of a plugin wins."""
@@ -230,7 +245,7 @@ class SessionBuilder:
         """The policy with the provider that the session is recorded with."""
         if not recorded.provider or recorded.provider == policy.provider:
             return policy
-        if self._spec.provider is not None or recorded.provider not in self._runtime.providers:
+        if self._spec_with_provider().provider is not None or recorded.provider not in self._runtime.providers:
             raise ProviderMismatchError(recorded.provider, policy.provider, self._id)
         model = self._spec.model or recorded.model  # the runtime's model belongs to the runtime's provider
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)

@@ -12,7 +12,7 @@ from holdfast.agent.machine.compaction import Compaction
 from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.machine.turn import Limits
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.values import Json
+from holdfast.core.values import Json, checked
 
 _DEFAULT_LIMITS = Limits()
 
@@ -82,7 +82,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
 
 def resolve(spec: Spec, base: Policy) -> Policy:
-    """The policy that a spec gives on top of another one: fields that are set win, the others are inherited."""
+    """The policy that a spec gives on top of another one: fields that are set win, the others are inherited.
+
+    Raises `InvalidValueError` if the spec cannot be kept.
+    """
+    checked(spec, "spec")
     changes: dict[str, Any] = {
         name: value
         for name in ("provider", "model", "instructions", "tools", "deny", "catalog_tokens", "window")
@@ -101,7 +105,7 @@ def resolve(spec: Spec, base: Policy) -> Policy:
 def spec_from(fields: Mapping[str, Any]) -> Spec:
     """A spec with these fields. Raises `InvalidValueError`."""
     try:
-        return msgspec.convert(dict(fields), Spec)
+        return checked(msgspec.convert(dict(fields), Spec), "spec")
     except msgspec.ValidationError as error:
         there = ", ".join(Spec.__struct_fields__)
         raise InvalidValueError("spec", f"{error} (its fields are: {there})") from None

@@ -84,6 +84,11 @@ class Provider(Protocol):
         ...
 
 
+def own_model(provider: Provider) -> str:
+    """The model that a provider is asked for if none is named: the one that it has itself, or one of its own name."""
+    return getattr(provider, "model", "") or provider.id
+
+
 Fault: TypeAlias = Literal[
     "rate_limit", "overloaded", "timeout", "network", "bad_stream", "auth", "invalid_request", "context_length", "other"
 ]

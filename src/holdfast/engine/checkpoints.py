@@ -1,7 +1,7 @@
 """Checkpoints of live sessions: what a session, its program and its view are, so that a journal need not be read again.
 
-They are a cache. One that is missing, damaged, of another version or in doubt in any way costs a reading of the whole
-journal, and nothing else.
+They are a cache. One that is missing, damaged, forged, of another version or in doubt in any way costs a reading of the
+whole journal, and nothing else. What its seal fits is trusted, and is decoded when it is needed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,12 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
     if found is None:
         return None
     checkpoint, segments = found
+    opened = owner.sealer.open_checkpoint(session_id, checkpoint, segments)
+    if opened is None:
+        return None
+    state, parts = opened
     try:
-        saved = _decoder.decode(decompress(checkpoint.state, MAX_STATE_BYTES))
+        saved = _decoder.decode(decompress(state, MAX_STATE_BYTES))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     tracker = ReplayFold.restore(session_id, saved.fold) if saved.format == FORMAT else None
@@ -69,7 +73,6 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
     kind = find_kind(tracker.session.program_kind)
     if kind is None or kind.view is None:
         return None
-    parts = [segment.data for segment in segments]
     view = kind.view.restore(session_id, saved.view, parts, keep_all=owner.keeps_all_views)
     if view is None or {tracker.session.position, view.position} != {checkpoint.position}:
         return None

@@ -19,7 +19,7 @@ from holdfast.core.state import Session
 from holdfast.engine.attachments import Attachment
 from holdfast.engine.drivers import Drivers
 from holdfast.engine.program_kinds import ProgramKinds
-from holdfast.engine.snapshots import Sealer
+from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
 from holdfast.store.contract import Store
 from holdfast.store.environment import Environment

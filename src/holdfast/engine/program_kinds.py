@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.records import Program
 from holdfast.core.state import Session
-from holdfast.engine.snapshots import Sealer
+from holdfast.engine.seals import Sealer
 from holdfast.programs.contract import CheckpointKind, Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import new_kind

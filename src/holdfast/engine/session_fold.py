@@ -162,13 +162,15 @@ class SessionFold:
         """Make a checkpoint, with the program as it waits, for the next commit to take along."""
         assert self._tracker is not None
         assert self.view is not None
+        sealer = self._owner.sealer
         segment = self.view.segment()
         view = self.view.dump()
         if segment is not None:
-            self.segment = Segment(segment.after, segment.position, segment.data)
+            self.segment = sealer.seal_segment(self.id, Segment(segment.after, segment.position, segment.data))
         if view is not None:
             saved = SavedSession(FORMAT, self._tracker.dump(), program, view)
-            self.checkpoint, self._saved_at = saved.checkpoint(self.committed), self.committed
+            self.checkpoint = sealer.seal_checkpoint(self.id, saved.checkpoint(self.committed))
+            self._saved_at = self.committed
 
     def forget_history(self) -> None:
         """The program has been rebuilt: the entries are not needed for that any more."""

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.queries import Failure
-from holdfast.engine.snapshots import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, key_path
+from holdfast.engine.seals import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, key_path
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.sandbox.paused_state import VERSION, decode_state, encode_state
 from holdfast.store.commits import Snapshot
@@ -329,7 +329,7 @@ async def test_a_home_that_cannot_be_written_costs_replays_and_nothing_else(
 
 async def test_the_key_is_made_once_and_for_its_owner_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    digests = {Sealer()._digest("s", 1, b"x") for _ in range(5)}
+    digests = {Sealer().seal("s", 1, b"x") for _ in range(5)}
     assert len(digests) == 1
     assert key_path().stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path / "home") == ["snapshot.key"]

@@ -1,8 +1,10 @@
-"""Seals of snapshots: only what this user's processes wrote, for this session and this place in it, is restored.
+"""Seals of snapshots, checkpoints and segments: only what this user's processes wrote, for this session and this place
+in it, is restored.
 
-A snapshot is a program's whole state, and whoever could forge one could run the program as it never ran. So it carries
-a keyed digest of itself, of its session and of its position; the key lies outside the store. A snapshot that does not
-fit is no error: the program is rebuilt from its journal instead.
+A snapshot is a program's whole state, and a checkpoint that of its session: whoever could forge one could have a
+session go on as it never went, and write that into its journal. So each carries a keyed digest of itself, of its
+session and of its position; the key lies outside the store. One that does not fit is no error: what it would have saved
+is read from the journal instead.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ import contextlib
 import hmac
 import os
 import secrets
+from collections.abc import Sequence
 from hashlib import blake2b
 from logging import getLogger
 from pathlib import Path
 
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.paths import home
-from holdfast.store.commits import Snapshot
+from holdfast.store.commits import Checkpoint, Segment, Snapshot
 
 KEY_VARIABLE = "HOLDFAST_SNAPSHOT_KEY"
 """Names the key's hex where several machines share a store. They must all have the same, or each replays what the
-others have left."""
+others have left, and reads whole journals."""
 
 KEY_BYTES = 32
 
@@ -41,12 +44,15 @@ class Sealer:
 
     def __init__(self) -> None:
         self._key: bytes | None = None
+        self._has_warned = False
 
     def seal(self, session_id: str, position: int, state: bytes) -> Snapshot | None:
         """What to keep of a program that waits after `position`; None if it is too large to be worth it."""
         if len(state) > MAX_SNAPSHOT_BYTES:
             return None
-        return Snapshot(position, b"".join((_MAGIC, self._digest(session_id, position, state), state)))
+        return Snapshot(
+            position, b"".join((_MAGIC, self._digest(_place("snapshot", session_id, position), state), state))
+        )
 
     def open(self, session_id: str, position: int, snapshot: Snapshot | None) -> bytes:
         """The state of the program that waits after `position`; `SnapshotUnusableError`, with the reason, if not."""
@@ -58,16 +64,57 @@ class Sealer:
         if not snapshot.data.startswith(_MAGIC):
             raise SnapshotUnusableError("its snapshot has another format")
         state = snapshot.data[head:]
-        if not hmac.compare_digest(snapshot.data[len(_MAGIC) : head], self._digest(session_id, position, state)):
+        if not self._fits(snapshot.data[len(_MAGIC) : head], _place("snapshot", session_id, position), state):
             raise SnapshotUnusableError("its snapshot was not sealed with the key of this home, or was changed")
         return state
 
-    def _digest(self, session_id: str, position: int, state: bytes) -> bytes:
+    def seal_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> Checkpoint:
+        """A checkpoint with its seal."""
+        digest = self._digest(_place("checkpoint", session_id, checkpoint.position), checkpoint.state)
+        return Checkpoint(checkpoint.position, digest + checkpoint.state)
+
+    def seal_segment(self, session_id: str, segment: Segment) -> Segment:
+        """A segment with its seal."""
+        digest = self._digest(_place("segment", session_id, segment.position, segment.after), segment.data)
+        return Segment(segment.after, segment.position, digest + segment.data)
+
+    def open_checkpoint(
+        self, session_id: str, checkpoint: Checkpoint, segments: Sequence[Segment]
+    ) -> tuple[bytes, list[bytes]] | None:
+        """The state in a checkpoint, and the data in its segments; None unless the seal of each fits."""
+        places = [_place("segment", session_id, each.position, each.after) for each in segments]
+        state = self._opened(_place("checkpoint", session_id, checkpoint.position), checkpoint.state)
+        parts = [self._opened(place, each.data) for place, each in zip(places, segments, strict=True)]
+        sound = [part for part in parts if part is not None]
+        if state is not None and len(sound) == len(parts):
+            return state, sound
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning(
+                "a checkpoint of session '%s' was sealed with another key, or was changed: its whole journal is read. "
+                "Processes that share a store need the same %s",
+                *(session_id, KEY_VARIABLE),
+            )
+        return None
+
+    def _opened(self, place: bytes, sealed: bytes) -> bytes | None:
+        data = sealed[_DIGEST_BYTES:]
+        return data if self._fits(sealed[:_DIGEST_BYTES], place, data) else None
+
+    def _fits(self, digest: bytes, place: bytes, data: bytes) -> bool:
+        return hmac.compare_digest(digest, self._digest(place, data))
+
+    def _digest(self, place: bytes, data: bytes) -> bytes:
         if self._key is None:
             self._key = _load_key()
-        digest = blake2b(b"%d/%b/" % (position, session_id.encode()), key=self._key, digest_size=_DIGEST_BYTES)
-        digest.update(state)
+        digest = blake2b(b"%b/%d/" % (place, len(data)), key=self._key, digest_size=_DIGEST_BYTES)
+        digest.update(data)
         return digest.digest()
+
+
+def _place(what: str, session_id: str, position: int, after: int = 0) -> bytes:
+    """What a seal is for beside the data: a part of one session, at one place in its journal."""
+    return f"{what}/{after}/{position}/{session_id}".encode()
 
 
 def key_path() -> Path:

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     TransitionError,
     UnknownQueryError,
 )
-from holdfast.core.ids import query_id
+from holdfast.core.ids import DEFAULT_SERVICE, check_id, query_id
 from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
 from holdfast.core.queries import (
@@ -289,6 +289,7 @@ def decide_due(session: Session, now: int) -> list[Record]:
 def decide_start(
     program: Program,
     *,
+    service: str = DEFAULT_SERVICE,
     ctx: Json = None,
     budget: Budget | None = None,
     prices: Mapping[str, Price] | None = None,
@@ -296,10 +297,17 @@ def decide_start(
     seed: int = 0,
 ) -> StartedRecord:
     """A new session."""
+    check_id(service, "service")
     check_value(ctx, "ctx")
     check_limits(budget, prices or {})
     started = StartedRecord(
-        program=program, ctx=ctx, budget=budget, prices=dict(prices or {}), parent=parent, seed=seed
+        program=program,
+        service=service,
+        ctx=ctx,
+        budget=budget,
+        prices=dict(prices or {}),
+        parent=parent,
+        seed=seed,
     )
     return checked(started, "start")
 

@@ -10,6 +10,9 @@ from functools import lru_cache
 from holdfast.core.errors import InvalidIdError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_ID_CHARS
 
+DEFAULT_SERVICE = "default"
+"""The service that sessions belong to, and that a process serves, unless it says otherwise."""
+
 _GRAMMAR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]*\Z")
 _ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"  # 32 characters; no i, l, o, u: safe to read aloud
 _BY_BYTE = _ALPHABET * 8  # the character for each of 256 bytes

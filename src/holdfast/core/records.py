@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union
 import msgspec
 
 from holdfast.core.budget import Budget, Price
+from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.queries import KERNEL_QUERIES, Answer, Failure, Query, Usage
 from holdfast.core.values import Json, decode_with
@@ -62,6 +63,8 @@ class StartedRecord(Record, frozen=True, tag="started"):
     """The session exists, with all it was given."""
 
     program: Program
+    service: str = DEFAULT_SERVICE
+    """The service that the session's work belongs to, for ever: only processes that serve it go on with the session."""
     ctx: Json = None
     budget: Budget | None = None
     prices: dict[str, Price] = {}

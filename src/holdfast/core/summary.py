@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.state import Session, State
 
 
@@ -15,6 +16,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     program: str
     parent: str | None = None
     """The session that it belongs to: whose query it answers, or as its program kind says."""
+    service: str = DEFAULT_SERVICE
+    """The service that its work belongs to."""
     created_at: int
     updated_at: int
     pending: int = 0
@@ -35,6 +38,7 @@ def summarize(session: Session) -> Summary:
         program_kind=started.program.kind,
         program=started.program.name,
         parent=started.parent.session_id if started.parent is not None else session.kind_fold.parent,
+        service=started.service,
         created_at=session.metrics.started_at,
         updated_at=session.metrics.last_activity_at,
         pending=len(session.pending),

@@ -160,6 +160,7 @@ def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> Started
         program = Program(kind="native", name=query.program, source=query.source)
     return decide_start(
         program,
+        service=parent.started.service,
         ctx=query.ctx,
         budget=for_child(parent, budget_in_ctx(program, query.ctx), now),
         prices=parent.started.prices,

@@ -86,6 +86,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     parent: str | None = None
     children: bool = False
     """Only sessions that have a parent."""
+    services: Sequence[str] = ()
+    """Only sessions of one of these services."""
     id_prefix: str | None = None
     waiting_for: str | None = None
     """A kind of query the session waits for."""
@@ -312,9 +314,10 @@ class Store(ABC):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def due(self, now: int, limit: int = READ_LIMIT) -> list[tuple[str, int]]:
-        """Sessions whose summary is due at or before `now`, as (session id, due time), the earliest first."""
-        return await self._due(_in_range(now), _in_range(limit))
+    async def due(self, now: int, limit: int = READ_LIMIT, *, services: Sequence[str] = ()) -> list[tuple[str, int]]:
+        """Sessions due at or before `now`, of these services or of all, as (session id, due time), earliest first."""
+        check_value(list(services), "services")
+        return await self._due(_in_range(now), _in_range(limit), services)
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -373,10 +376,7 @@ class Store(ABC):
 
     async def prune(self, ended_before: int, limit: int = READ_LIMIT) -> list[str]:
         """Retention: delete at most `limit` sessions that had ended before a time, and give back their ids."""
-        page = await self.sessions(
-            SessionFilter(states=_ENDED, updated_before=ended_before),
-            limit=limit,
-        )
+        page = await self.sessions(SessionFilter(states=_ENDED, updated_before=ended_before), limit=limit)
         gone = [row.session_id for row in page.rows]
         for session_id in gone:
             await self.delete(session_id, ended_before)
@@ -416,8 +416,7 @@ class Store(ABC):
         check_id(session_id, "session id")
         return self._listen(session_id)
 
-    # --- what a store implements ------------------------------------------------------------------
-    # Called with what was checked: ids that keep the grammar, values that JSON can hold, numbers in range.
+    # --- what a store implements: called with ids, values and numbers that were checked -----------
 
     @abstractmethod
     async def _append(self, commit: Commit) -> CommitReceipt: ...
@@ -459,7 +458,7 @@ class Store(ABC):
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]: ...
 
     @abstractmethod
-    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]: ...
+    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]: ...
 
     @abstractmethod
     async def _get_state(self, namespace: str, key: str) -> StateItem | None: ...

@@ -21,6 +21,7 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
         and (where.program is None or summary.program == where.program)
         and (where.parent is None or summary.parent == where.parent)
         and (not where.children or summary.parent is not None)
+        and (not where.services or summary.service in where.services)
         and (where.id_prefix is None or session_id.startswith(where.id_prefix))
         and (where.waiting_for is None or where.waiting_for in summary.waiting_for.split(","))
         and (where.updated_before is None or summary.updated_at < where.updated_before)
@@ -31,7 +32,7 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
 def check_filter(where: SessionFilter) -> None:
     """Raise `InvalidValueError` for a filter that cannot be compared with anything stored."""
     what = "session filter"
-    check_value([where.program, where.parent, where.id_prefix, where.waiting_for], what)
+    check_value([where.program, where.parent, *where.services, where.id_prefix, where.waiting_for], what)
     for moment in (where.updated_before, where.updated_after):
         if moment is not None:
             check_number(moment, what)

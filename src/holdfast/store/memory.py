@@ -233,11 +233,13 @@ class MemoryStore(Store):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
+    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
         found = [
             (session_id, session.summary.due_at)
             for session_id, session in self._by_id.items()
-            if session.summary.due_at is not None and session.summary.due_at <= now
+            if session.summary.due_at is not None
+            and session.summary.due_at <= now
+            and (not services or session.summary.service in services)
         ]
         return sorted(found, key=lambda item: item[1])[:limit]
 

@@ -19,6 +19,7 @@ from holdfast.core.decide import (
     decide_pause,
     decide_start,
 )
+from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.queries import HumanQuery, Query, TimerQuery, Value
 from holdfast.core.records import Entry, ExpiredRecord, LoggedRecord, Parent, Program, Record
 from holdfast.core.state import Session, State
@@ -128,6 +129,7 @@ async def begin(
     *,
     ctx: Json = None,
     program: str = "task",
+    service: str = DEFAULT_SERVICE,
     parent: str | None = None,
     owner: str = "alice",
     at: int = START,
@@ -137,7 +139,10 @@ async def begin(
     scenario = ScriptedSession(store, session_id, owner)
     scenario.now = at - TICK
     started = decide_start(
-        Program("native", program), ctx=ctx, parent=None if parent is None else Parent(parent, "q-0")
+        Program("native", program),
+        service=service,
+        ctx=ctx,
+        parent=None if parent is None else Parent(parent, "q-0"),
     )
     await scenario.append(started, hold_ms=hold_ms)
     return scenario

@@ -123,6 +123,7 @@ _STAYING = (
     Column("program_kind", "text", lambda append: escape(append.commit.summary.program_kind)),
     Column("program", "text", lambda append: escape(append.commit.summary.program)),
     Column("parent", "text", lambda append: append.commit.summary.parent and escape(append.commit.summary.parent)),
+    Column("service", "text", lambda append: escape(append.commit.summary.service)),
     Column("created_at", "bigint", lambda append: append.commit.summary.created_at),
 )
 """What of a summary is known with the first commit, and does not change."""

@@ -40,12 +40,14 @@ create table holdfast.sessions (
     program_kind text not null,
     program      text not null,
     parent       text,
+    service      text collate "C" not null,
     created_at   bigint not null,
     updated_at   bigint not null,
     lease_lock   bigint       -- held while the holder lives; null where none is
 ) with (fillfactor = 70);  -- room for the next version of a row on its own page: every commit changes one
 create index sessions_by_parent on holdfast.sessions (parent) where parent is not null;
-create index sessions_due on holdfast.sessions (due_at) where due_at is not null;
+create index sessions_by_service on holdfast.sessions (service, num);
+create index sessions_due on holdfast.sessions (service, due_at) where due_at is not null;
 
 create table holdfast.journal (  -- a row for each commit
     session  bigint not null,

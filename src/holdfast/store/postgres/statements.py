@@ -37,6 +37,10 @@ select id, owner, epoch, lease_until from holdfast.sessions
  where lease_lock = any($1::bigint[]) and lease_until > {NOW} and {_GONE} order by num limit $2
 """
 
+DUE = """
+select id, due_at from holdfast.sessions where due_at <= $1 and ($3::text[] is null or service = any($3::text[]))
+ order by due_at, num limit $2
+"""
 REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
  where id = $1 returning num
@@ -111,6 +115,7 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
             ("state = any(${}::text[])", list(where.states) or None),
             ("program = ${}", where.program),
             ("parent = ${}", where.parent),
+            ("service = any(${}::text[])", list(map(escape, where.services)) or None),
             ("starts_with(id, ${})", where.id_prefix),
             ("${} = any(string_to_array(waiting_for, ','))", where.waiting_for),
             ("updated_at < ${}", where.updated_before),

@@ -6,6 +6,7 @@ statements are in `postgres.statements`; `postgres.connection` reaches the serve
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import asyncpg
@@ -236,9 +237,9 @@ class PostgresStore(ConnectedStore):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
-        statement = "select id, due_at from holdfast.sessions where due_at <= $1 order by due_at, num limit $2"
-        return [(session_id, due_at) for session_id, due_at in await self._fetch(statement, now, limit)]
+    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
+        rows = await self._fetch(sql.DUE, now, limit, list(map(sql.escape, services)) or None)
+        return [(session_id, due_at) for session_id, due_at in rows]
 
     # --- state -----------------------------------------------------------------------------------
 

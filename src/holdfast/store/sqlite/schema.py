@@ -51,11 +51,13 @@ CREATE TABLE sessions (
     program_kind TEXT NOT NULL,
     program      TEXT NOT NULL,
     parent       TEXT,
+    service      TEXT NOT NULL,
     lease_lock   INTEGER  -- held while the holder lives; NULL where none is
 );
 CREATE INDEX sessions_by_state ON sessions (state, num);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
-CREATE INDEX sessions_due ON sessions (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX sessions_by_service ON sessions (service, state, num);
+CREATE INDEX sessions_due ON sessions (service, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
 
 CREATE TABLE journal (  -- a row for each commit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,10 +22,11 @@ from holdfast.store.sqlite.schema import StoreConnection
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
-    " state, program_kind, program, parent, created_at, updated_at, pending, waiting_for, due_at"
+    " state, program_kind, program, parent, service, created_at, updated_at, pending, waiting_for, due_at"
 )
 _OWNER = "CASE WHEN lease_lock IS NULL OR NOT holder_gone(lease_lock) THEN owner END"
 ROW = COLUMNS.replace("owner", _OWNER)
+_VALUES = ", ".join("?" * len(COLUMNS.split(",")))
 _LOCK = "CASE WHEN ? > 0 THEN own_lock() END"
 
 
@@ -68,7 +69,7 @@ def append(
         )
     else:
         cursor = connection.execute(
-            f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_LOCK})",
+            f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES ({_VALUES}, {_LOCK})",
             (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary), commit.hold_ms),
         )
         num = cursor.lastrowid or 0
@@ -124,8 +125,8 @@ def vacant(connection: sqlite3.Connection, session_id: str) -> LeaseState:
 
 def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) -> None:
     connection.execute(
-        "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, created_at = ?,"
-        " updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
+        "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, service = ?,"
+        " created_at = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
         (*msgspec.structs.astuple(summary), num),
     )
 
@@ -345,9 +346,11 @@ def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
     parts: list[tuple[str, list[Any]]] = [("1", [])]
     if where.states:
-        parts.append((f"state IN ({','.join('?' * len(where.states))})", list(where.states)))
+        parts.append((among("state", where.states), list(where.states)))
     if where.children:
         parts.append(("parent IS NOT NULL", []))
+    if where.services:
+        parts.append((among("service", where.services), list(where.services)))
     if where.has_mail:
         parts.append(("num IN (SELECT session FROM mailbox WHERE body IS NOT NULL)", []))
     if where.waiting_for is not None and "," in where.waiting_for:
@@ -365,6 +368,19 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     if where.id_prefix is not None:
         parts.append(("substr(id, 1, ?) = ?", [len(where.id_prefix), where.id_prefix]))
     return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
+
+
+def due(connection: sqlite3.Connection, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
+    served = f" AND {among('service', services)}" if services else ""
+    return connection.execute(
+        f"SELECT id, due_at FROM sessions WHERE due_at <= ?{served} ORDER BY due_at, num LIMIT ?",
+        (now, *services, limit),
+    ).fetchall()
+
+
+def among(column: str, values: Sequence[object]) -> str:
+    """The condition that a column has one of as many values."""
+    return f"{column} IN ({','.join('?' * len(values))})"
 
 
 def now_ms() -> int:

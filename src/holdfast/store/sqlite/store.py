@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -320,14 +320,8 @@ class SqliteStore(Store):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
-        def work(connection: sqlite3.Connection) -> list[tuple[str, int]]:
-            return connection.execute(
-                "SELECT id, due_at FROM sessions WHERE due_at <= ? ORDER BY due_at, num LIMIT ?",
-                (now, limit),
-            ).fetchall()
-
-        return await self._run_lookup("", work)
+    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
+        return await self._run_lookup("", lambda connection: sql.due(connection, now, limit, services))
 
     # --- state -----------------------------------------------------------------------------------
 

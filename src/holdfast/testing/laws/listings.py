@@ -9,6 +9,7 @@ from holdfast.core.queries import HumanQuery, LlmQuery
 from holdfast.core.state import State
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.testing.laws.base import Laws, refused
+from holdfast.testing.laws.forks import fork_of
 from holdfast.testing.sessions import START, TICK, all_rows, begin, entries_of, feed, ids_of, picture, timer
 
 
@@ -54,6 +55,24 @@ class ListingLaws(Laws):
             await begin(store, f"s-{n}", parent=parent)
         assert await ids_of(store, SessionFilter(parent="s-0")) == ["s-2", "s-1"]
         assert await ids_of(store, SessionFilter(parent="s-3")) == []
+
+    async def test_sessions_are_found_by_service(self, store: Store) -> None:
+        for n, service in enumerate(["default", "billing", "support", "billing", "Billing"]):
+            await begin(store, f"s-{n}", service=service)
+        assert await ids_of(store, SessionFilter(services=["billing"])) == ["s-3", "s-1"]
+        assert await ids_of(store, SessionFilter(services=["default", "support"])) == ["s-2", "s-0"]
+        assert await ids_of(store, SessionFilter(services=["billin_", "%", "a\0", "a\\0", ""])) == []
+        assert len(await ids_of(store, SessionFilter(services=[]))) == 5
+        billing = SessionFilter(services=["billing"], states=[State.RUNNING])
+        assert [row.summary.service for row in await all_rows(store, billing)] == ["billing", "billing"]
+
+    async def test_a_session_keeps_its_service_through_commits_and_forks(self, store: Store) -> None:
+        task = await begin(store, "s-1", service="billing")
+        await task.ask(HumanQuery(prompt="?"), timer(100))
+        await task.answer("q-0", "yes")
+        await fork_of(task, "s-2", 2)
+        assert [row.summary.service for row in await all_rows(store)] == ["billing", "billing"]
+        assert await ids_of(store, SessionFilter(services=["billing"])) == ["s-2", "s-1"]
 
     async def test_sessions_are_found_by_the_beginning_of_their_id(self, store: Store) -> None:
         ids = ["a_1", "ab1", "a.1", "A_1", "b_a_", "a_", "a=1", "a+1"]
@@ -190,6 +209,15 @@ class DueLaws(Laws):
         assert await store.due(asked + 100) == [("s-1", asked + 100)]
         assert await store.due(asked + 300) == [("s-1", asked + 100), ("s-2", asked + 200), ("s-0", asked + 300)]
         assert await store.due(asked + 10_000, limit=2) == [("s-1", asked + 100), ("s-2", asked + 200)]
+
+    async def test_due_gives_only_sessions_of_the_services_that_are_asked_for(self, store: Store) -> None:
+        for n, service in enumerate(["billing", "support", "default", "billing"]):
+            await (await begin(store, f"s-{n}", service=service)).ask(timer(400 - 100 * n))
+        assert [found for found, _ in await store.due(2**62)] == ["s-3", "s-2", "s-1", "s-0"]
+        assert [found for found, _ in await store.due(2**62, services=["billing"])] == ["s-3", "s-0"]
+        assert [found for found, _ in await store.due(2**62, 1, services=["billing"])] == ["s-3"]
+        assert [found for found, _ in await store.due(2**62, services=["support", "default"])] == ["s-2", "s-1"]
+        assert await store.due(2**62, services=["other", "bill%"]) == []
 
     async def test_a_session_is_due_at_the_earliest_of_its_queries_until_that_is_answered(self, store: Store) -> None:
         task = await begin(store)

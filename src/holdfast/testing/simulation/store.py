@@ -311,8 +311,8 @@ class SimulatedStore(Store):
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
         return await self._call("_mailbox", session_id, limit)  # type: ignore[no-any-return]
 
-    async def _due(self, now: int, limit: int) -> list[tuple[str, int]]:
-        return await self._call("_due", now, limit)  # type: ignore[no-any-return]
+    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
+        return await self._call("_due", now, limit, services)  # type: ignore[no-any-return]
 
     async def _get_state(self, namespace: str, key: str) -> StateItem | None:
         return await self._call("_get_state", namespace, key)  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ import pytest
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import (
     AnswerConflictError,
+    EmptyFeedError,
     InvalidValueError,
     NoPendingQueryError,
     QueryIdRequiredError,
@@ -112,6 +113,26 @@ async def test_answers_that_do_not_fit_are_refused_and_change_nothing(hf: Holdfa
         await hf.feed("nobody", "?")
     assert await records(hf.store, event.session_id) == before
     assert result(await hf.feed(event.session_id, {"q-0": 1, "q-1": 2})) == [1, 2]
+
+
+async def test_a_wrong_id_is_refused_and_the_open_ones_are_named(hf: Holdfast) -> None:
+    event = await hf.start(two_questions)
+    before = await records(hf.store, event.session_id)
+    for wrong in ({"call_1": "yes"}, {"q-0": "1", "call_1": "yes"}, GivenAnswer(Value(value="yes"), "call_1")):
+        with pytest.raises(UnknownQueryError, match=r"unknown query_id: call_1 .*waits for q-0"):
+            await hf.feed(event.session_id, wrong)
+    with pytest.raises(EmptyFeedError):
+        await hf.feed(event.session_id, {})
+    with pytest.raises(InvalidValueError, match="1 is not a query id"):
+        await hf.feed(event.session_id, {1: "yes"})
+    assert await records(hf.store, event.session_id) == before
+
+
+async def test_an_object_is_an_answer_where_it_is_said_to_be_a_value(hf: Holdfast) -> None:
+    event = await hf.start(two_questions)
+    await hf.feed(event.session_id, Value(value={"call_1": "yes"}))
+    (answered,) = await of_type(hf.store, event.session_id, AnsweredRecord)
+    assert answered.answer == Value(value={"call_1": "yes"})
 
 
 async def test_answers_after_the_end_are_refused_or_recognised(hf: Holdfast) -> None:

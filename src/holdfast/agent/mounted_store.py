@@ -10,6 +10,7 @@ from holdfast.agent.conversations import Conversations, Residency
 from holdfast.agent.live_events import LiveEvent, LiveEvents
 from holdfast.agent.observer import Observers
 from holdfast.agent.result_type import ResultType
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.events import Event
 from holdfast.core.queries import Answer
 from holdfast.engine.holdfast import Holdfast
@@ -69,7 +70,7 @@ class MountedStore:
 
     async def answer(self, session_id: str, query: str, answer: Answer) -> Event:
         """Answer a query, and return as soon as that is durable."""
-        return await self.holdfast.feed(session_id, {query: answer}, wait=0)
+        return await self.holdfast.feed(session_id, GivenAnswer(answer, query), wait=0)
 
     async def event(self, session_id: str) -> Event:
         """What the session tells its host now."""

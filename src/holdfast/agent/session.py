@@ -114,7 +114,8 @@ class AgentSession:
     async def answer(self, query_id: str, value: Any) -> None:
         """Answer a query that the running turn waits for: a call of a declared tool, or an approval.
 
-        The first answer counts. Returns once it is in the journal.
+        The first answer counts. Returns once it is in the journal. Raises `UnknownQueryError`, which names the open
+        queries, if the id is not one that the session has asked.
         """
         answer = value if isinstance(value, Value | Failure) else Value(value=value)
         await self.mount.answer(self.session_id, query_id, answer)

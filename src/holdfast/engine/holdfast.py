@@ -25,7 +25,7 @@ from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder,
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
-from holdfast.engine.host_view import feed, is_query_path, pending_below, until_needed
+from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.upkeep import Upkeep
@@ -41,7 +41,7 @@ HOT_PROGRAMS = 1_000
 """Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
 
 Answers: TypeAlias = Mapping[str, Any] | Any
-"""An answer (a value, a `Failure`, a `GivenAnswer`), or several by query id."""
+"""An answer (a value, a `Failure`, a `GivenAnswer`), or answers by query id. A mapping is always the latter."""
 
 
 class Holdfast:
@@ -112,7 +112,8 @@ class Holdfast:
         """Answer one query, or several at once by their ids: all answers are taken, or none.
 
         An answer is a value, or a `Failure`; a `GivenAnswer` carries usage too. A bare answer goes to the only open
-        query.
+        query. A mapping is answers by query id, and an id that was not asked is refused; to answer with an object, feed
+        it as `Value(…)`.
         Queries of children are answered under the ids that they are shown with (`q-3.q-0`); for those, all answers are
         checked before the first is taken.
         """
@@ -311,16 +312,14 @@ def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
 def _given(answers: Answers, usage: Usage | None) -> list[GivenAnswer]:
     if type(answers) is str:  # the usual one
         return [GivenAnswer(Value(value=answers), None, usage)]
-    by_id = [key for key in answers if is_query_path(key)] if isinstance(answers, Mapping) else []
-    if not by_id:
+    if not isinstance(answers, Mapping):
         return [_one(answers, None, usage)]
-    if len(by_id) < len(answers):
-        odd = next(key for key in answers if key not in by_id)
-        raise InvalidValueError(
-            "answers", f"{odd!r} is not a query id, as the others are; an object is fed as Value(…)"
-        )
-    if usage is not None and len(by_id) > 1:
-        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with Given(…)")
+    if usage is not None and len(answers) > 1:
+        raise InvalidValueError("usage", "it belongs to one answer; give each of several its own with GivenAnswer(…)")
+    for asked in answers:
+        if not isinstance(asked, str):
+            why = f"{asked!r} is not a query id: a mapping is answers by query id; an object is fed as Value(…)"
+            raise InvalidValueError("answers", why)
     return [_one(answer, asked, usage) for asked, answer in answers.items()]
 
 

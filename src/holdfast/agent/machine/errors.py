@@ -73,3 +73,18 @@ class InvalidDecisionError(FeedError):
             f"session '{self.session_id}': {self.query_id} asks whether to run the tool '{self.tool}', but the answer"
             f" is an {self.why}"
         )
+
+
+@dataclass(eq=False)
+class NotAnInputError(FeedError):
+    """An answer to an agent that waits for the input of its next turn, and is none."""
+
+    session_id: str
+    query_id: str
+    kind = "not_an_input"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' is between turns: {self.query_id} waits for the input of the next one; begin"
+            " it with `session.turn(…)`, or send an item to the inbox with `session.enqueue(…)`"
+        )

@@ -7,9 +7,9 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.agent.machine.approval import check_decision
-from holdfast.agent.machine.errors import InvalidDecisionError
+from holdfast.agent.machine.errors import InvalidDecisionError, NotAnInputError
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.queries import Answer, HumanQuery, LlmQuery, Query, ToolQuery
+from holdfast.core.queries import Answer, HumanQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.values import Json
 
 
@@ -22,6 +22,10 @@ class InputQuery(Query, frozen=True, tag="input"):
     @property
     def is_plain(self) -> bool:
         return self.timeout_ms is None
+
+    def check_answer(self, session_id: str, answer: Answer) -> None:
+        if not (isinstance(answer, Value) and isinstance(answer.value, dict) and "turn" in answer.value):
+            raise NotAnInputError(session_id, self.id)
 
 
 class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):

@@ -194,7 +194,8 @@ class ModelDriver:
 
         try:
             choices = self._choices(attempt.session_id, policy, request.model)[:1]
-            called = await call(choices, request, retry=self._runtime.models.retry, emit=ignore)
+            random = self._mount.holdfast.engine.owner.random.random
+            called = await call(choices, request, retry=self._runtime.models.retry, emit=ignore, random=random)
         except ProviderError as error:
             return Failure(str(error), error.fault)
         return Reply(text_of(called.reply.content), self._priced(called))

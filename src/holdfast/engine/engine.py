@@ -106,8 +106,13 @@ class Engine:
         """Start a session, and say what it says first."""
         check_id(session_id, "session id")
         await self.owner.programs.admit(started.program)
-        live = self._new(session_id)
-        return await live.whole(self._begin(live, started))
+        for _ in range(delivery.RETRIES):
+            live = self._new(session_id)
+            try:
+                return await live.whole(self._begin(live, started))
+            except StaleError:
+                continue  # what its first step writes to the shared state has changed meanwhile: it is taken anew
+        raise ContentionError(session_id, delivery.RETRIES)
 
     async def _begin(self, live: LiveSession, started: StartedRecord) -> Event:
         event = await live.begin([started])

@@ -19,6 +19,7 @@ from holdfast.core.values import Json, check_value
 from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.commits import StateWrite
 from holdfast.store.contract import StateItem, Store
+from holdfast.store.errors import StoreUnavailableError
 
 
 def asks_state(query: Query) -> bool:
@@ -54,6 +55,8 @@ async def _checked(store: Store, query: ToolQuery, waiting: Sequence[StateWrite]
     asked = query.arguments
     try:
         return await _answer(store, asked, waiting)
+    except StoreUnavailableError:
+        raise  # that is no answer: the program is resumed again
     except HoldfastError as error:
         return Failure(str(error), error.kind), None
     except KeyError as error:

@@ -23,7 +23,7 @@ from holdfast.testing.simulation import (
     sweep,
     without,
 )
-from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenarios.strategies import Strategies
 
 
@@ -140,3 +140,29 @@ def test_a_message_is_taken_although_its_owner_dies_right_after_it_has_let_go() 
     # Its owner hears of the message late, so that it is still there when the session is let go.
     runs = sweep(AnswersOnce, 2, "engine-0", Faults(until_s=4.0, late_notices=1.0))
     assert [str(problem) for run in runs for problem in run.problems] == []
+
+
+@strategy(name="simulated_counter")
+async def counter(ctx: Context) -> Any:
+    return [await ctx.state.incr("all") for _ in range(5)]
+
+
+class Counters(ParentAndChild):
+    """Many sessions count in one place."""
+
+    name: ClassVar[str] = "counters"
+    engines: ClassVar[tuple[int, int]] = (2, 2)
+
+    async def drive(self, client: Client, number: int) -> None:
+        names = [f"s{each}" for each in range(6)]
+        await asyncio.gather(*(client.start(counter, each) for each in names))
+        while not all([await client.has_ended(each) for each in names]):
+            await client.rest()
+
+
+def test_sessions_that_begin_with_the_same_shared_value_all_start() -> None:
+    assert problems(Counters, 20, Faults(until_s=1.0)) == []
+
+
+def test_a_store_that_cannot_be_reached_is_no_answer_to_a_question_about_shared_state() -> None:
+    assert problems(Counters, 20, Faults(until_s=6.0, store_errors=0.05)) == []

@@ -12,8 +12,8 @@
 """
 
 from holdfast.testing.simulation.client import Client
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
-from holdfast.testing.simulation.laws import Evidence, Problem
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.run import BrokenLawError, Run, check, report, shrink, simulate, sweep, without
 from holdfast.testing.simulation.scenario import Scenario

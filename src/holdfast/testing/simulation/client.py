@@ -24,13 +24,16 @@ from holdfast.engine.errors import ContentionError
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store.contract import SessionFilter
 from holdfast.store.errors import MessageConflictError, StoreUnavailableError
-from holdfast.testing.simulation.history import FeedCall, History, OpenQuery, Told
+from holdfast.testing.simulation.history import FeedCall, History, OpenQuery, Sighting, Told
 from holdfast.testing.simulation.world import SimulatedProcess
 
 T = TypeVar("T")
 
 REST_S = 0.3
 """Seconds, on average, that a client waits before it tries or looks again."""
+
+RECONNECTS = 0.1
+"""Share of the entries after which an observer loses its connection and makes another one."""
 
 _STALE = (StaleQueryError, NoPendingQueryError, UnknownQueryError, TransitionError)
 
@@ -109,6 +112,22 @@ class Client:
                     )
                     found.append((session_id, asked))
         return found
+
+    async def watch(self, session_id: str) -> None:
+        """Watch a session until it ends. What was seen outlives this process, as a browser keeps it."""
+        seen = self.history.watched.setdefault((self.process.name, session_id), [])
+        while True:
+            try:
+                entries: Any = self.hf.watch(session_id, len(seen))
+                async with contextlib.aclosing(entries):
+                    async for entry in entries:
+                        seen.append(Sighting(self.now_s(), entry.position, entry))
+                        if self.process.random.random() < RECONNECTS:
+                            break
+                    else:
+                        return
+            except (StoreUnavailableError, SessionNotFoundError):
+                await self.rest()
 
     async def has_ended(self, session_id: str) -> bool:
         """Whether a session is over."""

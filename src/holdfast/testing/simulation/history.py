@@ -51,6 +51,16 @@ class Settled:
     is_answered: bool = True
 
 
+@dataclass
+class Sighting:
+    """Something that an observer was shown."""
+
+    at_s: float
+    position: int
+    """Of the entry that it is, or follows from."""
+    what: object
+
+
 class History:
     """The calls of all clients of a run."""
 
@@ -61,6 +71,8 @@ class History:
         """Sessions whose start was acknowledged, and when."""
         self.cancelled: dict[str, float] = {}
         """Sessions whose cancellation was acknowledged, and when."""
+        self.watched: dict[tuple[str, str], list[Sighting]] = {}
+        """The entries that each observer has seen of each session, in all its lives."""
 
     def contradictions(self, settled: Mapping[tuple[str, str], Settled]) -> Iterator[tuple[str, str]]:
         """Calls that cannot have been told what they were told; each with its session."""

@@ -8,118 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.queries import Failure, TimerQuery, Value
-from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, attempted_in
+from holdfast.core.queries import ChildQuery, Failure, LlmQuery, Query, TimerQuery, Usage, Value
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 from holdfast.core.replay import ENDS
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
-from holdfast.store.commits import Commit, CommitReceipt
-from holdfast.store.contract import SessionRow
-from holdfast.testing.simulation.history import History, Settled
-from holdfast.testing.simulation.store import URL, ServerCall, StoreServer, returned
-
-if TYPE_CHECKING:
-    from holdfast.testing.simulation.world import World
-
-LONGEST_S = 15.0
-"""Seconds before an attempt in which a disturbance may have begun that still lasts."""
-
-EVERYTHING = 1_000_000
-"""More entries, messages or sessions than a run has."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A law that a run has broken."""
-
-    law: str
-    session_id: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.text}"
-
-
-@dataclass
-class Evidence:
-    """A run that is over, as the laws see it."""
-
-    world: World
-    history: History
-    is_settled: bool
-    """Whether everything came to rest before the time for that was up."""
-    why_unsettled: str = ""
-    journals: dict[str, list[Entry]] = field(init=False)
-    rows: dict[str, SessionRow] = field(init=False)
-
-    def __post_init__(self) -> None:
-        server = self.world.server
-        rows = journal_rows(server)
-        self.rows = {row.session_id: row for row in rows}
-        self.journals = {row.session_id: returned(server._read(row.session_id, 0, EVERYTHING)) for row in rows}
-
-    @cached_property
-    def commits(self) -> list[tuple[float, ServerCall, Commit, CommitReceipt]]:
-        """The commits that were made, in order, with their moments (virtual seconds)."""
-        return [
-            (call.at_s, call, call.args[-1], call.outcome)
-            for call in self.world.server.calls
-            if call.name in ("_append", "_fork") and isinstance(call.outcome, CommitReceipt)
-        ]
-
-    @cached_property
-    def settled(self) -> dict[tuple[str, str], Settled]:
-        """How and when each query ended."""
-        ended: dict[tuple[str, str], Settled] = {}
-        asked: dict[str, list[str]] = defaultdict(list)
-        for at_s, _, commit, _ in self.commits:
-            session_id = commit.session_id
-            for entry in commit.entries:
-                record = entry.record
-                if isinstance(record, AnsweredRecord):
-                    answer = record.answer
-                    value = answer.value if isinstance(answer, Value) else answer.message
-                    ended.setdefault((session_id, record.query_id), Settled(at_s, value))
-                elif isinstance(record, PausedRecord):
-                    asked[session_id] += [query.id for query in record.queries]
-                    for withdrawn in record.withdrawn:
-                        ended.setdefault((session_id, withdrawn), Settled(at_s, is_answered=False))
-                elif isinstance(record, ENDS):
-                    for each in asked[session_id]:
-                        ended.setdefault((session_id, each), Settled(at_s, is_answered=False))
-        return ended
-
-    @cached_property
-    def attempted(self) -> dict[str, list[tuple[float, str]]]:
-        """When and by which process each effect was attempted, by its key."""
-        found: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        for at_s, call, commit, _ in self.commits:
-            for entry in commit.entries:
-                for asked in attempted_in(entry.record):
-                    found[f"{commit.session_id}/{asked}"].append((at_s, call.client.rpartition(".")[0]))
-        return found
-
-    def was_disturbed(self, key: str, until_s: float) -> bool:
-        """Whether a process that had attempted an effect was disturbed before then.
-
-        It was killed, closed or cut off, stood still, or waited for its store for long.
-        """
-        return any(
-            at_s - LONGEST_S <= moment <= until_s
-            for at_s, process in self.attempted[key]
-            for moment in self.world.disturbances.get(process, ())
-        )
-
-
-def journal_rows(server: StoreServer) -> list[SessionRow]:
-    """All sessions of a server."""
-    return [returned(server._session(session_id)) for session_id in list(server._by_id)]
-
+from holdfast.core.tokens import measure_text
+from holdfast.core.values import value_bytes
+from holdfast.testing.simulation.evidence import Evidence, Problem
+from holdfast.testing.simulation.outside import Execution
+from holdfast.testing.simulation.shared_state import shared_state
+from holdfast.testing.simulation.store import URL
 
 Law: TypeAlias = Callable[[Evidence], Iterator[Problem]]
 
@@ -155,11 +57,11 @@ def once(run: Evidence) -> Iterator[Problem]:
     for session_id, text in run.history.contradictions(run.settled):
         yield Problem("once", session_id, text)
     for session_id, at_s in run.history.started.items():
-        if session_id not in run.journals:
-            yield Problem("once", session_id, f"{session_id} was started at {at_s:.3f}, and is not there")
+        if run.committed.get((session_id, 1), float("inf")) > at_s:
+            yield Problem("once", session_id, f"{session_id} was started at {at_s:.3f}, and was not there")
     for session_id, at_s in run.history.cancelled.items():
-        if session_id in run.rows and not run.rows[session_id].summary.state.is_terminal:
-            yield Problem("once", session_id, f"{session_id} was cancelled at {at_s:.3f}, and goes on")
+        if run.ended.get(session_id, float("inf")) > at_s:
+            yield Problem("once", session_id, f"{session_id} was cancelled at {at_s:.3f}, and went on")
 
 
 def never_again(run: Evidence) -> Iterator[Problem]:
@@ -184,8 +86,18 @@ def never_again(run: Evidence) -> Iterator[Problem]:
         if begun[0].policy == "idempotent" and len(happened) > 1:
             yield Problem("never again", session_id, f"{key} happened {len(happened)} times in spite of its key")
         for each in begun:
+            if each.policy == "confirm" and each.attempt > 1 and not _is_permitted(run, each):
+                text = f"attempt {each.attempt} at {key} was made, and its probe had not said that it may be"
+                yield Problem("never again", session_id, text)
+        for each in begun:
             if end is not None and each.began_s > end.at_s and not run.was_disturbed(key, each.began_s):
                 yield Problem("never again", session_id, f"{key} was begun after it had been answered")
+
+
+def _is_permitted(run: Evidence, again: Execution) -> bool:
+    """Whether a probe has said, since the attempt before was recorded, that the effect has not happened."""
+    since_s = run.attempted[again.key][again.attempt - 2][0]
+    return any(since_s <= moment <= again.began_s for moment in run.world.outside.denials.get(again.key, ()))
 
 
 def truthful(run: Evidence) -> Iterator[Problem]:
@@ -219,18 +131,30 @@ def _is_store_error(text: str) -> bool:
 
 
 def replay(run: Evidence) -> Iterator[Problem]:
-    """Every journal can be folded, and its summary is that of the fold."""
-    for session_id, entries in run.journals.items():
+    """Every journal can be folded, and after each commit its summary was that of the fold."""
+    folded = {session_id: Session(session_id) for session_id in run.journals}
+    broken: set[str] = set()
+    for at_s, call, commit, _ in run.commits:
+        session_id = commit.session_id
+        if session_id in broken or session_id not in folded:
+            continue
         try:
-            session = Session.fold(session_id, entries)
+            for entry in commit.entries if call.name == "_append" else run.journals[session_id]:
+                folded[session_id].apply(entry)
         except HoldfastError as error:
+            broken.add(session_id)
             yield Problem("replay", session_id, f"{session_id} cannot be folded: {error}")
             continue
-        if summarize(session) != run.rows[session_id].summary:
-            yield Problem("replay", session_id, f"the summary of {session_id} is not that of its journal")
+        if summarize(folded[session_id]) != commit.summary:
+            broken.add(session_id)
+            text = f"the summary of {session_id} at {at_s:.3f} is not that of its journal"
+            yield Problem("replay", session_id, text)
+    for session_id, entries in run.journals.items():
+        session = folded[session_id]
         if session.is_terminal and session.ended is None:
             yield Problem("replay", session_id, f"{session_id} does not say why it ended")
-    for session_id, entries in run.journals.items():
+        if session_id not in broken and summarize(session) != run.rows[session_id].summary:
+            yield Problem("replay", session_id, f"the summary of {session_id} is not that of its journal")
         for entry in entries:
             said = str(getattr(entry.record, "error", ""))
             if "diverge" in said.lower():
@@ -277,5 +201,92 @@ def time(run: Evidence) -> Iterator[Problem]:
                     yield Problem("time", session_id, text)
 
 
-LAWS: tuple[Law, ...] = (one_writer, once, never_again, truthful, replay, ends, children, time)
+def usage(run: Evidence) -> Iterator[Problem]:
+    """What a session is said to have spent is the sum of what models have reported for the answers it recorded."""
+    for session_id, entries in run.journals.items():
+        for entry in entries:
+            record = entry.record
+            if isinstance(record, AnsweredRecord) and isinstance(record.answer, Value):
+                key = f"{session_id}/{record.query_id}"
+                reported = run.world.outside.reported.get(key)
+                if reported and record.usage not in reported:
+                    yield Problem("usage", session_id, f"{key} has usage {record.usage}, but models said {reported}")
+    for session_id, session in run.sessions.items():
+        spent = session.metrics
+        counted, expected = (spent.prompt_tokens.tokens, spent.response_tokens.tokens), _tokens(run, session_id)
+        if counted != expected:
+            yield Problem("usage", session_id, f"{session_id} has spent {expected} tokens, in and out, not {counted}")
+
+
+def _tokens(run: Evidence, session_id: str) -> tuple[int, int]:
+    """The tokens that went into models and came out on behalf of a session: reported, or else estimated."""
+    answers = {
+        entry.record.query_id: entry.record
+        for entry in run.journals[session_id]
+        if isinstance(entry.record, AnsweredRecord)
+    }
+    into = out = 0
+    for query in _queries(run.journals[session_id]):
+        answered = answers.get(query.id)
+        if isinstance(query, LlmQuery):
+            known = answered.usage if answered is not None and answered.usage is not None else Usage()
+            size = measure_text(query.prompt)[2] + (measure_text(query.system)[2] if query.system is not None else 0)
+            into += size if known.prompt_tokens is None else known.prompt_tokens
+            said = answered.answer if answered is not None else None
+            out += known.completion_tokens if known.completion_tokens is not None else _estimate(said)
+        elif isinstance(query, ChildQuery) and answered is not None and answered.usage is not None:
+            child = _child(run, session_id, query.id)
+            more = _tokens(run, child) if child else (0, 0)
+            into, out = into + more[0], out + more[1]
+    return into, out
+
+
+def _queries(entries: list[Entry]) -> Iterator[Query]:
+    for entry in entries:
+        if isinstance(entry.record, PausedRecord):
+            yield from entry.record.queries
+
+
+def _estimate(answer: Value | Failure | None) -> int:
+    if not isinstance(answer, Value):
+        return 0
+    return measure_text(answer.value)[2] if isinstance(answer.value, str) else (value_bytes(answer.value)[1] + 3) // 4
+
+
+def _child(run: Evidence, session_id: str, asked: str) -> str:
+    for each, entries in run.journals.items():
+        parent = getattr(entries[0].record, "parent", None)
+        if parent is not None and (parent.session_id, parent.query_id) == (session_id, asked):
+            return each
+    return ""
+
+
+def observers(run: Evidence) -> Iterator[Problem]:
+    """Who watches sees every entry once, in order and not before its commit, over all connections and owners."""
+    for (observer, session_id), seen in run.history.watched.items():
+        positions = [each.position for each in seen]
+        entries = run.journals.get(session_id, [])
+        if positions != list(range(1, len(positions) + 1)):
+            yield Problem("observers", session_id, f"{observer} saw {session_id} as {positions}")
+        elif [each.what for each in seen] != entries[: len(seen)]:
+            yield Problem("observers", session_id, f"{observer} saw other entries of {session_id} than its journal has")
+        for each in seen:
+            if each.at_s < run.committed.get((session_id, each.position), float("inf")):
+                text = f"{observer} saw {session_id} at {each.position} before that was committed"
+                yield Problem("observers", session_id, text)
+
+
+LAWS: tuple[Law, ...] = (
+    one_writer,
+    once,
+    never_again,
+    truthful,
+    replay,
+    ends,
+    children,
+    time,
+    usage,
+    shared_state,
+    observers,
+)
 """The laws of every run."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING
 
+from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, NotDone
 
@@ -50,6 +52,10 @@ class Outside:
     def __init__(self, world: World) -> None:
         self._world = world
         self.executions: list[Execution] = []
+        self.denials: dict[str, list[float]] = {}
+        """When probes were told that an effect has not happened, by its key."""
+        self.reported: dict[str, list[Usage]] = {}
+        """What models have said that each call cost, by its key, each time that they were asked."""
 
     def of(self, key: str) -> list[Execution]:
         """The executions of one query's effect."""
@@ -88,7 +94,16 @@ class Outside:
         await asyncio.sleep(takes_s - before_s)
         return execution.value
 
+    def report(self, key: str, random: Random) -> Usage:
+        """What a model says that a call has cost: something else each time, so that no two are mistaken."""
+        usage = Usage(prompt_tokens=random.randint(1, 100_000), completion_tokens=random.randint(1, 100_000))
+        self.reported.setdefault(key, []).append(usage)
+        return usage
+
     def probe(self, attempt: Attempt) -> Json | NotDone:
         """What became of an effect, as its service would say."""
         done = [each for each in self.of(attempt.key) if each.happened_s is not None]
-        return done[-1].value if done else NotDone()
+        if done:
+            return done[-1].value
+        self.denials.setdefault(attempt.key, []).append(self._world.loop.time())
+        return NotDone()

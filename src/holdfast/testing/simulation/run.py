@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
-from holdfast.testing.simulation.laws import LAWS, Evidence, Problem
+from holdfast.testing.simulation.laws import LAWS
 from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.store import ServerCall

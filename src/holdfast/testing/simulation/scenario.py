@@ -13,8 +13,8 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.kind import NativeKind
 from holdfast.testing.simulation.client import Client
+from holdfast.testing.simulation.evidence import Evidence, Problem, journal_rows
 from holdfast.testing.simulation.history import History
-from holdfast.testing.simulation.laws import Evidence, Problem, journal_rows
 from holdfast.testing.simulation.store import returned
 from holdfast.testing.simulation.world import SimulatedProcess, World
 

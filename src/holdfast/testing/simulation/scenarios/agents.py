@@ -20,11 +20,10 @@ from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord
-from holdfast.core.state import Session
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.simulation.client import Client
-from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenario import LEASE_MS, Scenario
 from holdfast.testing.simulation.world import SimulatedProcess
 
@@ -34,7 +33,7 @@ POLICIES = ("never", "safe", "idempotent", "confirm")
 class SimulatedProvider:
     """A model that does what the last input says: `call never, safe` calls these tools, and then it answers.
 
-    It keeps nothing: the same request gets the same reply, from any process.
+    It keeps nothing: the same request gets the same reply, from any process, but for what that cost.
     """
 
     def __init__(self, process: SimulatedProcess, malformed: list[str]) -> None:
@@ -53,7 +52,7 @@ class SimulatedProvider:
             raise ProviderError("the service is busy", fault="overloaded")
         if fault == "hang":
             await asyncio.sleep(random.uniform(1.0, 4.0))
-        reply = self._reply(request)
+        reply = self._reply(request, world.outside.report(request.key, random))
         for block in reply.content:
             if isinstance(block, TextBlock):
                 for word in block.text.split():
@@ -71,7 +70,7 @@ class SimulatedProvider:
             self._malformed.append(f"{request.key}: calls {calls}, results {results}")
 
     @staticmethod
-    def _reply(request: ModelRequest) -> ModelReply:
+    def _reply(request: ModelRequest, usage: Usage) -> ModelReply:
         last = max(
             index
             for index, message in enumerate(request.messages)
@@ -81,7 +80,6 @@ class SimulatedProvider:
         wanted = said.partition("call ")[2].split()[:4]
         done = sum(isinstance(b, ToolUseBlock) for m in request.messages[last:] for b in m.content)
         before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
-        usage = Usage(prompt_tokens=10 + len(request.messages), completion_tokens=5)
         if done < len(wanted) and done < len(POLICIES):
             call = ToolUseBlock(f"call_{before + done}", wanted[done], {})
             return ModelReply(content=[TextBlock("one moment"), call], stop="tool_use", usage=usage)
@@ -192,10 +190,9 @@ class Agents(Scenario):
         for text in self.malformed:
             yield Problem("requests", text.partition("/")[0], f"a model got a request that is not well formed: {text}")
         for session_id, inputs in self.inputs.items():
-            if session_id not in run.journals:
+            if session_id not in run.sessions:
                 continue
-            entries = run.journals[session_id]
-            accepted = agent_fold(Session.fold(session_id, entries)).inbox.accepted
+            accepted = agent_fold(run.sessions[session_id]).inbox.accepted
             for index, (how, _) in enumerate(inputs):
                 item_id = f"{session_id}-i{index}"
                 if how == "enqueue" and item_id not in accepted:

@@ -11,7 +11,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.testing.simulation.client import Client
-from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.scenarios.agents import Agents, SimulatedProvider
 from holdfast.testing.simulation.world import SimulatedProcess

@@ -7,18 +7,23 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, ClassVar
 
+from holdfast.core.queries import LlmQuery
 from holdfast.core.records import CompletedRecord
-from holdfast.engine.drivers import Attempt
+from holdfast.engine.drivers import Attempt, Reply
 from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.errors import QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.testing.simulation.client import Client
-from holdfast.testing.simulation.laws import Evidence, Problem
+from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.world import SimulatedProcess
 
 POLICIES = ("never", "safe", "idempotent", "confirm")
+
+KEYS = ("one", "two")
+"""Keys of the state that all sessions share."""
 
 CHILD_STEPS = 2
 """Steps of a child; it has none of its own."""
@@ -42,8 +47,15 @@ async def _taken(ctx: Context, step: Any) -> Any:
             return await ctx.ask(prompt)
         case ["sleep", seconds]:
             return await ctx.sleep(seconds)
+        case ["model", prompt]:
+            try:
+                return await ctx.llm(prompt)
+            except QueryFailedError as error:
+                return ["failed", error.code]
         case ["count", key]:
             return await ctx.state.update(key, _one_more)
+        case ["add", key, delta]:
+            return await ctx.state.incr(key, delta)
         case ["together", *steps]:
             return list(await asyncio.gather(*(_taken(ctx, each) for each in steps)))
         case ["child", *steps]:
@@ -75,7 +87,16 @@ class Strategies(Scenario):
         self.asks_once = self.random.random() < 0.3
         """Whether clients answer without waiting for that to be taken, and never again."""
         self.cancels = {session_id for session_id in self.plans if self.random.random() < 0.15}
+        is_observed = self.random.random() < 0.5
         super().prepare()
+        if is_observed:
+            self.world.add_process("observer", self.run_observer, restarts=False)
+
+    async def run_observer(self, process: SimulatedProcess) -> None:
+        """One life of an observer: it watches all sessions until they end."""
+        async with self.opened(process, upkeep=Upkeep(on=False)) as hf:
+            client = Client(process, hf, self.history)
+            await asyncio.gather(*(client.watch(session_id) for session_id in self.plans))
 
     def _plan(self, number: int) -> list[Any]:
         random = Random(f"{self.world.seed}/plan/{number}")
@@ -90,6 +111,11 @@ class Strategies(Scenario):
 
             return effect
 
+        async def model(query: LlmQuery, attempt: Attempt) -> Reply:
+            said = await outside.perform(process, "safe", attempt)
+            return Reply(said, outside.report(attempt.key, process.random))
+
+        hf.drive("llm", model)
         for policy in POLICIES:
             probe = outside.probe if policy == "confirm" else None
             hf.drive(policy, tool(policy), recovery=policy, probe=probe)  # type: ignore[arg-type]
@@ -121,18 +147,21 @@ class Strategies(Scenario):
                 yield Problem("completes", session_id, f"{session_id} did not complete: {why}")
             elif isinstance(last, CompletedRecord) and len(last.result) != len(plan):
                 yield Problem("completes", session_id, f"{session_id} did not take all of its steps: {last.result}")
-        yield from self._miscounted(run)
-
-    def _miscounted(self, run: Evidence) -> Iterator[Problem]:
-        """Shared state counts what the journals say."""
-        return iter(())
 
 
 def _step(random: Random, depth: int) -> list[Any]:
-    kinds = ["tool", "tool", "tool", "ask", "sleep"] + (["together", "child", "hurry"] if depth == 0 else [])
+    kinds = ["tool", "tool", "tool", "model", "ask", "sleep", "count", "add"] + (
+        ["together", "child", "hurry"] if depth == 0 else []
+    )
     match random.choice(kinds):
         case "tool":
             return ["tool", random.choice(POLICIES)]
+        case "model":
+            return ["model", f"prompt {random.randrange(1000)}"]
+        case "count":
+            return ["count", random.choice(KEYS)]
+        case "add":
+            return ["add", random.choice(KEYS), random.randint(1, 9)]
         case "ask":
             return ["ask", f"question {random.randrange(1000)}"]
         case "sleep":

@@ -91,7 +91,7 @@ async def _cancel_turn(
     mount: MountedStore | StoreEngine, session_id: str, turn: str, request: CancelRequest
 ) -> CancelReceipt:
     message = StopMessage(turn, request.reason, request.by)
-    with mount.store.watch(session_id) as changes:
+    with mount.holdfast.engine.watch(session_id) as changes:
         session = await mount.holdfast.session(session_id)
         was_running = _is_running(session, turn)
         while _is_running(session, turn):

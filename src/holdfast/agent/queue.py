@@ -161,7 +161,7 @@ class QueuedTurns:
         session, mount = self._session, self._session.mount
         before = len((await session.conversation(fresh=True)).turns)
         async with asyncio.timeout(wait):
-            with mount.store.watch(session.session_id) as changes, session.draining(limit):
+            with mount.holdfast.engine.watch(session.session_id) as changes, session.draining(limit):
                 while True:
                     await mount.holdfast.resume(session.session_id, wait=0)
                     conversation = await session.conversation(fresh=True)

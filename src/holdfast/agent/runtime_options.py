@@ -16,7 +16,8 @@ from holdfast.store.contract import Store
 DEFAULT_STORE = "sqlite:///holdfast.db"
 
 DEFAULT_TOOL_CONCURRENCY = 8
-"""Tools that may run at once in one OS process."""
+"""Tools that may run at once in one OS process. As many more may run for sessions that have none running, so that the
+slow tools of one session do not keep the quick ones of another waiting."""
 
 StoreFactory: TypeAlias = Callable[[str, Mapping[str, str], Policy], "Store | Awaitable[Store]"]
 """Makes the store of a session from its id, its relation to other sessions, and its policy."""

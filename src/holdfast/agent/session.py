@@ -119,7 +119,7 @@ class AgentSession:
         """
         answer = value if isinstance(value, Value | Failure) else Value(value=value)
         await self.mount.answer(self.session_id, query_id, answer)
-        with self.mount.store.watch(self.session_id) as changes:
+        with self.mount.holdfast.engine.watch(self.session_id) as changes:
             is_theirs = False
             while query_id in (await self.conversation(fresh=True)).asked:
                 is_theirs = True  # the answer was sent to another process, which owns the session
@@ -201,7 +201,7 @@ class AgentSession:
 
     async def wait_for(self, item_id: str, timeout: float | None = None) -> ItemOutcome:  # noqa: ASYNC109
         """Wait until any process has settled an item. After a `TimeoutError` it can be waited for again."""
-        with self.mount.store.watch(self.session_id) as changes:
+        with self.mount.holdfast.engine.watch(self.session_id) as changes:
             found = await self.outcome(item_id)
             async with asyncio.timeout(timeout if not found.is_settled else None):
                 while not found.is_settled:

@@ -195,7 +195,7 @@ class TurnBuilder:
         conversation = await session.conversation()
         if turn_id in conversation.turns:
             return _Begun(conversation, conversation.turns[turn_id], is_here=True)
-        with session.mount.store.watch(session.session_id) as changes:
+        with session.mount.holdfast.engine.watch(session.session_id) as changes:
             while True:
                 conversation = await session.conversation(fresh=True)
                 if turn_id in conversation.turns:
@@ -241,7 +241,7 @@ class TurnBuilder:
         """The conversation once the turn is over."""
         session, conversation, turn = self._session, begun.conversation, begun.turn
         announced: list[str] = []
-        with session.mount.store.watch(session.session_id) as changes:
+        with session.mount.holdfast.engine.watch(session.session_id) as changes:
             if turn.ended is None and not begun.is_here:
                 # Its owner may be gone. And the watch does not report what was written before it began.
                 await session.mount.holdfast.resume(session.session_id, wait=0)
@@ -263,7 +263,7 @@ class TurnBuilder:
     async def _over(self, turn_id: str) -> None:
         """Wait until another turn is over."""
         session = self._session
-        with session.mount.store.watch(session.session_id) as changes:
+        with session.mount.holdfast.engine.watch(session.session_id) as changes:
             while (await session.conversation(fresh=True)).turns[turn_id].ended is None:
                 await changes.changed()
 

@@ -136,7 +136,7 @@ async def _post(owner: Owner, session_id: str, key: str, message: Message, wait:
     store, monotonic = owner.store, owner.clock.monotonic
     receipt = await store.send(session_id, key, message, owner.now())
     deadline = None if wait is None else monotonic() + wait
-    with store.watch(session_id) as changes:
+    with owner.callers.watch(session_id) as changes:
         while True:
             row = await store.session(session_id)
             waiting = {item.number for item in await store.mailbox(session_id)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -16,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
 from holdfast.engine.errors import DriverError
+from holdfast.engine.slots import SharedSlots, Slots
 from holdfast.store.errors import StoreUnavailableError
 
 Recovery: TypeAlias = Literal["never", "safe", "idempotent", "confirm", "ask"]
@@ -64,71 +64,6 @@ Effect: TypeAlias = Callable[..., Any]
 Probe: TypeAlias = Callable[[Attempt], Any]
 
 
-class Slots:
-    """How many effects may be under way at once."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def try_take(self) -> bool:
-        """Take a slot if one is free."""
-        if self._free:
-            self._free -= 1
-            return True
-        return False
-
-    async def take(self) -> None:
-        """Take a slot, in turn."""
-        if Slots.try_take(self):
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                Slots.give_back(self)
-            raise
-
-    def give_back(self) -> None:
-        """Hand a slot to the next in line, or keep it free."""
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
-
-
-class SharedSlots(Slots):
-    """Slots of one driver which are slots of several, too."""
-
-    def __init__(self, count: int, shared: Slots) -> None:
-        super().__init__(count)
-        self._shared = shared
-
-    def try_take(self) -> bool:
-        if not super().try_take():
-            return False
-        if self._shared.try_take():
-            return True
-        super().give_back()
-        return False
-
-    async def take(self) -> None:
-        await super().take()
-        try:
-            await self._shared.take()
-        except BaseException:
-            super().give_back()
-            raise
-
-    def give_back(self) -> None:
-        self._shared.give_back()
-        super().give_back()
-
-
 class Driver:
     """One registered driver."""
 
@@ -141,7 +76,7 @@ class Driver:
         self.recovery: Recovery = recovery
         self._effect = effect
         self._probe = probe
-        self.slots = Slots(concurrency)
+        self.slots: Slots | SharedSlots = Slots(concurrency)
         self._wants_attempt = _takes_attempt(effect, name)
         self._is_async = inspect.iscoroutinefunction(effect) or inspect.iscoroutinefunction(
             getattr(effect, "__call__", None)  # noqa: B004 - an object whose call is async

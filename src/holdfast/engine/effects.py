@@ -16,6 +16,7 @@ from holdfast.core.state import PendingQuery, Session
 from holdfast.engine.drivers import Attempt, Driver, failure_of
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
+from holdfast.engine.slots import EffectSlot, current_slot
 from holdfast.engine.store_trouble import insist
 from holdfast.store.errors import LeaseHeldError
 
@@ -64,8 +65,8 @@ class Effects:
         self._children = children
         self.running: dict[str, asyncio.Task[None]] = {}
         """Those under way, by query."""
-        self._slotted: dict[str, Driver] = {}
-        """Queries for which a driver's slot is taken."""
+        self._slots: dict[str, EffectSlot] = {}
+        """The slots that are taken, by query."""
         self._recovering: set[str] = set()
         """Queries that a process which is gone has attempted."""
         self._planned: list[Query] = []
@@ -83,8 +84,7 @@ class Effects:
                 self._planned.append(query)
             elif (driver := self._owner.drivers.find(self._session.id, query)) is not None:
                 self._planned.append(query)
-                if driver.slots.try_take():
-                    self._slotted[query.id] = driver
+                if self._try_take(query.id, driver):
                     attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
         if attempts and len(attempts) == len(paused.queries):
             return [attempted_pause(paused, outcome.body)]
@@ -98,7 +98,7 @@ class Effects:
         attempts: list[RecordDraft] = []
         for asked, each in pending.items():
             query = each.query
-            if asked in self.running or asked in self._slotted or query in self._planned:
+            if asked in self.running or asked in self._slots or query in self._planned:
                 continue
             if not self._owner.attends(self._session.id, query, each.attempts):
                 continue
@@ -106,12 +106,19 @@ class Effects:
             driver = self._owner.drivers.find(self._session.id, query)
             if driver is None:
                 continue  # a child
-            if (not each.attempts or driver.may_repeat) and driver.slots.try_take():
-                self._slotted[asked] = driver
+            if (not each.attempts or driver.may_repeat) and self._try_take(asked, driver):
                 attempts.append(RecordDraft(AttemptedRecord(query_id=asked, driver=driver.name)))
             elif each.attempts:
                 self._recovering.add(asked)
         return attempts
+
+    def _try_take(self, asked: str, driver: Driver) -> bool:
+        """Take a slot for an effect if one is free."""
+        slot = EffectSlot(driver.slots, self._session.id)
+        if slot.try_take():
+            self._slots[asked] = slot
+            return True
+        return False
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
@@ -142,8 +149,8 @@ class Effects:
         pending = session.pending
         for query in planned:
             if query.id not in pending:
-                if query.id in self._slotted and query.id not in self.running:
-                    self._slotted.pop(query.id).slots.give_back()
+                if query.id in self._slots and query.id not in self.running:
+                    self._slots.pop(query.id).end()
             elif isinstance(query, ChildQuery):
                 self._children.take_up(session.id, query)
             elif query.id not in self.running:
@@ -158,8 +165,8 @@ class Effects:
 
     def unplan(self) -> None:
         """Forget what was planned. What is under way continues."""
-        for asked in [asked for asked in self._slotted if asked not in self.running]:
-            self._slotted.pop(asked).slots.give_back()
+        for asked in [asked for asked in self._slots if asked not in self.running]:
+            self._slots.pop(asked).end()
         self._planned = []
 
     def stop(self) -> None:
@@ -177,15 +184,18 @@ class Effects:
         driver = self._owner.drivers.find(session_id, query)
         if driver is None:
             return
+        taken = self._slots.get(query.id)
+        slot = taken or self._slots.setdefault(query.id, EffectSlot(driver.slots, session_id))
+        current_slot.set(slot)
         try:
-            if query.id not in self._slotted:
-                await driver.slots.take()
-                self._slotted[query.id] = driver
             try:
+                if taken is None:
+                    await slot.take()
                 given = await self._effect(query, driver)
             finally:
-                if self._slotted.pop(query.id, None) is not None:
-                    driver.slots.give_back()
+                slot.end()
+                if self._slots.get(query.id) is slot:
+                    del self._slots[query.id]
             if given is not None:
                 await self._bring(given)
         except (StaleError, LeaseHeldError):

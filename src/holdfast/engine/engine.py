@@ -14,6 +14,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.engine import delivery
+from holdfast.engine.callers import CallerWatch
 from holdfast.engine.children import ChildSessions
 from holdfast.engine.errors import ContentionError, StaleError
 from holdfast.engine.live_session import LiveSession
@@ -124,6 +125,10 @@ class Engine:
         """Deliver a message to the owner of the session: this process, or another through the mailbox."""
         check_id(session_id, "session id")
         return delivery.deliver(self.owner, self.live, session_id, message, wait)
+
+    def watch(self, session_id: str | None) -> CallerWatch:
+        """Wakes a caller that waits for a session, or for any, to change; and when the engine is closed."""
+        return self.owner.callers.watch(session_id)
 
     async def known(self, session_id: str) -> Session:
         """A session as it is now."""

@@ -103,8 +103,16 @@ class RuntimeClosedError(HoldfastError):
 
     kind = "runtime_closed"
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the runtime is not open: use it, and all that comes from it, inside `with SyncRuntime(…) as runtime:`"
-            " or `with holdfast.open_sync(…) as hf:`"
-        )
+    def __init__(self, session_id: str | None = None) -> None:
+        if session_id is None:
+            why = (
+                "the runtime is not open: use it, and all that comes from it, inside `with SyncRuntime(…) as runtime:`"
+                " or `with holdfast.open_sync(…) as hf:`"
+            )
+        else:
+            why = (
+                f"session '{session_id}' was waited for in a runtime that is closed; nothing is lost: the session goes"
+                " on in any process that serves it, and can be waited for there, or here once it is opened again"
+            )
+        super().__init__(why)
+        self.session_id = session_id

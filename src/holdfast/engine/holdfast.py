@@ -174,7 +174,7 @@ class Holdfast:
     async def watch(self, session_id: str, from_: int = 0) -> AsyncIterator[Entry]:
         """A session's entries after a position, and then each new one, until the session has ended."""
         position = from_
-        with self.store.watch(session_id) as changes:
+        with self._engine.watch(session_id) as changes:
             while True:
                 row = await self.store.session(session_id)
                 for entry in await self.store.read(session_id, position):
@@ -281,7 +281,7 @@ class Holdfast:
 
     async def _until_ended(self, session_id: str, timeout: float | None) -> Session:  # noqa: ASYNC109
         deadline = None if timeout is None else self._owner.clock.monotonic() + timeout
-        with self.store.watch(session_id) as changes:
+        with self._engine.watch(session_id) as changes:
             while True:
                 row = await self.store.session(session_id)
                 if row.summary.state.is_terminal:

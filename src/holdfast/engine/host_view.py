@@ -28,13 +28,13 @@ from holdfast.core.errors import (
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
+from holdfast.engine.callers import CallerWatch
 from holdfast.engine.children import child_session_id
 from holdfast.engine.engine import Engine
 from holdfast.engine.replies import decided
 from holdfast.store.contract import Store
 from holdfast.store.environment import Clock
 from holdfast.store.errors import CorruptSessionError
-from holdfast.store.watch import Watch
 
 LOOK_S = 1.0
 """Seconds after which children that go on elsewhere are looked at although nothing was heard of them: a process that
@@ -137,7 +137,7 @@ class View:
         self.answered: set[str] = set()
         """Queries whose answers were delivered. Whoever owns the session may not have taken them yet."""
         self._kin: dict[str, _Kin] = {}
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, CallerWatch] = {}
         self._waits: dict[str, asyncio.Task[bool]] = {}
         self._changed: set[str] = set()
         self._taken_up: set[str] = set()
@@ -234,7 +234,7 @@ class View:
 
     async def _visit(self, session_id: str, asked: _Asked | None, kept: Mapping[str, _Kin]) -> None:
         if session_id not in self._watches:
-            self._watches[session_id] = self._engine.owner.store.watch(session_id)
+            self._watches[session_id] = self._engine.watch(session_id)
         kin = self._kin[session_id] = kept.get(session_id) or await self._read(session_id, asked)
         for query in kin.children:
             await self._visit(child_session_id(session_id, query.id), (session_id, query), kept)
@@ -287,10 +287,11 @@ class View:
         """Wait until something was heard of a session; or, where others than the first go on, for a while."""
         for session_id, watch in self._watches.items():
             if session_id not in self._waits:
-                self._waits[session_id] = asyncio.ensure_future(watch.changed())
+                self._waits[session_id] = asyncio.ensure_future(watch.woken())
         pause = None if len(self._kin) == 1 else LOOK_S
         timeout = min((seconds for seconds in (left, pause) if seconds is not None), default=None)
-        done, _ = await asyncio.wait(self._waits.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        async with self._engine.owner.callers.waiting(self._root):
+            done, _ = await asyncio.wait(self._waits.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         self._changed = {session_id for session_id, wait in self._waits.items() if wait in done or not done}
         for session_id in [each for each, wait in self._waits.items() if wait in done]:
             del self._waits[session_id]

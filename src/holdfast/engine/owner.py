@@ -17,6 +17,7 @@ from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import Entry, Record
 from holdfast.core.state import Session
 from holdfast.engine.attachments import Attachment
+from holdfast.engine.callers import Callers
 from holdfast.engine.drivers import Drivers
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
@@ -85,6 +86,7 @@ class Owner:
         """How what hangs on a live session is made, by its class."""
         self.on_due: Callable[[int], None] | None = None
         """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
+        self.callers = Callers(store.watch)
         self._background: set[asyncio.Task[Any]] = set()
 
     def token(self, size: int) -> str:

@@ -24,7 +24,8 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.values import Json, own_copy
-from holdfast.engine.drivers import Attempt, Driver, SharedSlots, Slots
+from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.slots import SharedSlots, Slots
 
 if TYPE_CHECKING:
     from holdfast.agent.loaded_session import LoadedSession
@@ -37,7 +38,7 @@ class ToolDrivers:
     def __init__(self, catalog: Catalog, mount: MountedStore, concurrency: int) -> None:
         self._catalog = catalog
         self._mount = mount
-        self._slots = Slots(concurrency)
+        self._slots = Slots(concurrency, spare=concurrency)
         self._runner = ToolRunner(about=self._about, emit=mount.live_events.emit)
         self._drivers: WeakKeyDictionary[Tool, Driver] = WeakKeyDictionary()
         self._unknown = _UnknownDriver(mount, self._driver)

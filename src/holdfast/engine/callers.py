@@ -1,0 +1,82 @@
+"""Callers: those in this process who wait for a session to change, until the process lets go of its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Self
+
+from holdfast.engine.errors import RuntimeClosedError
+from holdfast.engine.slots import current_slot
+from holdfast.store.watch import Watch
+
+
+class Callers:
+    """All who wait for sessions of one engine. When it is closed, they get `RuntimeClosedError` instead of waiting."""
+
+    def __init__(self, watch: Callable[[str | None], Watch]) -> None:
+        self._watch = watch
+        self._watches: dict[CallerWatch, None] = {}
+        self.is_closed = False
+
+    def watch(self, session_id: str | None) -> CallerWatch:
+        """A watch on a session, or on all, for somebody who waits."""
+        watch = CallerWatch(self, session_id, self._watch(session_id))
+        self._watches[watch] = None
+        return watch
+
+    def forget(self, watch: CallerWatch) -> None:
+        """Somebody has stopped waiting."""
+        self._watches.pop(watch, None)
+
+    def close(self) -> None:
+        """Let nobody wait any longer."""
+        self.is_closed = True
+        for watch in self._watches:
+            watch.notify()
+
+    def check_open(self, session_id: str | None) -> None:
+        """Raise `RuntimeClosedError` if the engine is closed."""
+        if self.is_closed:
+            raise RuntimeClosedError(session_id)
+
+    @asynccontextmanager
+    async def waiting(self, session_id: str | None) -> AsyncIterator[None]:
+        """Somebody waits inside: its effect gives back its slot. `RuntimeClosedError` once the engine is closed."""
+        self.check_open(session_id)
+        slot = current_slot.get()
+        if slot is None:
+            yield
+        else:
+            async with slot.given_back():
+                yield
+        self.check_open(session_id)
+
+
+class CallerWatch:
+    """Wakes a caller when a session may have changed, and when the engine is closed."""
+
+    def __init__(self, callers: Callers, session_id: str | None, watch: Watch) -> None:
+        self._callers = callers
+        self._session_id = session_id
+        self._watch = watch
+
+    def notify(self) -> None:
+        """Wake the caller."""
+        self._watch.notify()
+
+    async def changed(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - as `Watch.changed`
+        """As `Watch.changed`; raises `RuntimeClosedError` once the engine is closed."""
+        async with self._callers.waiting(self._session_id):
+            return await self._watch.changed(timeout)
+
+    async def woken(self) -> bool:
+        """As `changed`, for a part of a caller which says elsewhere that it waits."""
+        return await self._watch.changed()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._callers.forget(self)
+        self._watch.__exit__(None, None, None)

@@ -165,6 +165,7 @@ def test_a_row_that_was_cut_is_sealed_anew(first: int, last: int) -> None:
     stored = encode_commit(commit_of(entries))
     [row] = stored.rows
     cut = cut_row("s", row, first, last)
+    assert cut is not None
     assert is_sound("s", cut)
     kept = entries[max(first, 1) - 1 : last]
     assert (cut.first, cut.last) == (kept[0].position, kept[-1].position)

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MIN_INTEGER
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
 from holdfast.core.values import check_number, encode, encode_checked, preview
 from holdfast.store.codec import fill_in, has_marks, move_out, references
@@ -200,6 +200,8 @@ def _delays_of(session_id: str, row: JournalRow) -> list[int] | None:
         raise CorruptSessionError(session_id, _place(row.first, row.last), f"its times: {error}") from None
     if len(later) != row.last - row.first + 1:
         raise CorruptSessionError(session_id, _place(row.first, row.last), f"it has {len(later)} times")
+    if not MIN_INTEGER <= row.at + min(later, default=0) <= row.at + max(later, default=0) <= MAX_INTEGER:
+        raise CorruptSessionError(session_id, _place(row.first, row.last), "its times do not fit into 64 bits")
     return later
 
 
@@ -255,10 +257,16 @@ def _with_shared_source(record: Record) -> Record:
 # --- what a deletion leaves ----------------------------------------------------------------------
 
 
-def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow:
-    """A sound row of which only the records from one position to another are left."""
+def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow | None:
+    """A sound row of which only the records from one position to another are left; None if it is damaged, and is to
+    stay as it is."""
+    try:
+        bodies = [bytes(body) for body in msgspec.json.decode(row.body, type=list[msgspec.Raw])]
+        later = _delays_of(writer, row) or [0] * len(bodies)
+    except (msgspec.MsgspecError, ValueError, RecursionError, CorruptSessionError):
+        return None
     first, last = max(first, row.first), min(last, row.last)
     kept = slice(first - row.first, last + 1 - row.first)
-    bodies = [bytes(body) for body in msgspec.json.decode(row.body, type=list[msgspec.Raw])]
-    later = [0] * len(bodies) if row.later is None else msgspec.json.decode(row.later)
+    if len(bodies) != row.last - row.first + 1 or not bodies[kept]:
+        return None
     return _sealed(writer, first, [row.at + delay for delay in later[kept]], bodies[kept])

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from holdfast.store.codec import references
-from holdfast.store.errors import ForkPositionError
+from holdfast.store.errors import CorruptSessionError, ForkPositionError
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -25,6 +26,14 @@ class Share(msgspec.Struct, frozen=True):
     """The number of the session that wrote them. It may have been deleted since."""
     source_id: str
     """Its id: the records are sealed with it."""
+
+
+def shares_in(session_id: str, rows: Iterable[Sequence[Any]]) -> list[Share]:
+    """The shares of a session from their rows; `CorruptSessionError` if one was changed."""
+    found = [tuple(row) for row in rows]
+    if any([type(value) for value in row] != [int, int, int, str] for row in found):
+        raise CorruptSessionError(session_id, "its shares", "a row was changed after it was written")
+    return [Share(*row) for row in found]
 
 
 def shares_of(source: int, source_id: str, own: Sequence[Share], at: int) -> list[Share]:

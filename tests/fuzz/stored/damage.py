@@ -1,28 +1,33 @@
-"""A SQLite file with every kind of row, and changes made to the rows of one session behind the store's back."""
+"""Sessions with every kind of row, and changes made to the rows of one of them behind the store's back.
+
+What is the same in all stores. `sqlite_damage` and `postgres_damage` make the changes.
+"""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import hypothesis.strategies as st
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import HumanQuery, LlmQuery, TimerQuery
 from holdfast.core.records import LoggedRecord, StatRecord
+from holdfast.core.summary import Summary, summarize
+from holdfast.store import Store
 from holdfast.store.commits import Checkpoint, Segment, Snapshot
-from holdfast.store.sqlite.store import SqliteStore
-from holdfast.testing.sessions import begin, feed
+from holdfast.store.export import export_lines
+from holdfast.testing.laws.forks import fork_of, forked
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, feed
+from tests.fuzz.fuzzer import assert_is_declared
 from tests.fuzz.generation import ODD_TEXTS, Draw
-from tests.store.sqlite.helpers import LARGE, settle
+from tests.store.sqlite.helpers import LARGE
 
 HURT = "hurt"
 HEALTHY = ("first", "last")
+COPY = "a-copy"
+"""A fork of the hurt session, most of whose records are in the journal of that."""
 
 _OF_SESSION = "session = (SELECT num FROM sessions WHERE id = 'hurt')"
 WHERE = {
@@ -33,8 +38,10 @@ WHERE = {
     "checkpoints": _OF_SESSION,
     "segments": _OF_SESSION,
     "blob_refs": _OF_SESSION,
-    "blobs": f"id IN (SELECT blob FROM blob_refs WHERE {_OF_SESSION})",
+    "blobs": f"id IN (SELECT blob FROM blob_refs WHERE {_OF_SESSION}) AND id NOT IN (SELECT blob FROM blob_refs"
+    " WHERE session IN (SELECT num FROM sessions WHERE id IN ('first', 'last')))",
     "state": "key = 'hurt'",
+    "shares": _OF_SESSION,
 }
 """The rows of each table that are the hurt session's alone."""
 
@@ -63,26 +70,110 @@ class Change:
     other: int
 
 
-async def sample(path: str) -> None:
-    """Three sessions with all kinds of rows; the middle one is to be hurt."""
-    async with SqliteStore(path) as store:
-        for session_id in (HEALTHY[0], HURT, HEALTHY[1]):
+async def sample(store: Store) -> None:
+    """Sessions with all kinds of rows. One is to be hurt: a fork of the first, of which another one is a fork."""
+    for session_id in (HEALTHY[0], HURT, HEALTHY[1]):
+        if session_id == HURT:
+            first = ScriptedSession(store, HEALTHY[0])
+            first.entries = await entries_of(store, first.id)
+            session = await fork_of(first, HURT, 3, hold_ms=0)
+            session.epoch = None
+        else:
             session = await begin(store, session_id, ctx={"text": f"{session_id} {LARGE}"}, hold_ms=0)
-            await session.ask(LlmQuery(prompt="why?", options={"t": 0.1}), HumanQuery(prompt="ok?", timeout_ms=1_000))
+            asked = LlmQuery(prompt="why?", options={"t": 0.1}), HumanQuery(prompt="ok?", timeout_ms=1_000)
+            await session.ask(*asked)
             await session.answer("q-0", {"long": f"{session_id} {LARGE}", "odd": {"$blob": "x"}})
-            await session.append(LoggedRecord(message="one"), StatRecord(key="n", value=1))
-            await session.append(
-                LoggedRecord(message="two"),
-                checkpoint=Checkpoint(session.position, b"folded"),
-                segment=Segment(0, session.position, b"said"),
-                snapshot=Snapshot(session.position, b"paused"),
-            )
-            await session.answer("q-1", "yes")
-            await session.ask(TimerQuery(delay_ms=10_000), hold_ms=0)
-            for number in (1, 2):
-                await store.send(session_id, f"m-{number}", feed(f"{session_id} {number}"), number)
-            await store.put_state("notes", session_id, {"text": session_id, "n": [1, None]})
-    settle(path)
+        await session.append(LoggedRecord(message="one"), StatRecord(key="long", value=f"{LARGE} {session_id}"))
+        await session.append(
+            LoggedRecord(message="two"),
+            checkpoint=Checkpoint(session.position, b"folded"),
+            segment=Segment(0, session.position, b"said"),
+            snapshot=Snapshot(session.position, b"paused"),
+        )
+        await session.answer("q-1", "yes")
+        await session.ask(TimerQuery(delay_ms=10_000), hold_ms=0)
+        if session_id == HURT:
+            copy = await fork_of(session, COPY, session.position - 2, hold_ms=0)
+            copy.epoch = None
+            await copy.log("a copy")
+        for number in (1, 2):
+            await store.send(session_id, f"m-{number}", feed(f"{session_id} {number}"), number)
+        await store.put_state("notes", session_id, {"text": session_id, "n": [1, None]})
+
+
+# --- what is read ----------------------------------------------------------------------------------------
+
+
+async def exported(store: Store, session_id: str) -> list[bytes]:
+    return [line async for line in export_lines(store, session_id)]
+
+
+async def folded(store: Store, session_id: str) -> Summary:
+    return summarize(await store.load(session_id))
+
+
+READS: dict[str, Callable[[Store, str], Awaitable[Any]]] = {
+    "load": folded,
+    "entries": entries_of,
+    "session": lambda store, session: store.session(session),
+    "position": lambda store, session: store.position(session),
+    "mailbox": lambda store, session: store.mailbox(session),
+    "snapshot": lambda store, session: store.snapshot(session),
+    "checkpoint": lambda store, session: store.checkpoint(session),
+    "state": lambda store, session: store.get_state("notes", session),
+    "export": exported,
+}
+
+OF_ALL: dict[str, Callable[[Store], Awaitable[Any]]] = {
+    "sessions": lambda store: store.sessions(),
+    "due": lambda store: store.due(2**62),
+    "lost": lambda store: store.lost(),
+    "keys": lambda store: store.list_state("notes"),
+}
+
+
+async def attempt(asking: Awaitable[Any]) -> Any:
+    """What a call gives, or its error, which has to be a declared one."""
+    try:
+        return await asking
+    except Exception as error:
+        assert_is_declared(error)
+        return error
+
+
+async def seen(store: Store, session_id: str) -> dict[str, Any]:
+    """Everything that can be read of a session."""
+    return {name: await attempt(read(store, session_id)) for name, read in READS.items()}
+
+
+async def check_reads(store: Store, healthy: dict[str, dict[str, Any]]) -> None:
+    """What can be read of the hurt session is read, what cannot is named, and no other session is harmed."""
+    for session_id in (HURT, COPY):
+        for name, found in (await seen(store, session_id)).items():
+            if isinstance(found, HoldfastError):
+                assert session_id in str(found), (name, found)
+    for ask in OF_ALL.values():
+        assert not isinstance(await attempt(ask(store)), HoldfastError)
+    for session_id in HEALTHY:
+        assert await seen(store, session_id) == healthy[session_id]
+
+
+async def check_writes(store: Store, healthy: dict[str, dict[str, Any]]) -> None:
+    """What is sent to the hurt session, forked from it and deleted harms no other session."""
+    await attempt(store.send(HURT, "m-new", feed("new"), 3))
+    position = await attempt(store.position(HURT))
+    position = position if isinstance(position, int) else 7
+    source = ScriptedSession(store, HURT)
+    source.entries = healthy[HEALTHY[0]]["entries"][:1]
+    _, commit = forked(source, "another", 1)
+    await attempt(store.fork(HURT, position, commit))
+    for session_id in (HURT, COPY):
+        await attempt(store.delete(session_id, at=1))
+        for other in HEALTHY:
+            assert await entries_of(store, other) == healthy[other]["entries"]
+
+
+# --- how it is changed -----------------------------------------------------------------------------------
 
 
 @st.composite
@@ -100,69 +191,3 @@ def changes(draw: Draw, tables: Sequence[str] = tuple(WHERE)) -> tuple[list[Chan
 
 _BYTES = st.tuples(st.integers(0, 2**16), st.sampled_from([b"", b"0", b'"', b"[", b"]", b",", b"{", b"\xff", b"null,"]))
 """Where some bytes of a cell are replaced, and by which."""
-
-
-def apply(path: Path, made: list[Change], is_sealed: bool) -> None:
-    """Make the changes, as far as the tables allow."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        for change in made:
-            with suppress(sqlite3.Error):  # what a constraint of the table refuses
-                _apply(connection, change)
-        if is_sealed:
-            _seal(connection)
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _apply(connection: sqlite3.Connection, change: Change) -> None:
-    table = change.table
-    keys = _keys(connection, table)
-    rows = connection.execute(f"SELECT {keys} FROM {table} WHERE {WHERE[table]} ORDER BY {keys}").fetchall()
-    if not rows:
-        return
-    names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
-    column = names[change.column % len(names)]
-    this, other = rows[change.row % len(rows)], rows[change.other % len(rows)]
-    match_this = " AND ".join(f"{key} IS ?" for key in keys.split(", "))
-    read = f"SELECT {column} FROM {table} WHERE {match_this}"
-    write = f"UPDATE {table} SET {column} = ? WHERE {match_this}"
-    present = connection.execute(read, this).fetchone()[0]
-    match change.action:
-        case "drop":
-            connection.execute(f"DELETE FROM {table} WHERE {match_this}", this)
-        case "swap":
-            connection.execute(write, (connection.execute(read, other).fetchone()[0], *this))
-        case "bytes":
-            at, piece = change.value
-            data = present if isinstance(present, bytes) else str(present).encode()
-            at %= len(data) + 1
-            data = data[:at] + piece + data[at + 1 :]
-            cast = "?" if isinstance(present, bytes) else "CAST(? AS TEXT)"
-            connection.execute(f"UPDATE {table} SET {column} = {cast} WHERE {match_this}", (data, *this))
-        case _:
-            connection.execute(write, (change.value, *this))
-
-
-def _keys(connection: sqlite3.Connection, table: str) -> str:
-    named = [(place, name) for _, name, _, _, _, place in connection.execute(f"PRAGMA table_info({table})") if place]
-    return ", ".join(name for _, name in sorted(named)) or "rowid"
-
-
-def _seal(connection: sqlite3.Connection) -> None:
-    """Give the rows of the journal the checksums of what now stands there."""
-    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
-    rows = connection.execute(
-        f"SELECT id, first, last, at, later, CAST(body AS BLOB) FROM journal WHERE {WHERE['journal']}"
-    ).fetchall()
-    for number, first, last, at, later, body in rows:
-        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later!r}/".encode())
-        connection.execute("UPDATE journal SET checksum = ? WHERE id = ?", (crc32(body or b"", label), number))
-
-
-def content(path: Path) -> list[str]:
-    """Everything in the file, to be compared."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.text_factory = bytes
-        tables = [
-            name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        ]
-        return [repr((table, connection.execute(f"SELECT * FROM {table}").fetchall())) for table in tables]

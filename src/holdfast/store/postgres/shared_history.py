@@ -16,7 +16,7 @@ from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import JournalPart, JournalRow, StoredCommit, cut_row, in_order, is_sound
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
-from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
+from holdfast.store.shared_history import check_reach, kept_references, shares_in, shares_of
 
 _ROW = "first, last, at, later, checksum, body"
 _PART = f"""
@@ -65,7 +65,7 @@ async def fork(connection: Any, source: str, at: int, commit: Commit, stored: St
     own = await connection.fetch(
         "select first, last, source, source_id from holdfast.shares where session = $1 order by first", found["num"]
     )
-    shares = shares_of(found["num"], source, [Share(*row) for row in own], at)
+    shares = shares_of(found["num"], source, shares_in(source, own), at)
     append = PostgresAppend(commit, stored, position=at)
     statement, arguments = append_call([append])
     row = await connection.fetchrow(statement, *arguments)
@@ -130,10 +130,12 @@ async def _cut_rows(connection: Any, num: int, session_id: str, first: int, last
         *(num, first, last),
     )
     rows = [row for row in map(_journal_row, found) if is_sound(session_id, row)]
+    count = 0
     for row in rows:
-        left = cut_row(session_id, row, first, last)
-        await connection.execute(
-            f"update holdfast.journal set ({_ROW}) = row($3, $4, $5, $6, $7, $8) where session = $1 and first = $2",
-            *(num, row.first, left.first, left.last, left.at, left.later, left.checksum, left.body.decode()),
-        )
-    return len(rows)
+        if (left := cut_row(session_id, row, first, last)) is not None:
+            await connection.execute(
+                f"update holdfast.journal set ({_ROW}) = row($3, $4, $5, $6, $7, $8) where session = $1 and first = $2",
+                *(num, row.first, left.first, left.last, left.at, left.later, left.checksum, left.body.decode()),
+            )
+            count += 1
+    return count

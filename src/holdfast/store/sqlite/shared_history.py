@@ -6,7 +6,7 @@ import sqlite3
 
 from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import JournalRow, cut_row, encode_commit, is_sound
-from holdfast.store.shared_history import Share, check_reach, kept_references, shares_of
+from holdfast.store.shared_history import check_reach, kept_references, shares_in, shares_of
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.schema import StoreConnection
 
@@ -25,7 +25,7 @@ class NewFork:
         own = connection.execute(
             "SELECT first, last, source, source_id FROM shares WHERE session = ? ORDER BY first", (source,)
         )
-        shares = shares_of(source, self.source, [Share(*row) for row in own], self.at)
+        shares = shares_of(source, self.source, shares_in(self.source, own), self.at)
         num, receipt = sql.append(connection, self.commit, self.stored.rows, self.packed)
         connection.execute("UPDATE sessions SET position = ? WHERE num = ?", (self.at, num))
         connection.executemany(
@@ -87,10 +87,12 @@ def _cut_rows(connection: sqlite3.Connection, num: int, session_id: str, first: 
         (num, first, last),
     ).fetchall()
     rows = [(number, row) for number, *values in found if is_sound(session_id, row := JournalRow(*values))]
+    count = 0
     for number, row in rows:
-        left = cut_row(session_id, row, first, last)
-        connection.execute(
-            "UPDATE journal SET first = ?, last = ?, at = ?, later = ?, checksum = ?, body = ? WHERE id = ?",
-            (left.first, left.last, left.at, left.later, left.checksum, left.body.decode(), number),
-        )
-    return len(rows)
+        if (left := cut_row(session_id, row, first, last)) is not None:
+            connection.execute(
+                "UPDATE journal SET first = ?, last = ?, at = ?, later = ?, checksum = ?, body = ? WHERE id = ?",
+                (left.first, left.last, left.at, left.later, left.checksum, left.body.decode(), number),
+            )
+            count += 1
+    return count

@@ -24,7 +24,8 @@ COLUMNS = (
     "id, position, epoch, owner, lease_until,"
     " state, program_kind, program, parent, service, created_at, updated_at, pending, waiting_for, due_at"
 )
-_OWNER = "CASE WHEN lease_lock IS NULL OR NOT holder_gone(lease_lock) THEN owner END"
+_GONE = "holder_gone(CAST(lease_lock AS INTEGER))"  # text that is not UTF-8 would not reach the function
+_OWNER = f"CASE WHEN lease_lock IS NULL OR NOT {_GONE} THEN owner END"
 ROW = COLUMNS.replace("owner", _OWNER)
 _VALUES = ", ".join("?" * len(COLUMNS.split(",")))
 _LOCK = "CASE WHEN ? > 0 THEN own_lock() END"
@@ -141,7 +142,7 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
 def lost(connection: sqlite3.Connection, limit: int) -> list[Lease]:
     rows = connection.execute(
         "SELECT id, owner, epoch, lease_until FROM sessions"
-        " WHERE lease_lock IS NOT NULL AND lease_until > ? AND holder_gone(lease_lock) ORDER BY num LIMIT ?",
+        f" WHERE lease_lock IS NOT NULL AND lease_until > ? AND {_GONE} ORDER BY num LIMIT ?",
         (now_ms(), limit),
     )
     return [Lease(*row) for row in rows]

@@ -14,6 +14,7 @@ from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
+from holdfast.engine.containment import passes_through
 from holdfast.engine.errors import DriverError
 from holdfast.engine.slots import SharedSlots, Slots
 from holdfast.store.errors import StoreUnavailableError
@@ -88,15 +89,15 @@ class Driver:
         return self.recovery in ("safe", "idempotent")
 
     async def run(self, query: Query, attempt: Attempt) -> GivenAnswer:
-        """Execute the effect and give back its answer, which may not be fit to keep; an exception is an answer, too.
+        """Execute the effect and give back its answer, which may not be fit to keep; whatever it raises is one, too.
 
         `StoreUnavailableError` is raised where the effect may be repeated: it is to be run again.
         """
         try:
             return _answer(await self.execute(query, attempt), query.id)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
+        except BaseException as error:
+            if passes_through(error):
+                raise
             if isinstance(error, StoreUnavailableError) and self.may_repeat:
                 raise  # what it has to read cannot be reached: that says nothing about the effect
             return failure_of(error, query.id)
@@ -108,7 +109,7 @@ class Driver:
             call = partial(self._effect, **query.arguments, **extra)
         else:
             call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
-        outcome = call() if self._is_async else await asyncio.to_thread(call)
+        outcome = call() if self._is_async else await asyncio.to_thread(_contained, call)
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
@@ -131,11 +132,19 @@ class Driver:
                 return _unknown(self.name, query.id, "the process that ran it died before it wrote down the outcome")
 
 
+def _contained(call: Callable[[], Any]) -> Any:
+    """Call a function in a thread. It cannot exit the process from there, so its attempt is an error like any other."""
+    try:
+        return call()
+    except (SystemExit, KeyboardInterrupt) as stop:
+        raise RuntimeError(f"it tried to exit the process ({type(stop).__name__}: {stop})") from stop
+
+
 def _unknown(driver: str, asked: str, why: str) -> GivenAnswer:
     return GivenAnswer(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
 
 
-def failure_of(error: Exception, asked: str | None) -> GivenAnswer:
+def failure_of(error: BaseException, asked: str | None) -> GivenAnswer:
     """The answer to a query whose effect failed with an exception."""
     code = getattr(error, "code", "failed")
     text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"

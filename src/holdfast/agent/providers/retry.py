@@ -13,7 +13,6 @@ The rules
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random as _random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -31,6 +30,7 @@ from holdfast.agent.providers.provider import (
     TextDelta,
 )
 from holdfast.core.values import Json, repaired
+from holdfast.engine.containment import passes_through
 
 ERROR_CHARS = 400
 """Characters of an error that is recorded with the reply."""
@@ -197,7 +197,7 @@ async def _taken(taking: Awaitable[None] | None) -> None:
 async def _attempt(
     provider: Provider, request: ModelRequest, deltas: _DeltaSink, timeout_s: float | None
 ) -> ModelReply:
-    """One attempt. All exceptions of the provider become `ProviderError`s; those of the consumer pass through."""
+    """One attempt. All that the provider raises becomes a `ProviderError`; what the consumer raises passes through."""
     limit = asyncio.timeout(timeout_s)
     items = _open(provider, request)
     try:
@@ -232,7 +232,9 @@ def _open(provider: Provider, request: ModelRequest) -> AsyncIterator[StreamItem
         return provider.stream(request)
     except ProviderError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if passes_through(error):
+            raise
         raise _unexpected_error(provider, error) from error
 
 
@@ -245,20 +247,25 @@ async def _next(provider: Provider, items: AsyncIterator[StreamItem]) -> StreamI
         raise
     except TimeoutError as error:
         raise ProviderError(f"{provider.id}: timed out: {error}", fault="timeout") from error
-    except Exception as error:
+    except BaseException as error:
+        if passes_through(error):
+            raise
         raise _unexpected_error(provider, error) from error
 
 
-def _unexpected_error(provider: Provider, error: Exception) -> ProviderError:
-    """The error for an unexpected exception of a provider, which must not end the session."""
+def _unexpected_error(provider: Provider, error: BaseException) -> ProviderError:
+    """The error for whatever else a provider raises, a panic of a native library included: it must not end the call."""
     return ProviderError(f"{provider.id}: {type(error).__name__}: {error}", fault="other")
 
 
 async def _close(items: AsyncIterator[StreamItem]) -> None:
     close = getattr(items, "aclose", None)
     if close is not None:
-        with contextlib.suppress(Exception):  # the call already has an outcome
+        try:
             await close()
+        except BaseException as error:
+            if passes_through(error):
+                raise  # otherwise the call already has an outcome
 
 
 def _summary(attempts: list[dict[str, Json]]) -> str:

@@ -95,8 +95,9 @@ def never_again(run: Evidence) -> Iterator[Problem]:
 
 
 def _is_permitted(run: Evidence, again: Execution) -> bool:
-    """Whether a probe has said, since the attempt before was recorded, that the effect has not happened."""
-    since_s = run.attempted[again.key][again.attempt - 2][0]
+    """Whether a probe has said, since the effect was begun the last time, that it has not happened."""
+    earlier = [each.began_s for each in run.world.outside.of(again.key) if each.began_s < again.began_s]
+    since_s = max(earlier, default=run.attempted[again.key][0][0])
     return any(since_s <= moment <= again.began_s for moment in run.world.outside.denials.get(again.key, ()))
 
 

@@ -89,6 +89,9 @@ def simulate(
         for law in LAWS:
             problems.extend(law(run))
         problems.extend(made.problems(run))
+        problems.extend(made.liveness.problems())
+        if run.is_settled:
+            problems.extend(await _inspected(world, made))
 
     try:
         with logged_to(world):
@@ -109,6 +112,21 @@ def simulate(
         {name: process.state.steps for name, process in world.processes.items()},
         world.server.calls,
     )
+
+
+async def _inspected(world: World, scenario: Scenario) -> list[Problem]:
+    """What an inspector finds in a process of its own."""
+    found: asyncio.Future[list[Problem]] = asyncio.get_running_loop().create_future()
+
+    async def inspect(process: SimulatedProcess) -> None:
+        found.set_result(await scenario.inspect(process))
+
+    world.add_process("inspector", inspect, restarts=False)
+    try:
+        async with asyncio.timeout(CALM_S):
+            return await found
+    except TimeoutError:
+        return [Problem("no bricks", "", f"the inspection has not ended after {CALM_S:g} s; {world.errors}")]
 
 
 async def _go_wrong(world: World) -> None:

@@ -15,6 +15,8 @@ from holdfast.programs.native.kind import NativeKind
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem, journal_rows
 from holdfast.testing.simulation.history import History
+from holdfast.testing.simulation.inspection import Inspector
+from holdfast.testing.simulation.liveness import Liveness
 from holdfast.testing.simulation.store import returned
 from holdfast.testing.simulation.world import SimulatedProcess, World
 
@@ -38,6 +40,7 @@ class Scenario:
         self.world = world
         self.random = Random(f"{world.seed}/workload")
         self.history = History()
+        self.liveness = Liveness(world)
 
     # --- to be overridden ----------------------------------------------------------------------------
 
@@ -85,12 +88,20 @@ class Scenario:
         """How many clients there are."""
         return sum(name.startswith("client") for name in self.world.names)
 
+    async def inspect(self, process: SimulatedProcess) -> list[Problem]:
+        """Look at all sessions once everything has come to rest, and say what is wrong with them."""
+        async with self.opened(process, upkeep=Upkeep(on=False)) as hf:
+            inspector = Inspector(process, hf)
+            await inspector.inspect()
+            return inspector.problems
+
     # --- how it ends ---------------------------------------------------------------------------------
 
     async def settle(self, limit_s: float) -> str:
         """Wait until everything has come to rest; gives what has not when the time is up, or nothing."""
         deadline = self.world.loop.time() + limit_s
         while True:
+            self.liveness.look()
             left = self.unsettled()
             if not left or self.world.loop.time() >= deadline:
                 return left

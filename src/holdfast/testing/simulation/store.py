@@ -113,6 +113,10 @@ class StoreServer(MemoryStore):
         self._gone: dict[str, Lease] = {}
         """Leases whose holder is gone, by session."""
 
+    def now(self) -> int:
+        """The time of day by its clock (unix ms)."""
+        return self._clock.now()
+
     def carry_out(self, client: SimulatedStore, name: str, args: tuple[Any, ...]) -> Any:
         """Do what a client asks for; raises what the call raises."""
         try:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from holdfast.agent.errors import SessionEndedError, TurnInProgressError
 from holdfast.agent.machine.fold import agent_fold
@@ -24,8 +24,15 @@ from holdfast.engine.drivers import Attempt
 from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
+from holdfast.testing.simulation.inspection import Inspector
 from holdfast.testing.simulation.scenario import LEASE_MS, Scenario
+from holdfast.testing.simulation.scenarios.agent_observer import MANNERS, AgentObserver
+from holdfast.testing.simulation.scenarios.inbox import ItemCall, inbox
 from holdfast.testing.simulation.world import SimulatedProcess
+
+SEEN_S = 20.0
+"""Virtual seconds after which an observer has seen everything: it rests between connections, and may miss a
+notification."""
 
 POLICIES = ("never", "safe", "idempotent", "confirm")
 
@@ -36,10 +43,11 @@ class SimulatedProvider:
     It keeps nothing: the same request gets the same reply, from any process, but for what that cost.
     """
 
-    def __init__(self, process: SimulatedProcess, malformed: list[str]) -> None:
+    def __init__(self, process: SimulatedProcess, check: Callable[[ModelRequest], None]) -> None:
+        """`check` is called with each request."""
         self.id = "simulated"
         self._process = process
-        self._malformed = malformed
+        self._check = check
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
         """See `Provider.stream`."""
@@ -62,21 +70,9 @@ class SimulatedProvider:
             raise ProviderError("the stream broke off", fault="network")
         yield reply
 
-    def _check(self, request: ModelRequest) -> None:
-        """A request is well formed: each call has one result, right after it."""
-        calls = [b.id for m in request.messages for b in m.content if isinstance(b, ToolUseBlock)]
-        results = [b.tool_use_id for m in request.messages for b in m.content if isinstance(b, ToolResultBlock)]
-        if Counter(calls) != Counter(results):
-            self._malformed.append(f"{request.key}: calls {calls}, results {results}")
-
     @staticmethod
     def _reply(request: ModelRequest, usage: Usage) -> ModelReply:
-        last = max(
-            index
-            for index, message in enumerate(request.messages)
-            if message.role == "user" and not any(isinstance(b, ToolResultBlock) for b in message.content)
-        )
-        said = "".join(b.text for b in request.messages[last].content if isinstance(b, TextBlock))
+        last, said = last_input(request)
         wanted = said.partition("call ")[2].split()[:4]
         done = sum(isinstance(b, ToolUseBlock) for m in request.messages[last:] for b in m.content)
         before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
@@ -86,28 +82,64 @@ class SimulatedProvider:
         return ModelReply(content=[TextBlock(f"done with {said}")], usage=usage)
 
 
+def last_input(request: ModelRequest) -> tuple[int, str]:
+    """The input that a model is to answer, and where it is among the messages."""
+    index = max(
+        index
+        for index, message in enumerate(request.messages)
+        if message.role == "user" and not any(isinstance(b, ToolResultBlock) for b in message.content)
+    )
+    return index, "".join(b.text for b in request.messages[index].content if isinstance(b, TextBlock))
+
+
+def _settings(planned: list[PlannedInput], index: int) -> set[int | None]:
+    """The settings that an input may be worked with: the one that it was sent with, and those of later inputs."""
+    before = [each.setting for each in planned[: index + 1] if each.setting is not None]
+    later = [each.setting for each in planned[index + 1 :] if each.setting is not None]
+    return {before[-1] if before else None, *later}
+
+
+class PlannedInput(NamedTuple):
+    """What a client sends to an agent."""
+
+    how: Literal["enqueue", "turn"]
+    text: str
+    setting: int | None
+    """What it sets the policy to before, if anything."""
+
+
 class Agents(Scenario):
     """Agents whose inboxes workers drain, and whose clients also run turns themselves."""
 
     name: ClassVar[str] = "agents"
     engines: ClassVar[tuple[int, int]] = (1, 2)
+    configures: ClassVar[bool] = False
+    """Whether clients change the policy between their inputs."""
 
     def prepare(self) -> None:
         self.malformed: list[str] = []
-        self.inputs: dict[str, list[tuple[str, str]]] = {}
+        """Requests that models should not have got."""
+        self.items: list[ItemCall] = []
+        self.results: list[tuple[str, str, str]] = []
+        """The results of turns that clients were told: session, input and text."""
+        self.inputs: dict[str, list[PlannedInput]] = {}
         for number in range(self.random.randint(1, 3)):
             random = Random(f"{self.world.seed}/inputs/{number}")
-            self.inputs[f"a{number}"] = [
-                (random.choice(("enqueue", "enqueue", "turn")), self._input(random, index))
-                for index in range(random.randint(1, 3))
-            ]
+            self.inputs[f"a{number}"] = [self._input(random, index) for index in range(random.randint(1, 3))]
         self.cancels = {f"{each}-i0" for each in self.inputs if self.random.random() < 0.2}
+        self.observers: list[AgentObserver] = []
+        if self.random.random() < 0.5:
+            self.observers = [AgentObserver(each, self.random.choice(MANNERS)) for each in self.inputs]
         super().prepare()
+        if self.observers:
+            self.world.add_process("observer", self.run_observer, restarts=True)
 
     @staticmethod
-    def _input(random: Random, index: int) -> str:
+    def _input(random: Random, index: int) -> PlannedInput:
+        how: Literal["enqueue", "turn"] = random.choice(("enqueue", "enqueue", "turn"))
         tools = random.choices(POLICIES, k=random.randint(0, 3))
-        return f"input {index}" + (f" call {' '.join(tools)}" if tools else "")
+        text = f"input {index}" + (f" call {' '.join(tools)}" if tools else "")
+        return PlannedInput(how, text, random.choice((None, None, 1, 2)))
 
     @asynccontextmanager
     async def runtime(self, process: SimulatedProcess, **options: Any) -> AsyncIterator[Runtime]:
@@ -125,7 +157,19 @@ class Agents(Scenario):
 
     def provider(self, process: SimulatedProcess) -> SimulatedProvider:
         """The model that a process has."""
-        return SimulatedProvider(process, self.malformed)
+        return SimulatedProvider(process, self._check)
+
+    def _check(self, request: ModelRequest) -> None:
+        """A request is well formed: each call has one result, and the setting is not older than its input."""
+        calls = [b.id for m in request.messages for b in m.content if isinstance(b, ToolUseBlock)]
+        results = [b.tool_use_id for m in request.messages for b in m.content if isinstance(b, ToolResultBlock)]
+        if Counter(calls) != Counter(results):
+            self.malformed.append(f"{request.key}: calls {calls}, results {results}")
+        said = last_input(request)[1]
+        planned = self.inputs.get(request.key.partition("/")[0], [])
+        index = next((index for index, each in enumerate(planned) if each.text == said), None)
+        if self.configures and index is not None and request.params.get("seed") not in _settings(planned, index):
+            self.malformed.append(f"{request.key}: {said!r} was sent after the setting in {request.params}")
 
     def _tool(self, process: SimulatedProcess, policy: str) -> Any:
         outside = self.world.outside
@@ -153,34 +197,77 @@ class Agents(Scenario):
     async def _talk(self, client: Client, runtime: Runtime, session_id: str) -> None:
         session = await client.insist(lambda: runtime.session(session_id).open())
         self.history.started.setdefault(session_id, client.now_s())
-        for index, (how, text) in enumerate(self.inputs[session_id]):
-            item_id = f"{session_id}-i{index}"
-            if how == "enqueue":
-                await client.insist(session.enqueue(text).id(item_id).send)
-                client.process.note(f"enqueued {item_id}")
-                if item_id in self.cancels:
-                    await client.insist(lambda item_id=item_id: session.cancel(item=item_id))  # type: ignore[misc]
+        for index, planned in enumerate(self.inputs[session_id]):
+            if planned.setting is not None and self.configures:
+                session.configure(generation={"seed": planned.setting})
+            if planned.how == "enqueue":
+                await self._enqueue(client, session, f"{session_id}-i{index}", planned.text)
             else:
-                await self._turn(client, session, f"{session_id}-t{index}", text)
+                await self._turn(client, session, f"{session_id}-t{index}", planned.text)
             await client.rest()
-        for index, (how, _) in enumerate(self.inputs[session_id]):
-            while how == "enqueue" and not await self._is_settled(client, session, f"{session_id}-i{index}"):
+        for index, planned in enumerate(self.inputs[session_id]):
+            while planned.how == "enqueue" and not await self._is_settled(client, session, f"{session_id}-i{index}"):
                 await client.rest()
+
+    async def _enqueue(self, client: Client, session: AgentSession, item_id: str, text: str) -> None:
+        called_s = client.now_s()
+        await client.insist(session.enqueue(text).id(item_id).send)
+        client.process.note(f"enqueued {item_id}")
+        self.items.append(ItemCall(session.session_id, item_id, None, called_s, client.now_s()))
+        if item_id in self.cancels:
+            called_s = client.now_s()
+            done = await client.insist(lambda: session.cancel(item=item_id))
+            client.process.note(f"cancelled {item_id}: {done.state}")
+            self.items.append(ItemCall(session.session_id, item_id, done.state, called_s, client.now_s()))
 
     async def _turn(self, client: Client, session: AgentSession, turn_id: str, text: str) -> None:
         while True:
             try:
-                await client.insist(lambda: session.turn(text).id(turn_id).run(wait=20.0))
+                result = await client.insist(lambda: session.turn(text).id(turn_id).run(wait=20.0))
                 client.process.note(f"turn {turn_id} is over")
+                if result.is_success:
+                    self.results.append((session.session_id, text, result.text))
                 return
             except (TurnInProgressError, TimeoutError):
                 await client.rest()
             except SessionEndedError:
                 return
 
-    @staticmethod
-    async def _is_settled(client: Client, session: AgentSession, item_id: str) -> bool:
-        return (await client.insist(lambda: session.outcome(item_id))).is_settled
+    async def _is_settled(self, client: Client, session: AgentSession, item_id: str) -> bool:
+        called_s = client.now_s()
+        outcome = await client.insist(lambda: session.outcome(item_id))
+        self.items.append(ItemCall(session.session_id, item_id, outcome.status, called_s, client.now_s()))
+        return outcome.is_settled
+
+    async def run_observer(self, process: SimulatedProcess) -> None:
+        """One life of an observer of all agents."""
+        async with self.runtime(process, upkeep=Upkeep(on=False)) as runtime:
+            client = Client(process, runtime.mount.holdfast, self.history)
+            following = [asyncio.create_task(each.follow(client, runtime)) for each in self.observers]
+            try:
+                await process.is_closing.wait()
+            finally:
+                for each in following:
+                    each.cancel()
+                await asyncio.gather(*following, return_exceptions=True)
+
+    async def inspect(self, process: SimulatedProcess) -> list[Problem]:
+        async with self.runtime(process, upkeep=Upkeep(on=False)) as runtime:
+            client = Client(process, runtime.mount.holdfast, self.history)
+            unseen = [each async for each in self._unseen(client, runtime)]
+            inspector = Inspector(process, runtime.mount.holdfast)
+            await inspector.inspect()
+            return [*unseen, *inspector.problems]
+
+    async def _unseen(self, client: Client, runtime: Runtime) -> AsyncIterator[Problem]:
+        """What observers have not seen although they had the time to."""
+        for each in self.observers:
+            observer = runtime.mount.observers.observe(each.session_id)
+            deadline_s = client.now_s() + SEEN_S
+            while (missing := await each.missing(client, observer)) and client.now_s() < deadline_s:
+                await client.rest()
+            if missing:
+                yield Problem("observers", each.session_id, f"{each.session_id}: {missing}")
 
     def may_wait(self, session_id: str) -> bool:
         row = self.world.server._by_id[session_id].summary
@@ -189,15 +276,19 @@ class Agents(Scenario):
     def problems(self, run: Evidence) -> Iterator[Problem]:
         for text in self.malformed:
             yield Problem("requests", text.partition("/")[0], f"a model got a request that is not well formed: {text}")
+        yield from inbox(run, self.items)
+        for session_id, text, told in self.results:
+            if told != f"done with {text}":
+                yield Problem("inbox", session_id, f"the result of {text!r} was said to be {told!r}")
         for session_id, inputs in self.inputs.items():
             if session_id not in run.sessions:
                 continue
             accepted = agent_fold(run.sessions[session_id]).inbox.accepted
-            for index, (how, _) in enumerate(inputs):
+            for index, planned in enumerate(inputs):
                 item_id = f"{session_id}-i{index}"
-                if how == "enqueue" and item_id not in accepted:
+                if planned.how == "enqueue" and item_id not in accepted:
                     yield Problem("inbox", session_id, f"{item_id} was accepted, and is not there")
-                elif how == "enqueue" and accepted[item_id].state == "waiting":
+                elif planned.how == "enqueue" and accepted[item_id].state == "waiting":
                     yield Problem("inbox", session_id, f"{item_id} still waits")
             yield from self._bad_turns(session_id, run)
 

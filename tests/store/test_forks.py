@@ -7,6 +7,7 @@ import itertools
 import re
 import sqlite3
 import sys
+import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -44,6 +45,7 @@ def rows(url: str) -> Rows:
     async def run(statement: str) -> list[tuple[Any, ...]]:
         if url.startswith("sqlite"):
             with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+                connection.create_function("sqlar_uncompress", 2, lambda data, size: zlib.decompress(data))
                 return connection.execute(statement.format("")).fetchall()
         async with connected(url) as connection:
             return [tuple(row) for row in await connection.fetch(statement.format("holdfast."))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -62,7 +63,7 @@ def test_a_commit_is_one_row_that_a_person_can_read() -> None:
 @pytest.mark.parametrize("times", [(5, 9, 5), (9, 5, 1), (-(2**63), 2**63 - 1, 0)])
 def test_records_of_one_commit_keep_their_own_times(times: tuple[int, ...]) -> None:
     row = row_of("one", "two", "three", times=times)
-    assert row.later == msgspec.json.encode([moment - times[0] for moment in times]).decode()
+    assert row.later == msgspec.json.encode([0, *(later - moment for moment, later in pairwise(times))]).decode()
     assert [entry.at for entry in decode_parts("s", [whole(row)], {})] == [*times]
 
 

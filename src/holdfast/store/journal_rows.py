@@ -1,15 +1,18 @@
 """Journals as stores keep them: a row holds the records of one commit, as a JSON array a person can read.
 
-A commit of very many records, as of an import, is cut into several rows. A row is sealed with the id of the session
-that wrote it, its positions and its times, so that one which was changed or moved is noticed. A reader may need a part
-of a row only: from where it continues, or up to where a fork was made.
+A commit of very many records, as of an import, is cut into several rows; small rows that are old may be packed into
+one. A row is sealed with the id of the session that wrote it, its positions and its times, so that one which was
+changed or moved is noticed. A reader may need a part of a row only: from where it continues, or up to where a fork was
+made.
 """
 
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from zlib import crc32
 
 import msgspec
@@ -20,7 +23,7 @@ from holdfast.core.values import check_number, encode, encode_checked, preview
 from holdfast.store.codec import fill_in, has_marks, move_out, references
 from holdfast.store.commits import Commit
 from holdfast.store.errors import CorruptSessionError
-from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS
+from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS, SMALL_ROW_BYTES
 
 
 class JournalRow(msgspec.Struct, frozen=True):
@@ -33,10 +36,12 @@ class JournalRow(msgspec.Struct, frozen=True):
     at: int
     """When the first was written."""
     later: str | None
-    """How many milliseconds later each was written, as a JSON array; None where all have the same time."""
+    """Milliseconds from the record before to each, as a JSON array; None where all have the same time."""
     checksum: int
     body: bytes
     """The records, as a JSON array."""
+    size: int | None = None
+    """Bytes of that JSON if the body is packed; None if it is not."""
 
 
 class JournalPart(msgspec.Struct, frozen=True):
@@ -73,10 +78,10 @@ def encode_commit(commit: Commit) -> StoredCommit:
     first = commit.expected + 1
     rows = []
     while len(bodies) > ROW_RECORDS:
-        rows.append(_sealed(commit.session_id, first, times[:ROW_RECORDS], bodies[:ROW_RECORDS]))
+        rows.append(_sealed(commit.session_id, first, times[:ROW_RECORDS], _array(bodies[:ROW_RECORDS])))
         first, times, bodies = first + ROW_RECORDS, times[ROW_RECORDS:], bodies[ROW_RECORDS:]
     if bodies:
-        rows.append(_sealed(commit.session_id, first, times, bodies))
+        rows.append(_sealed(commit.session_id, first, times, _array(bodies)))
     return StoredCommit(rows, blobs)
 
 
@@ -103,18 +108,22 @@ def without_large(body: bytes, blobs: dict[str, bytes]) -> bytes:
     return encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
 
 
-def _sealed(writer: str, first: int, times: Sequence[int], bodies: Sequence[bytes]) -> JournalRow:
-    last, at = first + len(bodies) - 1, times[0]
+def _array(bodies: Iterable[bytes]) -> bytes:
+    return b"[%b]" % b",".join(bodies)
+
+
+def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: int | None = None) -> JournalRow:
+    """A row with records that were written at these times."""
+    last, at = first + len(times) - 1, times[0]
     later = None
     if times.count(at) < len(times):
-        later = encode([moment - at for moment in times]).decode()
-    body = b"[%b]" % b",".join(bodies)
-    return JournalRow(first, last, at, later, crc32(body, _label(writer, first, last, at, later)), body)
+        later = encode([moment - before for before, moment in pairwise([at, *times])]).decode()
+    return JournalRow(first, last, at, later, crc32(body, _label(writer, first, last, at, later, size)), body, size)
 
 
-def _label(writer: str, first: int, last: int, at: int, later: str | None) -> int:
-    """What the checksum of a row begins with: that of its place and times."""
-    return crc32(f"{writer}/{first}/{last}/{at}/{later}/".encode())
+def _label(writer: str, *columns: int | str | None) -> int:
+    """What the checksum of a row begins with: that of its place, its times and its packing."""
+    return crc32("{}/{}/{}/{}/{}/{}/".format(writer, *columns).encode())
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -142,7 +151,10 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
         ends = row.last if row.last < part.last else part.last
         if ends < expected:
             continue
-        sound.append(part if begins == expected else JournalPart(row, expected, ends, part.writer))
+        if begins == expected and row.size is None:
+            sound.append(part)
+        else:
+            sound.append(JournalPart(_unpacked_or_corrupt(session_id, row), expected, ends, part.writer))
         expected = ends + 1
     if expected <= last:
         raise CorruptSessionError(session_id, f"position {expected}", "the record is missing")
@@ -152,7 +164,7 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
 def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
     return (
-        crc32(row.body, _label(writer, row.first, row.last, row.at, row.later)) == row.checksum
+        crc32(row.body, _label(writer, row.first, row.last, row.at, row.later, row.size)) == row.checksum
         and type(row.first) is int
         and type(row.last) is int
         and type(row.at) is int
@@ -179,7 +191,7 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     for part in parts:
         row, first, last = part.row, part.first, part.last
         position, at = row.first, row.at
-        records, later = _records_of(session_id, row, blobs), _delays_of(session_id, row)
+        records, later = _records_of(session_id, row, blobs), _delays_or_corrupt(session_id, row)
         if len(records) != row.last - row.first + 1:
             raise CorruptSessionError(session_id, _place(first, last), f"the row has {len(records)} records")
         for record in records:
@@ -190,12 +202,12 @@ def decode_parts(session_id: str, parts: Iterable[JournalPart], blobs: Mapping[s
     return entries
 
 
-def _delays_of(session_id: str, row: JournalRow) -> list[int] | None:
+def _delays_or_corrupt(session_id: str, row: JournalRow) -> list[int] | None:
     """How much later than the first each record was written; None if all have the same time."""
     if row.later is None:
         return None
     try:
-        later = msgspec.json.decode(row.later, type=list[int])
+        later = delays_in(row)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise CorruptSessionError(session_id, _place(row.first, row.last), f"its times: {error}") from None
     if len(later) != row.last - row.first + 1:
@@ -203,6 +215,13 @@ def _delays_of(session_id: str, row: JournalRow) -> list[int] | None:
     if not MIN_INTEGER <= row.at + min(later, default=0) <= row.at + max(later, default=0) <= MAX_INTEGER:
         raise CorruptSessionError(session_id, _place(row.first, row.last), "its times do not fit into 64 bits")
     return later
+
+
+def delays_in(row: JournalRow) -> list[int]:
+    """How much later than the first each record of a sound row was written."""
+    if row.later is None:
+        return [0] * (row.last - row.first + 1)
+    return list(accumulate(msgspec.json.decode(row.later, type=list[int])))
 
 
 def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
@@ -254,6 +273,50 @@ def _with_shared_source(record: Record) -> Record:
     return msgspec.structs.replace(record, program=program)
 
 
+# --- packing -------------------------------------------------------------------------------------
+
+
+def is_small(row: JournalRow) -> bool:
+    """Whether a row holds less of what somebody said than of what is the same in every row."""
+    return row.size is None and len(row.body) <= SMALL_ROW_BYTES and not has_marks(row.body)
+
+
+def packed_row(writer: str, rows: Sequence[JournalRow]) -> JournalRow:
+    """One row with the records of several sound ones that follow on each other, in much less space.
+
+    It is deflated in the way that `sqlar_uncompress` of the `sqlite3` shell reads. Raises `ValueError` if one of them
+    makes no sense in spite of its checksum.
+    """
+    times = [row.at + delay for row in rows for delay in delays_in(row)]
+    if len(times) != rows[-1].last - rows[0].first + 1:
+        raise ValueError("there are not as many times as records")
+    body = _array(row.body[1:-1] for row in rows)
+    return _sealed(writer, rows[0].first, times, zlib.compress(body), len(body))
+
+
+def unpacked_row(row: JournalRow) -> JournalRow:
+    """A sound row with its records as JSON; raises `ValueError` if it cannot be unpacked."""
+    if row.size is None:
+        return row
+    if type(row.size) is not int or not 0 < row.size <= ROW_RECORDS * SMALL_ROW_BYTES:
+        raise ValueError("the size of its records is out of range")
+    unpacker = zlib.decompressobj()
+    try:
+        body = unpacker.decompress(row.body, row.size)
+    except (zlib.error, TypeError) as error:
+        raise ValueError(f"its records cannot be unpacked: {error}") from None
+    if len(body) != row.size or not unpacker.eof:
+        raise ValueError("its records cannot be unpacked: they are not of the size that it says")
+    return msgspec.structs.replace(row, body=body, size=None)
+
+
+def _unpacked_or_corrupt(session_id: str, row: JournalRow) -> JournalRow:
+    try:
+        return unpacked_row(row)
+    except ValueError as error:
+        raise CorruptSessionError(session_id, _place(row.first, row.last), str(error)) from None
+
+
 # --- what a deletion leaves ----------------------------------------------------------------------
 
 
@@ -261,12 +324,13 @@ def cut_row(writer: str, row: JournalRow, first: int, last: int) -> JournalRow |
     """A sound row of which only the records from one position to another are left; None if it is damaged, and is to
     stay as it is."""
     try:
-        bodies = [bytes(body) for body in msgspec.json.decode(row.body, type=list[msgspec.Raw])]
-        later = _delays_of(writer, row) or [0] * len(bodies)
+        whole = unpacked_row(row)
+        bodies = [bytes(body) for body in msgspec.json.decode(whole.body, type=list[msgspec.Raw])]
+        later = _delays_or_corrupt(writer, whole) or [0] * len(bodies)
     except (msgspec.MsgspecError, ValueError, RecursionError, CorruptSessionError):
         return None
     first, last = max(first, row.first), min(last, row.last)
     kept = slice(first - row.first, last + 1 - row.first)
     if len(bodies) != row.last - row.first + 1 or not bodies[kept]:
         return None
-    return _sealed(writer, first, [row.at + delay for delay in later[kept]], bodies[kept])
+    return _sealed(writer, first, [row.at + delay for delay in later[kept]], _array(bodies[kept]))

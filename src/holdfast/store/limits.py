@@ -8,6 +8,9 @@ INLINE_VALUE_BYTES = 4096
 ROW_RECORDS = 64
 """Records in one row of a journal: far above any commit of a session, and few enough to read for one of them."""
 
+SMALL_ROW_BYTES = 1024
+"""Bytes of JSON up to which rows of a journal are packed together: what is larger is mostly what somebody said."""
+
 DEFAULT_LEASE_MS = 30_000
 """Milliseconds a session is held without a sign of life: longer than any stall, short enough to wait for."""
 

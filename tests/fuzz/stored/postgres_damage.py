@@ -85,7 +85,7 @@ async def _seal(connection: Any) -> None:
     where = WHERE["journal"].replace("FROM sessions", "FROM holdfast.sessions")
     for row in await connection.fetch(f"select ctid, first, last, at, later, body from holdfast.journal where {where}"):
         place, first, last, at, later, body = row
-        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/".encode())
+        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/None/".encode())
         checksum = crc32(body.encode(), label)
         await connection.execute("update holdfast.journal set checksum = $2 where ctid = $1", place, checksum)
 

@@ -60,10 +60,10 @@ def _seal(connection: sqlite3.Connection) -> None:
     """Give the rows of the journal the checksums of what now stands there."""
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     rows = connection.execute(
-        f"SELECT id, first, last, at, later, CAST(body AS BLOB) FROM journal WHERE {WHERE['journal']}"
+        f"SELECT id, first, last, at, later, size, CAST(body AS BLOB) FROM journal WHERE {WHERE['journal']}"
     ).fetchall()
-    for number, first, last, at, later, body in rows:
-        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later!r}/".encode())
+    for number, first, last, at, later, size, body in rows:
+        label = crc32(f"{HURT}/{first!r}/{last!r}/{at!r}/{later}/{size}/".encode())
         connection.execute("UPDATE journal SET checksum = ? WHERE id = ?", (crc32(body or b"", label), number))
 
 

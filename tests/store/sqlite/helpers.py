@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,12 @@ def edit(path: str, *statements: str) -> None:
         for statement in statements:
             connection.execute(statement)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def found(path: str, query: str) -> list[tuple[Any, ...]]:
+    """What somebody finds in the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
 
 
 def settle(path: str) -> None:

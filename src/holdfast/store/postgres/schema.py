@@ -54,7 +54,7 @@ create table holdfast.journal (  -- a row for each commit
     first    bigint not null,
     last     bigint not null,
     at       bigint not null,  -- of its first record
-    later    text,             -- milliseconds after that of each; null where all have the same time
+    later    text,             -- milliseconds from each to the next; null where all have the same time
     checksum bigint not null,
     body     text not null,    -- a JSON array of records
     primary key (session, first)
@@ -153,7 +153,9 @@ create index shares_by_source on holdfast.shares (source);
 create view holdfast.journal_lines as
 select s.id as session_id,
        j.first + l.number - 1 as position,
-       to_timestamp((j.at + coalesce((j.later::json ->> (l.number - 1)::int)::bigint, 0)) / 1000.0) as time,
+       to_timestamp((j.at + (select coalesce(sum(d.delay::bigint), 0)
+                               from json_array_elements_text(j.later::json) with ordinality as d (delay, number)
+                              where d.number <= l.number)) / 1000.0) as time,
        substring(l.record::text from '^\\{"type":"([^"]*)"') as type,
        regexp_replace(l.record::text, '^\\{"type":"[^"]*",?', '{') as body
   from holdfast.sessions s

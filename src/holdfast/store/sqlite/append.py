@@ -14,6 +14,7 @@ from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import encode_commit
 from holdfast.store.leases import lease_columns
 from holdfast.store.sqlite import statements as sql
+from holdfast.store.sqlite.packing import pack_rows
 from holdfast.store.sqlite.schema import StoreConnection
 
 KNOWN_ROWS = 4_096
@@ -68,6 +69,8 @@ class SqliteAppend:
             if written is not None:
                 return written
         num, receipt = sql.append(connection, commit, self._rows, self._packed)
+        if commit.segment is not None:
+            pack_rows(connection, num, commit)
         return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
 
     def _is_usual(self, known: KnownRow) -> bool:

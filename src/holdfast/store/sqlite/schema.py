@@ -60,14 +60,15 @@ CREATE INDEX sessions_by_service ON sessions (service, state, num);
 CREATE INDEX sessions_due ON sessions (service, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
 
-CREATE TABLE journal (  -- a row for each commit
+CREATE TABLE journal (  -- a row for each commit, or for many old ones
     id       INTEGER PRIMARY KEY,
     session  INTEGER NOT NULL,
     first    INTEGER NOT NULL,
     last     INTEGER NOT NULL,
     at       INTEGER NOT NULL,  -- of its first record
-    later    TEXT,              -- milliseconds after that of each; NULL where all have the same time
+    later    TEXT,              -- milliseconds from each to the next; NULL where all have the same time
     checksum INTEGER NOT NULL,
+    size     INTEGER,           -- bytes of the JSON where the body is packed
     body     TEXT NOT NULL      -- a JSON array of records
 );
 CREATE UNIQUE INDEX journal_by_position ON journal (session, first);
@@ -143,7 +144,8 @@ CREATE INDEX shares_by_source ON shares (source);
 CREATE VIEW journal_lines AS
 SELECT sessions.id AS session_id,
        journal.first + line.key AS position,
-       strftime('%Y-%m-%d %H:%M:%f', (journal.at + coalesce(json_extract(journal.later, '$[' || line.key || ']'), 0))
+       strftime('%Y-%m-%d %H:%M:%f',
+                (journal.at + (SELECT coalesce(sum(value), 0) FROM json_each(journal.later) WHERE key <= line.key))
                 / 1000.0, 'unixepoch') AS time,
        json_extract(line.value, '$.type') AS type,
        json_remove(line.value, '$.type') AS body
@@ -151,7 +153,8 @@ SELECT sessions.id AS session_id,
   JOIN (SELECT num AS session, 0 AS first, 9223372036854775807 AS last, num AS source FROM sessions
          UNION ALL SELECT session, first, last, source FROM shares) AS parts ON parts.session = sessions.num
   JOIN journal ON journal.session = parts.source AND journal.first <= parts.last AND journal.last >= parts.first
-  JOIN json_each(journal.body) AS line ON journal.first + line.key BETWEEN parts.first AND parts.last
+  JOIN json_each(CASE WHEN size IS NULL THEN body ELSE CAST(sqlar_uncompress(body, size) AS TEXT) END) AS line
+    ON journal.first + line.key BETWEEN parts.first AND parts.last
  ORDER BY sessions.num, position;
 """
 

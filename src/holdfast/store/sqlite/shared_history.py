@@ -61,7 +61,7 @@ def _drop_unshared(connection: sqlite3.Connection, num: int, session_id: str) ->
     ).fetchone()
     unshared, place = "session = ? AND NOT (last >= ? AND first <= ?)", (num, first, last)
     emptied = connection.execute(
-        "UPDATE journal SET session = 0, first = id, last = id, body = ''"
+        "UPDATE journal SET session = 0, first = id, last = id, size = NULL, body = ''"
         f" WHERE {unshared} AND id = (SELECT max(id) FROM journal)",
         place,
     ).rowcount
@@ -72,7 +72,7 @@ def _drop_unshared(connection: sqlite3.Connection, num: int, session_id: str) ->
     blobs = {blob for (blob,) in connection.execute("SELECT blob FROM blob_refs WHERE session = ?", (num,))}
     if blobs and last:
         left = connection.execute(
-            "SELECT CAST(body AS BLOB) FROM journal WHERE session = ? AND instr(body, '\"$')", (num,)
+            "SELECT CAST(body AS BLOB) FROM journal WHERE session = ? AND size IS NULL AND instr(body, '\"$')", (num,)
         )
         blobs -= kept_references(body for (body,) in left)
     connection.executemany("DELETE FROM blob_refs WHERE session = ? AND blob = ?", [(num, blob) for blob in blobs])
@@ -91,7 +91,8 @@ def _cut_rows(connection: sqlite3.Connection, num: int, session_id: str, first: 
     for number, row in rows:
         if (left := cut_row(session_id, row, first, last)) is not None:
             connection.execute(
-                "UPDATE journal SET first = ?, last = ?, at = ?, later = ?, checksum = ?, body = ? WHERE id = ?",
+                "UPDATE journal SET first = ?, last = ?, at = ?, later = ?, checksum = ?, size = NULL, body = ?"
+                " WHERE id = ?",
                 (left.first, left.last, left.at, left.later, left.checksum, left.body.decode(), number),
             )
             count += 1

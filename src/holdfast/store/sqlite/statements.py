@@ -165,19 +165,19 @@ def insert_row(cursor: sqlite3.Cursor, num: int, row: JournalRow) -> None:
 
 
 # Bodies come as bytes: text that is not text must not stop the others.
-ROW_COLUMNS = "j.first, j.last, j.at, j.later, j.checksum, CAST(j.body AS BLOB)"
+ROW_COLUMNS = "j.first, j.last, j.at, j.later, j.checksum, CAST(j.body AS BLOB), j.size"
 # The row with a position is the last one that begins there or before.
-_ROW_WITH = "coalesce((SELECT max(first) FROM journal WHERE session = {session} AND first <= {position}), 0)"
+ROW_WITH = "coalesce((SELECT max(first) FROM journal WHERE session = {session} AND first <= {position}), 0)"
 # Parameters: the number of the session, the first position, and the last.
 _OWN = (
     f"SELECT {ROW_COLUMNS} FROM journal j"
-    f" WHERE j.session = ?1 AND j.first BETWEEN {_ROW_WITH.format(session='?1', position='?2')} AND ?3"
+    f" WHERE j.session = ?1 AND j.first BETWEEN {ROW_WITH.format(session='?1', position='?2')} AND ?3"
     " ORDER BY j.first"
 )
 _SHARED = (
     f"SELECT {ROW_COLUMNS}, max(s.first, ?2), min(s.last, ?3), s.source_id FROM shares s CROSS JOIN journal j"
     " ON j.session = s.source AND j.first BETWEEN"
-    f" {_ROW_WITH.format(session='s.source', position='max(s.first, ?2)')} AND min(s.last, ?3)"
+    f" {ROW_WITH.format(session='s.source', position='max(s.first, ?2)')} AND min(s.last, ?3)"
     " WHERE s.session = ?1 AND s.first <= ?3 AND s.last >= ?2"
 )
 
@@ -191,7 +191,7 @@ def read_journal(
     parts = [JournalPart(JournalRow(*row), first, last, session_id) for row in own]
     shared = connection.execute(_SHARED, (num, first, last)).fetchall()
     if shared:
-        parts = in_order([*parts, *(JournalPart(JournalRow(*row[:6]), *row[6:]) for row in shared)])
+        parts = in_order([*parts, *(JournalPart(JournalRow(*row[:7]), *row[7:]) for row in shared)])
     return parts
 
 

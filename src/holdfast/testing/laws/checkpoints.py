@@ -13,6 +13,7 @@ from holdfast.store.contract import Store
 from holdfast.store.errors import LeaseHeldError, LeaseLostError, MessageTakenError, PositionConflictError
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE
+from holdfast.testing.laws.forks import assert_reads, fork_of
 from holdfast.testing.sessions import ScriptedSession, begin, claim, line, picture
 
 STATE = bytes(range(256)) * 12
@@ -124,6 +125,21 @@ class CheckpointLaws(Laws):
         with refused(MessageTakenError):
             await store.append(task.commit(line(), takes=[10**9], **new))
         assert await store.checkpoint(task.id) == (checkpoint, [segment])
+
+    async def test_records_that_a_segment_covers_are_read_as_before(self, store: Store) -> None:
+        task = await begin(store)
+        for number in range(150):
+            await task.log(f"line {number}", *(["of the same commit"] if number % 3 else []))
+            if number % 70 == 69:
+                await mark(task)
+        await assert_reads(task)
+        fork = await fork_of(task, "s-fork", 100)
+        for number in range(10):
+            await fork.log(f"more {number}")
+        await mark(fork, after=0)
+        await assert_reads(task, fork)
+        await store.delete(task.id, 1)
+        await assert_reads(fork)
 
     async def test_a_session_that_has_ended_keeps_them(self, store: Store) -> None:
         for state in (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED):

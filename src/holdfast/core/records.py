@@ -102,6 +102,12 @@ class AttemptedRecord(Record, frozen=True, tag="attempted"):
     driver: str
 
 
+class InterruptedRecord(Record, frozen=True, tag="interrupted"):
+    """The latest attempt at a query ended without an outcome because its process was shut down, which is no death."""
+
+    query_id: str
+
+
 class AnsweredRecord(Record, frozen=True, tag="answered"):
     """A query has its one and only answer."""
 
@@ -216,6 +222,7 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
     StartedRecord,
     RefusedRecord,
     AttemptedRecord,
+    InterruptedRecord,
     AnsweredRecord,
     LoggedRecord,
     ProgressedRecord,

@@ -60,6 +60,7 @@ from holdfast.core.records import (
     Entry,
     ExpiredRecord,
     FailedRecord,
+    InterruptedRecord,
     KindRecord,
     LoggedRecord,
     PausedRecord,
@@ -95,6 +96,7 @@ RUNNING, PAUSED = State.RUNNING, State.PAUSED
 
 _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it is
     AttemptedRecord: None,
+    InterruptedRecord: None,
     AnsweredRecord: None,
     LoggedRecord: None,
     ProgressedRecord: None,
@@ -131,14 +133,21 @@ _LIVING = tuple(state for state in State if TRANSITIONS[state])
 class PendingQuery:
     """A query that waits for its answer."""
 
-    __slots__ = ("asked_at", "attempts", "due_at", "query")
+    __slots__ = ("asked_at", "attempts", "due_at", "interrupted", "query")
 
-    def __init__(self, query: Query, asked_at: int, attempts: int = 0) -> None:
+    def __init__(self, query: Query, asked_at: int, attempts: int = 0, interrupted: int = 0) -> None:
         wait = query.wait_ms
         self.query = query
         self.asked_at = asked_at
         self.due_at = None if wait is None else asked_at + wait
         self.attempts = attempts
+        self.interrupted = interrupted
+        """The number of the last attempt that a shutdown has interrupted; 0 if there is none."""
+
+    @property
+    def deaths(self) -> int:
+        """How many attempts in a row their processes did not survive, if the latest is not under way."""
+        return self.attempts - self.interrupted
 
 
 class Session:
@@ -222,7 +231,7 @@ class Session:
             position=self.position,
             started=self.started,
             ended=self.ended,
-            pending=[FoldedQuery(each.query, each.asked_at, each.attempts) for each in self.pending.values()],
+            pending=[_folded_query(each) for each in self.pending.values()],
             settled=self.settled,
             undelivered=list(undelivered),
             failure_undelivered=self._failure_undelivered,
@@ -250,7 +259,7 @@ class Session:
         if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
             return None
         for each in folded.pending:
-            session.pending[each.query.id] = PendingQuery(each.query, each.asked_at, each.attempts)
+            session.pending[each.query.id] = PendingQuery(each.query, each.asked_at, each.attempts, each.interrupted)
         session.settled = folded.settled
         session.undelivered = [asked for asked, _ in folded.undelivered]
         session._failure_undelivered = folded.failure_undelivered
@@ -285,7 +294,7 @@ class Session:
             return "it waits for nothing"
         return None
 
-    def _against_not_pending(self, record: AnsweredRecord | AttemptedRecord) -> str | None:
+    def _against_not_pending(self, record: AnsweredRecord | AttemptedRecord | InterruptedRecord) -> str | None:
         asked = record.query_id
         return None if asked in self.pending else f"it speaks of {asked}, which is not pending"
 
@@ -322,7 +331,7 @@ class Session:
     def _part(self, at: int) -> None:
         """From here on a fork goes its own way: what its source had begun is not the fork's."""
         for pending in self.pending.values():
-            pending.attempts = 0
+            pending.attempts = pending.interrupted = 0
         self.kind_fold.on_forked(at)
 
     def _wake_up(self) -> None:
@@ -377,6 +386,10 @@ class Session:
     def _on_attempted(self, record: AttemptedRecord, at: int, position: int) -> None:
         self.pending[record.query_id].attempts += 1
 
+    def _on_interrupted(self, record: InterruptedRecord, at: int, position: int) -> None:
+        pending = self.pending[record.query_id]
+        pending.interrupted = pending.attempts
+
     def _on_answered(self, record: AnsweredRecord, at: int, position: int) -> None:
         asked, answer, settled = record.query_id, record.answer, self.settled
         query = self.pending[asked].query
@@ -421,6 +434,7 @@ _FOLD: dict[type[Any], Callable[[Session, Any, int, int], None]] = {
     PausedRecord: Session._on_paused,
     RefusedRecord: Session._on_refused,
     AttemptedRecord: Session._on_attempted,
+    InterruptedRecord: Session._on_interrupted,
     AnsweredRecord: Session._on_answered,
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
@@ -437,6 +451,7 @@ _REASON_AGAINST: dict[type[Any], Callable[[Session, Any], str | None]] = {
     PausedRecord: Session._against_pause,
     AnsweredRecord: Session._against_not_pending,
     AttemptedRecord: Session._against_not_pending,
+    InterruptedRecord: Session._against_not_pending,
     KindRecord: Session._against_kind_record,
 }
 """Why a record that is legal in a state may still not come next, or None if it may."""
@@ -454,6 +469,10 @@ _RULES: dict[State, dict[type[Any], _Rule]] = {
     state: {row: _Rule(following, _REASON_AGAINST.get(row), _FOLD[row]) for row, following in rows.items()}
     for state, rows in TRANSITIONS.items()
 }
+
+
+def _folded_query(pending: PendingQuery) -> FoldedQuery[Query]:
+    return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.interrupted)
 
 
 def _row_of(record: Record) -> type[Any]:

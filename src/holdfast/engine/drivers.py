@@ -33,6 +33,13 @@ DEFAULT_CONCURRENCY = 16
 """Effects of one driver under way at once: what most services allow, and few enough to be cancelled together."""
 
 
+MAX_DEATHS = 3
+"""Processes in a row that may die while they attempt one query. After that its effect is what kills them: it fails."""
+
+DIED = "the process that ran it died before it wrote down the outcome"
+SHUT_DOWN = "it was interrupted by a shutdown of its process before it had ended"
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """One execution of a query's effect."""
 
@@ -112,8 +119,8 @@ class Driver:
         outcome = call() if self._is_async else await asyncio.to_thread(_contained, call)
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
-    async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
-        """The answer to a query whose last attempt died with its process; None to run the effect again."""
+    async def recover(self, query: Query, attempt: Attempt, why: str) -> GivenAnswer | None:
+        """The answer to a query whose last attempt has no outcome, and why not; None to run the effect again."""
         match self.recovery:
             case "safe" | "idempotent":
                 return None
@@ -129,7 +136,7 @@ class Driver:
                 except Exception as error:
                     return _unknown(self.name, query.id, f"its probe failed: {error}")
             case _:
-                return _unknown(self.name, query.id, "the process that ran it died before it wrote down the outcome")
+                return _unknown(self.name, query.id, why)
 
 
 def _contained(call: Callable[[], Any]) -> Any:
@@ -142,6 +149,12 @@ def _contained(call: Callable[[], Any]) -> Any:
 
 def _unknown(driver: str, asked: str, why: str) -> GivenAnswer:
     return GivenAnswer(Failure(f"'{driver}' may or may not have run: {why}", "unknown_outcome"), asked)
+
+
+def given_up(driver: str, asked: str, deaths: int) -> GivenAnswer:
+    """The answer to a query at which several processes have died, one after the other."""
+    why = f"'{driver}' was begun {deaths} times, and each time its process died before it ended; it is not run again"
+    return GivenAnswer(Failure(why, "process_died"), asked)
 
 
 def failure_of(error: BaseException, asked: str | None) -> GivenAnswer:

@@ -13,7 +13,7 @@ from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import AttemptedRecord, PausedRecord, RecordDraft, attempted_pause
 from holdfast.core.state import PendingQuery, Session
-from holdfast.engine.drivers import Attempt, Driver, failure_of
+from holdfast.engine.drivers import DIED, SHUT_DOWN, Attempt, Driver, failure_of, given_up
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
 from holdfast.engine.slots import EffectSlot, current_slot
@@ -27,8 +27,8 @@ class EffectSession(Protocol):
     @property
     def id(self) -> str: ...
 
-    async def attempts(self, asked: str) -> int | None:
-        """How often the effect of a query was begun; None if the query is not pending any more."""
+    async def pending_query(self, asked: str) -> PendingQuery | None:
+        """A query, with how often its effect was begun; None if it is not pending any more."""
         ...
 
     async def attempt(self, asked: str, driver: str) -> int | None:
@@ -106,7 +106,8 @@ class Effects:
             driver = self._owner.drivers.find(self._session.id, query)
             if driver is None:
                 continue  # a child
-            if (not each.attempts or driver.may_repeat) and self._try_take(asked, driver):
+            may_run = not each.attempts or (driver.may_repeat and each.deaths < self._owner.max_deaths)
+            if may_run and self._try_take(asked, driver):
                 attempts.append(RecordDraft(AttemptedRecord(query_id=asked, driver=driver.name)))
             elif each.attempts:
                 self._recovering.add(asked)
@@ -216,17 +217,20 @@ class Effects:
             await insist(lambda: self._session.answer(failure))
 
     async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
-        begun = await insist(lambda: self._session.attempts(query.id))
-        if begun is None:
+        pending = await insist(lambda: self._session.pending_query(query.id))
+        if pending is None:
             return None
-        attempt = Attempt(self._session.id, query.id, begun)
+        attempt = Attempt(self._session.id, query.id, pending.attempts)
         if query.id in self._recovering:
             self._recovering.discard(query.id)
-            if (given := await driver.recover(query, attempt)) is not None:
+            deaths = pending.deaths
+            if (given := await driver.recover(query, attempt, DIED if deaths else SHUT_DOWN)) is not None:
                 return given
+            if deaths >= self._owner.max_deaths:
+                return given_up(driver.name, query.id, deaths)
             fresh = False
         else:
-            fresh = bool(begun)
+            fresh = bool(pending.attempts)
         if not fresh:
             number = await insist(lambda: self._session.attempt(query.id, driver.name))
             if number is None:

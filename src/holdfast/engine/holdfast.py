@@ -21,7 +21,7 @@ from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
-from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Driver, Effect, Finder, Probe, Recovery
+from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
@@ -56,9 +56,17 @@ class Holdfast:
         upkeep: Upkeep | None = None,
         seam: Seam | None = None,
         environment: Environment | None = None,
+        max_deaths: int = MAX_DEATHS,
     ) -> None:
+        """`hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life.
+
+        A call at which `max_deaths` processes have died, one after the other, is answered by a failure.
+        """
         self.store = store
         self._owner = Owner(store, lease_ms, environment or Environment(), seam)
+        if max_deaths < 1:
+            raise InvalidValueError("max_deaths", f"a call is begun at least once, got {max_deaths}")
+        self._owner.max_deaths = max_deaths
         self._engine = Engine(self._owner, hot_programs=hot_programs)
         self._upkeep = upkeep or Upkeep()
         self.drive_own_tools()

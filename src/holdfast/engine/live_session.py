@@ -22,7 +22,7 @@ from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
 from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
-from holdfast.core.state import PAUSED, RUNNING, Session
+from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, deliver
@@ -328,13 +328,12 @@ class LiveSession:
 
     # --- effects and lease -------------------------------------------------------------------------
 
-    async def attempts(self, asked: str) -> int | None:
-        """How often the effect of a query was begun; None if the query is not pending any more."""
+    async def pending_query(self, asked: str) -> PendingQuery | None:
+        """A query, with how often its effect was begun; None if it is not pending any more."""
         if self._fold.known is None or self.lock.locked():
             async with self.lock:
                 await self.load()
-        pending = self.session.pending.get(asked)
-        return None if pending is None else pending.attempts
+        return self.session.pending.get(asked)
 
     async def attempt(self, asked: str, driver: str) -> int | None:
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""

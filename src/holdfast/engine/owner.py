@@ -18,7 +18,7 @@ from holdfast.core.records import Entry, Record
 from holdfast.core.state import Session
 from holdfast.engine.attachments import Attachment
 from holdfast.engine.callers import Callers
-from holdfast.engine.drivers import Drivers
+from holdfast.engine.drivers import MAX_DEATHS, Drivers
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
@@ -71,6 +71,8 @@ class Owner:
         self.now = environment.clock.now
         self.random = environment.random
         self.seam = seam
+        self.max_deaths = MAX_DEATHS
+        """Processes in a row that may die while they attempt one query."""
         self.name = f"{environment.process}.{self.token(4)}"
         self.drivers = Drivers()
         self.sealer = Sealer()

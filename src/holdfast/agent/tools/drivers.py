@@ -153,9 +153,9 @@ class _UnknownDriver(_OwnDriver):
         loaded, policy, _ = await self._loaded(attempt)
         return unknown_tool(query.name, sorted(loaded.catalog(policy).names))
 
-    async def recover(self, query: Query, attempt: Attempt) -> GivenAnswer | None:
+    async def recover(self, query: Query, attempt: Attempt, why: str) -> GivenAnswer | None:
         found = await self._found(query, attempt)
-        return await found.recover(query, attempt) if found is not None else None
+        return await found.recover(query, attempt, why) if found is not None else None
 
     async def _found(self, query: Query, attempt: Attempt) -> Driver | None:
         assert isinstance(query, ToolQuery)

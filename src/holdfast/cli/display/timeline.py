@@ -29,6 +29,7 @@ from holdfast.core.records import (
     Entry,
     ExpiredRecord,
     FailedRecord,
+    InterruptedRecord,
     LoggedRecord,
     PausedRecord,
     ProgressedRecord,
@@ -103,6 +104,8 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("refused", "red", one_line(f"{count} queries: {failure.message}", room))]
         case AttemptedRecord(query_id=asked, driver=driver):
             return [("attempt", "cyan", f"{asked:<5} {driver}")]
+        case InterruptedRecord(query_id=asked):
+            return [("stopped", "magenta", f"{asked:<5} by a shutdown of its process")]
         case AnsweredRecord(query_id=asked, answer=Failure(message=message, code=code), by=by):
             return [("failed", "red", f"{asked:<5} {one_line(f'{message} ({code}){_by(by)}', room - 6)}")]
         case AnsweredRecord(query_id=asked, answer=answer, by=by):

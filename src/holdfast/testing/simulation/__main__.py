@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from holdfast.testing.simulation.faults import profile
 from holdfast.testing.simulation.run import report, shrink, simulate, without
 from holdfast.testing.simulation.scenarios import SCENARIOS
+from holdfast.testing.simulation.scenarios.harm import HARM
 from holdfast.testing.simulation.scenarios.known import KNOWN
 from holdfast.testing.simulation.trace import side_by_side
 
-NAMED = {**SCENARIOS, **KNOWN}
+NAMED = {**SCENARIOS, **HARM, **KNOWN}
 """All scenarios; those that are known to break a law run only when they are named."""
 
 

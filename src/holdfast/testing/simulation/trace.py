@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core.queries import Failure
-from holdfast.core.records import AnsweredRecord, AttemptedRecord, PausedRecord, Record, type_of
+from holdfast.core.records import AnsweredRecord, AttemptedRecord, InterruptedRecord, PausedRecord, Record, type_of
 from holdfast.store.commits import Commit, CommitReceipt
 
 
@@ -43,6 +43,8 @@ def _record_text(record: Record) -> str:
             return f"answered {record.query_id}{failed}"
         case AttemptedRecord():
             return f"attempted {record.query_id}"
+        case InterruptedRecord():
+            return f"interrupted {record.query_id}"
         case PausedRecord():
             asked = " ".join(query.id for query in record.queries)
             withdrawn = f" without {' '.join(record.withdrawn)}" if record.withdrawn else ""

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from holdfast.engine.drivers import Attempt
-from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.testing.simulation.client import Client
@@ -15,9 +13,6 @@ from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.scenarios.agents import Agents, SimulatedProvider
 from holdfast.testing.simulation.world import SimulatedProcess
-
-MOST_ATTEMPTS = 3
-"""Times that a call which takes its process down may be begun."""
 
 
 class Bystander(Agents):
@@ -34,38 +29,6 @@ class Bystander(Agents):
         if process.name == "bystander":
             provider.id = "another"
         return provider
-
-
-@strategy(name="simulated_deadly")
-async def deadly(ctx: Context) -> Any:
-    """Call a tool that takes its process down."""
-    return await ctx.tool("deadly")
-
-
-class Deadly(Scenario):
-    """A tool that may be repeated, and takes its process down each time."""
-
-    name: ClassVar[str] = "deadly"
-    clients: ClassVar[tuple[int, int]] = (1, 1)
-
-    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
-        async def effect(attempt: Attempt) -> Any:
-            done = self.world.outside.perform(process, "safe", attempt)
-            self.world.kill(process)
-            return await done
-
-        hf.drive("deadly", effect, recovery="safe")
-
-    async def drive(self, client: Client, number: int) -> None:
-        await client.start(deadly, "s")
-
-    def may_wait(self, session_id: str) -> bool:
-        return True
-
-    def problems(self, run: Evidence) -> Iterator[Problem]:
-        attempts = len(run.attempted["s/q-0"])
-        if attempts > MOST_ATTEMPTS:
-            yield Problem("bounded", "s", f"a call that takes its process down was attempted {attempts} times")
 
 
 @strategy(name="simulated_question")
@@ -100,5 +63,5 @@ class Closing(Scenario):
             yield Problem("closed", "s", f"a caller still waits {self.waits_s:.0f} s after its engine was closed")
 
 
-KNOWN: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Bystander, Deadly, Closing)}
+KNOWN: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Bystander, Closing)}
 """By the name that the command line knows."""

@@ -1,0 +1,64 @@
+"""A tool that takes its process down may not take down every process that opens the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import InvalidValueError
+from holdfast.core.records import AttemptedRecord, InterruptedRecord
+from holdfast.engine.drivers import MAX_DEATHS
+from holdfast.engine.holdfast import open_holdfast
+from holdfast.store import open_store
+from holdfast.testing.patience import soon
+from tests.core.helpers import Journal, llm
+from tests.engine.helpers import attempts_at, sqlite
+from tests.paths import REPO
+
+
+async def deaths(url: str, recovery: str, **options: Any) -> tuple[int, str]:
+    """How many processes died, one after the other, and what the first that survived says of the session."""
+    died = 0
+    while True:
+        command = (sys.executable, "-m", "tests.engine.deadly_child", url, recovery, json.dumps(options))
+        process = await asyncio.create_subprocess_exec(*command, cwd=REPO, stdout=asyncio.subprocess.PIPE)
+        output, _ = await soon(process.communicate())
+        if process.returncode == 0:
+            return died, output.decode()
+        assert process.returncode == 9
+        died += 1
+        assert died < 10, "it goes on without end"
+
+
+@pytest.mark.parametrize(
+    ("recovery", "options", "most"), [("safe", {}, MAX_DEATHS), ("idempotent", {"max_deaths": 5}, 5), ("never", {}, 1)]
+)
+async def test_a_call_at_which_processes_die_is_given_up(
+    tmp_path: Path, recovery: str, options: dict[str, Any], most: int
+) -> None:
+    died, shown = await deaths(sqlite(tmp_path), recovery, **options)
+    assert died == most
+    wanted = "may or may not have run" if recovery == "never" else f"was begun {most} times, and each time its process"
+    assert wanted in shown
+    async with open_store(sqlite(tmp_path)) as store:
+        assert len(await attempts_at(store, "s")) == most
+
+
+def test_an_attempt_that_a_shutdown_interrupted_is_no_death() -> None:
+    journal = Journal().start().ask(llm())
+    pending = journal.session.pending["q-0"]
+    for attempt, is_interrupted, in_a_row in [(1, False, 1), (2, False, 2), (3, True, 0), (4, False, 1)]:
+        journal.write(AttemptedRecord(query_id="q-0", driver="llm"))
+        if is_interrupted:
+            journal.write(InterruptedRecord(query_id="q-0"))
+        assert (pending.attempts, pending.deaths) == (attempt, in_a_row)
+
+
+def test_a_call_is_begun_at_least_once() -> None:
+    with pytest.raises(InvalidValueError, match="at least once"):
+        open_holdfast("memory:", max_deaths=0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from holdfast import Approval, Approve, Rule
 from holdfast.agent import live_events as live
 from holdfast.agent.envelopes.conversation import export_envelope, import_envelope
 from holdfast.agent.machine.errors import InvalidDecisionError
+from holdfast.agent.machine.mailbox import ConfigureMessage
+from holdfast.agent.machine.policy import PolicyChange
 from holdfast.agent.machine.queries import ApprovalQuery
 from holdfast.agent.machine.turn import StoppedOutcome
 from holdfast.agent.session_builder import AgentState, SessionBuilder
@@ -227,7 +228,7 @@ async def test_rules_are_not_lost_by_opening_a_session_without_naming_them(
             session = await builder.open_with_state(AgentState(session_id="s", messages=[]))
         else:
             session = await getattr(builder, how)()
-        session.configure(model="m-2", instructions="Be brief.")
+        await session.configure(model="m-2", instructions="Be brief.")
         result = await soon(session.turn("Go").run())
         assert only_call(result).result["code"] == "denied"
         assert [layer.origin for layer in (await session.read_view()).policy.approval] == ["", "runtime"]
@@ -263,7 +264,7 @@ async def test_a_verdict_that_is_not_known_here_denies_and_the_session_goes_on(h
     async with runtime_on(home, disk, *deletes("/a"), "Hello.") as runtime:
         session = await runtime.session("s").open()
         newer = Approval(rules=[Rule("delete", "quarantine")])
-        session._policy = msgspec.structs.replace(session.policy, approval=[newer])
+        await runtime.mount.holdfast.send("s", ConfigureMessage(PolicyChange(approval=[newer])))
         assert only_call(await soon(session.turn("Go").run())).result["code"] == "denied"
     async with runtime_on(home, disk, "Hello.") as runtime:
         session = await runtime.session("s").open()

@@ -67,9 +67,9 @@ async def test_the_window_is_that_of_the_model_where_it_is_known(options: Any, w
 async def test_another_model_has_another_window(home: Home) -> None:
     async with home.runtime(windows={"small": 100, "large": 5_000}, model="small") as runtime:
         session = await runtime.session("s").open()
-        assert session.configure(model="large").window == 5_000
-        assert session.configure(model="nobody-knows").window is None
-        assert session.configure(model="small", window=70).window == 70
+        assert (await session.configure(model="large")).window == 5_000
+        assert (await session.configure(model="nobody-knows")).window is None
+        assert (await session.configure(model="small", window=70)).window == 70
 
 
 async def test_where_it_is_switched_off_it_is_not_done(home: Home) -> None:

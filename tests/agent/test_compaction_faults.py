@@ -194,7 +194,7 @@ async def test_what_it_takes_is_counted_and_limited(home: Home) -> None:
     async with home.runtime(*script, tools=[add], window=WINDOW) as runtime:
         session = await runtime.session("s").open()
         await talked(session, 2)
-        session.configure(limits={"tokens": 100})
+        await session.configure(limits={"tokens": 100})
         result = await soon(session.turn(LONG).run())
         assert {source: used.calls for source, used in result.report.by_source.items()} == {"compaction": 1, "turn": 1}
         assert result.report.by_source["compaction"].total == 60

@@ -106,7 +106,7 @@ async def test_a_fork_is_under_the_policy_of_the_handle(home: Home) -> None:
     async with home.runtime("One.", "Two.") as runtime:
         session = await runtime.session("s").open()
         await soon(session.turn("first").run())
-        session.configure(model="m-2")
+        await session.configure(model="m-2")
         fork = await session.fork()
         assert fork.policy.model == "m-2"
         await soon(fork.turn("second").run())

@@ -124,7 +124,7 @@ async def test_key_parts_each_invalidate() -> None:
         own.revision += 1
         assert await is_new(), "the revision of a plugin"
         assert await names(session) == ["cup"]
-        session.configure(deny=["cup"])
+        await session.configure(deny=["cup"])
         assert await is_new(), "the access rules"
         assert await names(session) == []
 
@@ -225,14 +225,14 @@ async def test_bound_on_entries() -> None:
         session = await runtime.session("s-1").open()
         resident = await session.loaded()
         for number in range(100):
-            session.configure(deny=[f"tool-{number}"])
+            await session.configure(deny=[f"tool-{number}"])
             await session.catalog()
         assert resident.builds == 100
         assert len(resident._catalogs) == KEPT_CATALOGS
-        session.configure(deny=["tool-95"])
+        await session.configure(deny=["tool-95"])
         await session.catalog()
         assert resident.builds == 100  # a plugin or host that switches between a few has them all at hand
-        session.configure(deny=["tool-5"])
+        await session.configure(deny=["tool-5"])
         await session.catalog()
         assert resident.builds == 101
 

@@ -327,7 +327,7 @@ async def test_policies_frames_and_the_end_are_told(home: Home) -> None:
         began = await observer.current()
         await soon(session.turn("1").run())
         await soon(session.compact(keep=0))
-        session.configure(model="m-2")
+        await session.configure(model="m-2")
         await soon(session.turn("2").run())
         await runtime.mount.holdfast.cancel("s", "enough")
         async with watching(observer, began.cursor) as watcher:

@@ -297,7 +297,7 @@ async def test_a_session_that_is_opened_without_its_plugin_goes_on_without_its_t
         session = await runtime.session("s-1").open()
         await session.turn("Hi").run()
         assert told(provider) == ["add"]
-        assert provider.requests[0].system == ""
+        assert provider.requests[0].system == "Keep notes in a drawer."
 
 
 async def test_a_call_under_way_goes_on_in_a_process_that_has_the_plugin_from_the_start(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ async def test_what_requires_a_tool_is_told_while_the_session_has_it() -> None:
     async with Runtime("memory:", provider=provider, prompt=[core], tools=[search]) as runtime:
         session = await runtime.session("s-1").open()
         await soon(session.turn("Hi").run())
-        session.configure(deny=["search"])
+        await session.configure(deny=["search"])
         await soon(session.turn("Hi").run())
-        session.configure(deny=[])
+        await session.configure(deny=[])
         await soon(session.turn("Hi").run())
     with_tool = "Be brief.\n\nSearch before you answer."
     assert systems(provider) == [with_tool, "Be brief.", with_tool]

@@ -258,7 +258,7 @@ async def test_an_item_can_come_to_a_value(home: Home) -> None:
         assert result.outcome == ValueOutcome({"sum": 3})
 
 
-async def test_what_was_configured_is_in_force_for_items_that_were_sent_after(home: Home) -> None:
+async def test_what_was_configured_is_in_force_for_every_turn_that_begins_after(home: Home) -> None:
     models: list[str] = []
 
     def note(request: ModelRequest) -> ScriptStep:
@@ -268,10 +268,13 @@ async def test_what_was_configured_is_in_force_for_items_that_were_sent_after(ho
     async with home.runtime(note, note, note) as runtime:
         session = await runtime.session("s").open()
         await session.enqueue("a")
-        session.configure(model="m-2")
+        await session.configure(model="m-2")
         await session.enqueue("b")
         await soon(session.queued_turn().run())
-        assert models == ["m-1", "m-2"]
+        await session.enqueue("c")
+        await session.configure(model="m-3")
+        await soon(session.queued_turn().run())
+        assert models == ["m-2", "m-2", "m-3"]
 
 
 async def test_an_item_with_a_wrong_setting_is_refused_before_it_is_sent(home: Home) -> None:

@@ -59,7 +59,7 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
     return thread, outcome
 
 
-FOR_TURNS = {"draining", "changed_policy", "begin_in", "begin_with", "has_begun_with"}
+FOR_TURNS = {"draining", "record_settings", "check_runs", "begin_in", "begin_with", "has_begun_with"}
 """What a session has for its turns, and for nobody else."""
 
 
@@ -160,7 +160,7 @@ def test_errors_are_the_same() -> None:
             list(ticketed.turn("Hi").stream())
         assert ticketed.turn("Hi").plugin_input("ticket", 1).run().text == "Hello."
     with SyncRuntime("memory:") as runtime, pytest.raises(ProviderUnconfiguredError):
-        runtime.session("a").open()
+        runtime.session("a").open().turn("Hi").run()
 
 
 @each_row(

@@ -41,6 +41,11 @@ class Conversations:
         view = await self._engine.live(session_id).view(fresh=fresh)
         return view if isinstance(view, Conversation) else Conversation(session_id)
 
+    def at_hand(self, session_id: str) -> Conversation | None:
+        """A conversation as far as this process knows it now; None if it knows nothing of it."""
+        live = self._engine.alive(session_id)
+        return live.shown if live is not None and isinstance(live.shown, Conversation) else None
+
     async def with_query(self, session_id: str, query_id: str) -> Conversation:
         """The conversation in which a query waits. Another process may have asked it."""
         conversation = await self.get(session_id)

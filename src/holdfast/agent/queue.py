@@ -120,6 +120,7 @@ class EnqueueBuilder:
         """Send it; the same as awaiting the builder."""
         session = self._session
         self._id = self._id or new_item_id(session.mount.holdfast.engine.owner.random.randbytes)
+        await session.record_settings()
         item = await self._item(self._id)
         event = await session.mount.holdfast.send(session.session_id, EnqueueMessage(item, self._by))
         return ItemReceipt(session.session_id, self._id, event.replayed)
@@ -129,7 +130,6 @@ class EnqueueBuilder:
         content = self._input
         if self._command is None:
             content = content_with(session.plugins, self._input, self._plugin_inputs, session.session_id)
-        policy = session.changed_policy(await session.conversation())
         try:
             item = Item(
                 id=item_id,
@@ -140,7 +140,6 @@ class EnqueueBuilder:
                 merge_key=self._merge_key,
                 available_at=self._available_at,
                 output=self._output,
-                policy=policy,
             )
             return msgspec.convert(msgspec.to_builtins(item), Item)
         except msgspec.ValidationError as error:
@@ -159,6 +158,8 @@ class QueuedTurns:
         Items that are held back stay in the inbox, and so does what another process works on.
         """
         session, mount = self._session, self._session.mount
+        session.check_runs()
+        await session.record_settings()
         before = len((await session.conversation(fresh=True)).turns)
         async with asyncio.timeout(wait):
             with mount.holdfast.engine.watch(session.session_id) as changes, session.draining(limit):

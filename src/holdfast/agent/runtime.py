@@ -141,6 +141,17 @@ class Runtime:
             why = f"the providers of this runtime are: {', '.join(self.providers) or 'none'}"
             raise ProviderUnavailableError(provider_id, why, session_id)
 
+    def completed(self, spec: Spec, base: Policy) -> Spec:
+        """The spec with what follows from it here: the own model of a provider that it changes to, and the context
+        window of a model that it changes to."""
+        model = spec.model
+        if model is None and spec.provider not in (None, base.provider) and spec.provider in self.providers:
+            model = own_model(self.providers[spec.provider])
+        window = spec.window
+        if window is None and model not in (None, base.model):
+            window = window_of(model, self.windows)
+        return msgspec.structs.replace(spec, model=model, window=window)
+
     def windowed(self, policy: Policy) -> Policy:
         """The policy with the context window of its model, if that is known."""
         if policy.window is not None:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancel
+from holdfast.agent.errors import ModeNotInstalledError, ProviderMismatchError, SessionEndedError
 from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Command, Item
-from holdfast.agent.machine.mailbox import WithdrawMessage
-from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
+from holdfast.agent.machine.mailbox import ConfigureMessage, WithdrawMessage
+from holdfast.agent.machine.policy import Policy, PolicyChange, Spec, change_from, resolve, spec_from
 from holdfast.agent.machine.program import COMPACT
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.machine.turn_input import NewConversation
@@ -30,11 +32,23 @@ from holdfast.agent.turn_phases import PhaseProbe
 from holdfast.agent.worker import draining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure, Value
-from holdfast.core.values import Json
+from holdfast.core.values import Json, checked
 
 if TYPE_CHECKING:
     from holdfast.agent.mounted_store import MountedStore
     from holdfast.agent.runtime import Runtime
+
+
+@dataclass
+class HandleSettings:
+    """What a handle knows of the policy, and adds to it."""
+
+    recorded: Policy
+    """The policy when the handle was opened."""
+    change: PolicyChange | None = None
+    """Explicit settings that the record does not have yet."""
+    begin: NewConversation | None = None
+    """What the conversation starts over with at the next turn, if it does."""
 
 
 class AgentSession:
@@ -45,18 +59,16 @@ class AgentSession:
         runtime: Runtime,
         mount: MountedStore,
         session_id: str,
-        policy: Policy,
+        settings: HandleSettings,
         *,
         parent: str | None,
-        begin: NewConversation | None,
         plugins: Mapping[str, Plugin],
     ) -> None:
         self.runtime = runtime
         self.mount = mount
         self.session_id = session_id
         self.parent_session_id = parent
-        self._policy = policy
-        self._begin = begin
+        self._settings = settings
         self._begin_turns: set[str] = set()
         """Turns that were to start the conversation over: at most one of them was accepted."""
         self.writer = asyncio.Lock()
@@ -101,7 +113,7 @@ class AgentSession:
 
     async def catalog(self) -> SessionCatalog:
         """The tools that the model has now."""
-        return (await self.loaded()).catalog(self._policy)
+        return (await self.loaded()).catalog(self.policy)
 
     async def refresh_catalog(self) -> None:
         """Ask all tool providers which tools they have now."""
@@ -109,7 +121,7 @@ class AgentSession:
 
     async def loaded(self) -> LoadedSession:
         """What this process holds of the session."""
-        return await self.mount.loaded_sessions.get(self.session_id, self._policy, self.parent_session_id)
+        return await self.mount.loaded_sessions.get(self.session_id, self.policy, self.parent_session_id)
 
     async def answer(self, query_id: str, value: Any) -> None:
         """Answer a query that the running turn waits for: a call of a declared tool, or an approval.
@@ -231,12 +243,16 @@ class AgentSession:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the next turn."""
-        return self._policy
+        """The policy of the next turn: as recorded, as far as this process knows, with what this handle adds to it."""
+        settings, known = self._settings, self.mount.conversations.at_hand(self.session_id)
+        if settings.begin is not None and settings.begin.policy is not None:
+            return settings.begin.policy
+        recorded = (known.next_policy if known is not None else None) or settings.recorded
+        return recorded if settings.change is None else resolve(settings.change, recorded)
 
     @property
     def mode(self) -> str:
-        return self._policy.mode
+        return self.policy.mode
 
     async def fork(
         self,
@@ -253,28 +269,36 @@ class AgentSession:
         the end. Shared history is not copied.
         """
         event = await self.mount.holdfast.fork(self.session_id, at, before=before, node=node, turn=turn, id=id, wait=0)
-        return AgentSession(
-            self.runtime,
-            self.mount,
-            event.session_id,
-            self._policy,
-            parent=self.parent_session_id,
-            begin=None,
-            plugins=self.plugins,
-        )
+        forked = (await self.mount.conversations.get(event.session_id)).next_policy or Policy()
+        settings = HandleSettings(forked)
+        parent, plugins = self.parent_session_id, self.plugins
+        return AgentSession(self.runtime, self.mount, event.session_id, settings, parent=parent, plugins=plugins)
 
     # --- changing ----------------------------------------------------------------------------------
 
-    def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
-        """Change the policy from the next turn on; what is not named stays. Recorded with that turn."""
-        spec = patch if patch is not None else spec_from(changes)
-        before = self._policy
-        policy = resolve(spec, before)
-        if policy.model != before.model and spec.window is None:
-            policy = self.runtime.windowed(msgspec.structs.replace(policy, window=None))
-        self.runtime.check_provider(policy.provider, self.session_id)
-        self._policy = policy
-        return policy
+    async def configure(self, patch: Spec | None = None, *, by: str | None = None, **changes: Any) -> Policy:
+        """Change the policy from the next turn on, whichever process runs it; what is not named stays.
+
+        Returns that policy once the change is durable. A provider that is named has to be there; without a model, it is
+        asked for its own. Raises `InvalidValueError` and `ProviderUnavailableError`; nothing is changed then.
+        """
+        spec = checked(patch, "spec") if patch is not None else spec_from(changes)
+        conversation = await self.conversation(fresh=True)
+        if conversation.ended is not None:
+            raise SessionEndedError(self.session_id, conversation.ended)
+        if spec.provider is not None:
+            self.runtime.check_provider(spec.provider, self.session_id)
+        spec = self.runtime.completed(spec, self.policy)
+        if self._settings.begin is not None:  # it is recorded when the conversation starts over
+            self._settings.begin = self._settings.begin.under(resolve(spec, self.policy))
+            return self.policy
+        await self._record(change_from(spec, self._settings.change), by)
+        return self.policy
+
+    async def _record(self, change: PolicyChange, by: str | None) -> None:
+        await self.mount.holdfast.send(self.session_id, ConfigureMessage(change, by))
+        self._settings.change = None
+        await self.conversation(fresh=True)
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
         """Call a function with each phase of a turn when this process learns of it; None stops that."""
@@ -300,16 +324,36 @@ class AgentSession:
 
     # --- for turns ---------------------------------------------------------------------------------
 
-    def changed_policy(self, conversation: Conversation) -> Policy | None:
-        """The policy if it differs from the recorded one, else None."""
-        policy = msgspec.structs.replace(self._policy, deadlines=self.runtime.tools.deadlines)
-        return None if conversation.policy == policy else policy
+    def check_runs(self) -> None:
+        """Raise unless turns of the session can be run here."""
+        policy, runtime = self.policy, self.runtime
+        if policy.mode not in runtime.modes:
+            raise ModeNotInstalledError(policy.mode, sorted(runtime.modes))
+        if policy.provider and policy.provider not in runtime.providers and runtime.policy.provider:
+            raise ProviderMismatchError(policy.provider, runtime.policy.provider, self.session_id)
+        runtime.check_provider(policy.provider, self.session_id)
+
+    async def record_settings(self) -> None:
+        """Make durable what this handle was opened with and the record does not say, before it sends anything.
+
+        Deadlines are those of the tools that this process has now.
+        """
+        settings = self._settings
+        conversation = await self.conversation()
+        recorded, deadlines = conversation.next_policy, self.runtime.tools.deadlines
+        if settings.begin is not None or recorded is None or conversation.ended is not None:
+            return
+        if any(recorded.deadlines.get(tool) != deadline for tool, deadline in deadlines.items()):
+            late = PolicyChange(deadlines={**recorded.deadlines, **deadlines})
+            settings.change = change_from(late, settings.change)
+        if settings.change is not None:
+            await self._record(settings.change, None)
 
     def begin_in(self, conversation: Conversation) -> NewConversation | None:
         """What the conversation starts over with at the next turn, or None if it does not."""
         if self._begin_turns and any(turn_id in conversation.turns for turn_id in self._begin_turns):
-            self._begin, self._begin_turns = None, set()
-        return self._begin
+            self._settings.begin, self._begin_turns = None, set()
+        return self._settings.begin
 
     def begin_with(self, turn_id: str, conversation: Conversation) -> NewConversation | None:
         """The same, for the turn that is about to begin. If that turn is not accepted, the next one starts over."""

@@ -20,14 +20,14 @@ from holdfast.agent.machine.approval import Approval, check_approval, with_layer
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage
-from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, resolve, spec_from
+from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, change_between, resolve, spec_from
 from holdfast.agent.machine.prompt import PromptLayer, checked_layer
 from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import check_config
 from holdfast.agent.providers.provider import own_model
 from holdfast.agent.providers.retry import ProviderModel
-from holdfast.agent.session import AgentSession
+from holdfast.agent.session import AgentSession, HandleSettings
 from holdfast.core.errors import SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
@@ -58,11 +58,14 @@ class SessionBuilder:
         self._spec = Spec()
         self._provider: ProviderModel | None = None
         self._layers: list[str | PromptLayer] = []
+        self._has_prompts = False
+        """Whether some of the layers are this session's own, and not those of its plugins."""
         self._plugins: dict[str, Plugin] = {}
         """With their configurations for this session."""
         self._approval: list[Approval] = []
         self._parent: str | None = None
         self._store: Store | None = None
+        self._plugin_tools: list[str] = []
 
     def standard(self) -> Self:
         """The model calls tools in its provider's own way."""
@@ -93,6 +96,7 @@ class SessionBuilder:
     def prompt(self, layer: str | PromptLayer) -> Self:
         """Add to the instructions: a text, or a layer with slots, which may drop parts of lower layers."""
         checked_layer(layer)
+        self._has_prompts = True
         self._layers.append(layer)
         return self
 
@@ -106,7 +110,8 @@ class SessionBuilder:
         self._runtime.plugins.add(plugin)
         configured = plugin.configured(check_config(plugin.id, config))
         self._plugins[plugin.id] = configured
-        return self.prompt(configured.instructions())
+        self._layers.append(configured.instructions())
+        return self
 
     def approval(self, approval: Approval) -> Self:
         """Add rules about tool calls to those of plugins and of the parent."""
@@ -127,23 +132,34 @@ class SessionBuilder:
     # --- opening -----------------------------------------------------------------------------------
 
     async def open(self) -> AgentSession:
-        """Open the stored session, or begin it. The policy given now applies; the recorded provider is kept."""
-        policy = await self._policy()
+        """Open the stored session, or begin it.
+
+        What is recorded of a stored session holds: its provider, model, instructions, limits and plugins, whatever the
+        runtime's are. What this builder names explicitly and the record says otherwise is recorded, as by `configure`,
+        before the first turn or item of this handle; opening alone writes nothing. Only the provider is not changed
+        like that. It is not needed before a turn is run.
+        """
+        await self._install_plugins()
+        policy = self._new_policy()
         mount = await self._mount(policy)
         stored = await self._stored(mount)
-        policy = await self._with_rules(mount, policy, stored)
+        recorded = (stored.next_policy if stored is not None else None) or Policy()
+        self._check_named_provider(recorded)
         if stored is None:
-            return await self._start(mount, policy, None)
-        return await self._session(mount, self._with_recorded_provider(stored.policy or Policy(), policy), stored)
+            return await self._start(mount, await self._with_rules(mount, policy, None), None)
+        policy = await self._with_rules(mount, self._changed_policy(recorded), stored)
+        return await self._session(mount, HandleSettings(recorded, change_between(recorded, policy)), stored)
 
     async def open_fresh(self) -> AgentSession:
         """Start over under the same id. At the next turn, the stored conversation becomes a closed branch."""
-        policy = await self._policy()
+        await self._install_plugins()
+        policy = self._new_policy()
         return await self._start_over(await self._mount(policy), policy, NewConversation())
 
     async def open_with_state(self, state: AgentState) -> AgentSession:
         """Continue from a conversation that the host provides; it replaces the stored one at the next turn."""
-        policy = await self._policy()
+        await self._install_plugins()
+        policy = self._new_policy()
         mount = await self._mount(policy)
         if state.session_id != self._id:
             raise StoreSessionMismatchError(state.session_id, self._id)
@@ -151,36 +167,75 @@ class SessionBuilder:
             policy = self._with_recorded_provider(state.policy, policy)
         return await self._start_over(mount, policy, NewConversation(state.messages), state.policy)
 
-    # --- inside ------------------------------------------------------------------------------------
+    # --- policies ----------------------------------------------------------------------------------
 
-    async def _policy(self) -> Policy:
+    def _new_policy(self) -> Policy:
+        """The policy of a session that begins, or begins anew: the runtime's, with what this builder names."""
         runtime = self._runtime
-        mode = self._mode or runtime.policy.mode
-        if mode not in runtime.modes:
-            raise ModeNotInstalledError(mode, sorted(runtime.modes))
         policy = resolve(self._spec_with_provider(), runtime.policy)
-        policy = msgspec.structs.replace(policy, mode=mode, deadlines=runtime.tools.deadlines)
-        everywhere = [each.instructions() for each in self._all_plugins() if each.id not in self._plugins]
-        all_layers = (policy.instructions, *everywhere, *self._layers)
-        texts = [layer for layer in all_layers if isinstance(layer, str) and layer]
-        layers = [layer for layer in self._layers if isinstance(layer, PromptLayer)]
-        approval = _approval_layers(runtime.plugins.everywhere.values(), "runtime")
-        approval += _approval_layers(self._plugins.values(), "")
-        approval += [msgspec.structs.replace(rules, origin="") for rules in self._approval]
+        policy = msgspec.structs.replace(
+            self._prompted(policy),
+            mode=self._checked_mode(runtime.policy.mode),
+            approval=self._rules(),
+            plugins=self._plugin_configs(),
+            deadlines=runtime.tools.deadlines,
+        )
+        return runtime.windowed(self._with_plugin_tools(policy))
+
+    def _changed_policy(self, recorded: Policy) -> Policy:
+        """The recorded policy with what this builder names. A session without a provider yet gets the runtime's."""
+        runtime, spec = self._runtime, self._spec_with_provider()
+        if not recorded.provider:
+            model = recorded.model or runtime.policy.model
+            recorded = msgspec.structs.replace(recorded, provider=runtime.policy.provider, model=model)
+        policy = resolve(spec, recorded)
+        if self._has_prompts or spec.instructions is not None:
+            base = resolve(spec, runtime.policy)
+            policy = msgspec.structs.replace(policy, instructions=base.instructions, prompt=base.prompt)
+            policy = self._prompted(policy)
+        else:
+            added = [each.instructions() for each in self._plugins.values() if each.id not in recorded.plugins]
+            policy = msgspec.structs.replace(policy, instructions=_joined([policy.instructions, *added]))
         policy = msgspec.structs.replace(
             policy,
-            instructions="\n\n".join(texts),
-            prompt=[*policy.prompt, *layers],
-            approval=approval,
-            plugins={plugin_id: plugin.config for plugin_id, plugin in self._plugins.items()},
+            mode=self._checked_mode(recorded.mode),
+            approval=self._rules(),
+            plugins={**recorded.plugins, **self._plugin_configs()},
+            deadlines={**recorded.deadlines, **runtime.tools.deadlines},
         )
-        policy = runtime.windowed(policy)
-        runtime.check_provider(policy.provider, self._id)
-        brought = [await runtime.plugins.install(each) for each in self._all_plugins()]
-        if any(brought):
-            tools = [ALL_TOOLS] if policy.tools is None else policy.tools
-            policy = msgspec.structs.replace(policy, tools=[*tools, *(name for names in brought for name in names)])
-        return policy
+        return runtime.windowed(self._with_plugin_tools(policy))
+
+    def _checked_mode(self, otherwise: str) -> str:
+        if self._mode is not None and self._mode not in self._runtime.modes:
+            raise ModeNotInstalledError(self._mode, sorted(self._runtime.modes))
+        return self._mode or otherwise
+
+    def _prompted(self, policy: Policy) -> Policy:
+        """The policy with the instructions of all plugins and the prompts of this builder on top of its own."""
+        everywhere = [each.instructions() for each in self._all_plugins() if each.id not in self._plugins]
+        texts = [layer for layer in self._layers if isinstance(layer, str)]
+        layers = [layer for layer in self._layers if isinstance(layer, PromptLayer)]
+        instructions = _joined([policy.instructions, *everywhere, *texts])
+        return msgspec.structs.replace(policy, instructions=instructions, prompt=[*policy.prompt, *layers])
+
+    def _rules(self) -> list[Approval]:
+        """The approval rules that are named now: by plugins of the runtime and of the session, and by this builder."""
+        approval = _approval_layers(self._runtime.plugins.everywhere.values(), "runtime")
+        approval += _approval_layers(self._plugins.values(), "")
+        return approval + [msgspec.structs.replace(rules, origin="") for rules in self._approval]
+
+    def _plugin_configs(self) -> dict[str, Json]:
+        return {plugin_id: plugin.config for plugin_id, plugin in self._plugins.items()}
+
+    async def _install_plugins(self) -> None:
+        """Add the tools of the plugins to the runtime."""
+        installed = [await self._runtime.plugins.install(each) for each in self._all_plugins()]
+        self._plugin_tools = [name for names in installed for name in names]
+
+    def _with_plugin_tools(self, policy: Policy) -> Policy:
+        tools = [ALL_TOOLS] if policy.tools is None else policy.tools
+        added = [name for name in self._plugin_tools if name not in tools]
+        return msgspec.structs.replace(policy, tools=[*tools, *added]) if added else policy
 
     def _spec_with_provider(self) -> Spec:
         """The spec with the provider that was given as an object, and a model of that provider."""
@@ -193,6 +248,8 @@ class SessionBuilder:
     def _all_plugins(self) -> list[Plugin]:
         """The plugins of every session and this session's own; its own configuration of a plugin wins."""
         return list({**self._runtime.plugins.everywhere, **self._plugins}.values())
+
+    # --- inside ------------------------------------------------------------------------------------
 
     async def _with_rules(
         self, mount: MountedStore, policy: Policy, stored: Conversation | None, brought: Policy | None = None
@@ -241,12 +298,19 @@ class SessionBuilder:
             raise NotAnAgentError(self._id, row.summary.program_kind)
         return await mount.conversations.get(self._id, fresh=True)
 
+    def _check_named_provider(self, recorded: Policy) -> None:
+        """Raise if this builder names another provider than the recorded one, or one that is not there."""
+        named = self._spec_with_provider().provider
+        if named is not None and recorded.provider and named != recorded.provider:
+            raise ProviderMismatchError(recorded.provider, named, self._id)
+        if named is not None:
+            self._runtime.check_provider(named, self._id)
+
     def _with_recorded_provider(self, recorded: Policy, policy: Policy) -> Policy:
-        """The policy with the provider that the session is recorded with."""
+        """The policy with the provider that a state is recorded with."""
+        self._check_named_provider(recorded)
         if not recorded.provider or recorded.provider == policy.provider:
             return policy
-        if self._spec_with_provider().provider is not None or recorded.provider not in self._runtime.providers:
-            raise ProviderMismatchError(recorded.provider, policy.provider, self._id)
         model = self._spec.model or recorded.model  # the runtime's model belongs to the runtime's provider
         return msgspec.structs.replace(policy, provider=recorded.provider, model=model)
 
@@ -257,7 +321,8 @@ class SessionBuilder:
         policy = await self._with_rules(mount, policy, stored, brought)
         if stored is None:
             return await self._start(mount, policy, begin if begin.messages else None)
-        return await self._session(mount, policy, stored, begin)
+        recorded = stored.next_policy or Policy()
+        return await self._session(mount, HandleSettings(recorded, begin=begin.under(policy)), stored)
 
     async def _start(self, mount: MountedStore, policy: Policy, begin: NewConversation | None) -> AgentSession:
         ctx: dict[str, Any] = {"policy": msgspec.to_builtins(policy)}
@@ -268,16 +333,17 @@ class SessionBuilder:
             await mount.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.models.prices, wait=0)
         except SessionExistsError:  # another process was faster
             return await self.open() if begin is None else await self._start_over(mount, policy, begin)
-        return await self._session(mount, policy, None, begin)
+        return await self._session(mount, HandleSettings(policy, begin=begin), None)
 
     async def _session(
-        self, mount: MountedStore, policy: Policy, stored: Conversation | None, begin: NewConversation | None = None
+        self, mount: MountedStore, settings: HandleSettings, stored: Conversation | None
     ) -> AgentSession:
         parent = self._parent or (stored.parent if stored is not None else None)
-        plugins = {plugin.id: plugin for plugin in self._all_plugins()}
+        recorded = self._runtime.plugins.recorded(settings.recorded.plugins)
+        plugins = {**recorded, **{plugin.id: plugin for plugin in self._all_plugins()}}
         for plugin in self._plugins.values():
             self._runtime.plugins.assign(self._id, plugin.source or plugin)
-        session = AgentSession(self._runtime, mount, self._id, policy, parent=parent, begin=begin, plugins=plugins)
+        session = AgentSession(self._runtime, mount, self._id, settings, parent=parent, plugins=plugins)
         await session.loaded()  # tells its plugins
         return session
 
@@ -288,3 +354,8 @@ def _approval_layers(plugins: Iterable[Plugin], origin: str) -> list[Approval]:
     for rules in layers:
         check_approval(rules)
     return [msgspec.structs.replace(rules, origin=origin) for rules in layers]
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Parts of the instructions as one text."""
+    return "\n\n".join(text for text in texts if text)

@@ -243,8 +243,8 @@ class SyncAgentSession:
     def export_envelope(self) -> SessionEnvelope:
         return self._loop.wait(export_envelope(self._inner))
 
-    def configure(self, patch: Spec | None = None, **changes: Any) -> Policy:
-        return self._inner.configure(patch, **changes)
+    def configure(self, patch: Spec | None = None, *, by: str | None = None, **changes: Any) -> Policy:
+        return self._loop.wait(self._inner.configure(patch, by=by, **changes))
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
         """The probe is called in the thread of the event loop, and must not use the runtime."""

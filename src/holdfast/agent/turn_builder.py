@@ -22,6 +22,7 @@ from holdfast.agent.live_events import Sink, TurnFinishedEvent, WaitingEvent
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import ContentBlock, ImageBlock, TextBlock
+from holdfast.agent.machine.program import COMPACT
 from holdfast.agent.machine.prompt import PromptLayer, checked_layer, merged
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.turn_input import TurnInput
@@ -148,6 +149,9 @@ class TurnBuilder:
         if self._named() in (await session.conversation()).turns:
             return await self._joined()
         async with session.writer:
+            if self._command is None or self._command.name == COMPACT:
+                session.check_runs()
+            await session.record_settings()
             while True:
                 with contextlib.suppress(TurnContendedError, TurnInProgressError):
                     return await self._try(fresh=False)
@@ -171,7 +175,6 @@ class TurnBuilder:
         turn_input = TurnInput(
             turn=turn_id,
             content=self._content,
-            policy=session.changed_policy(conversation),
             begin=session.begin_with(turn_id, conversation),
             output=self._output,
             command=self._command,

@@ -164,6 +164,11 @@ class LiveSession:
         return self._fold.view
 
     @property
+    def shown(self) -> KindView | None:
+        """The view as it is now, without a look at the store; None if there is none yet."""
+        return self._fold.view
+
+    @property
     def is_by_others(self) -> bool:
         """Whether another process wrote the latest known entry."""
         return self._fold.committed > self._fold.written

@@ -7,10 +7,12 @@ import pytest
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import TextBlock
+from holdfast.agent.machine.policy import PolicyChange
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import (
     AGENT_RECORDS,
     CallRecord,
+    ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
@@ -39,6 +41,7 @@ LEGAL = {
     "frame": {"running", "paused"},
     "enqueued": {"running", "paused"},
     "dequeued": {"running", "paused"},
+    "configured": {"running", "paused"},
     "joined": {"paused"},
     "stop": {"paused"},
 }
@@ -49,6 +52,7 @@ RECORDS: list[KindRecord] = [
     FrameRecord(key="f", reason="manual", summary="all of it"),
     EnqueuedRecord(item=Item(id="i-1", content=[TextBlock("later")])),
     DequeuedRecord(item_id="i-1"),
+    ConfiguredRecord(change=PolicyChange(model="big")),
     JoinedRecord(turn="t-1", items=["i-1"]),
     StopRecord(turn="t-1"),
 ]

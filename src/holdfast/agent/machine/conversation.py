@@ -26,10 +26,11 @@ from holdfast.agent.machine.archive import (
 from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock
-from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.policy import Policy, PolicyState, policy_of
 from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import (
     CallRecord,
+    ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
@@ -71,7 +72,7 @@ class Conversation:
     def __init__(self, session_id: str, *, keep_all: bool = True) -> None:
         self.session_id = session_id
         self.position = 0
-        self.policy: Policy | None = None
+        self._policies: PolicyState | None = None
         self.parent: str | None = None
         """The session on whose behalf this one runs."""
         self.ended: str | None = None
@@ -106,7 +107,8 @@ class Conversation:
         """Fold one more entry."""
         match entry.record:
             case StartedRecord(program=Program(kind="agent"), ctx=dict() as ctx):
-                self.policy = policy_of(ctx)
+                policy = policy_of(ctx)
+                self._policies = PolicyState(policy) if policy is not None else None
                 self.parent = ctx.get("parent")
                 self._open_frame(entry, NO_FRAME)
             case PausedRecord(queries=queries, withdrawn=withdrawn, attempted=attempted):
@@ -138,6 +140,9 @@ class Conversation:
                 self._items.pop(item_id, None)
                 self._joined.pop(item_id, None)
                 self._numbers.pop(item_id, None)
+            case ConfiguredRecord(change=change):
+                if self._policies is not None:
+                    self._policies.configure(change, in_turn=self.running is not None)
             case CancelledRecord(reason=reason):
                 self._on_session_end(entry, StoppedOutcome("cancelled", f"the session was cancelled: {reason}"))
             case FailedRecord(error=error):
@@ -214,7 +219,8 @@ class Conversation:
             archive.add_segment(segment)
         archive.restore(folded.closed, folded.gained)
         self._gained, self._segmented = folded.gained, folded.segmented
-        self.position, self.policy, self.parent = folded.position, folded.policy, folded.parent
+        self.position, self.parent = folded.position, folded.parent
+        self._policies = PolicyState(folded.policy) if folded.policy is not None else None
         self.ended, self.generation, self.input = folded.ended, folded.generation, folded.input
         self.asked = {query.id: query for query in folded.asked}
         self._items = {item.id: item for _, item in folded.items}
@@ -222,6 +228,16 @@ class Conversation:
         self.tree.restore(folded.leaf, folded.frame, folded.summed)
 
     # --- reading -----------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy of the running turn, or of the next one if none is running; None if this is no agent's."""
+        return self._policies.current if self._policies is not None else None
+
+    @property
+    def next_policy(self) -> Policy | None:
+        """The policy of the next turn; None if this is no agent's."""
+        return self._policies.next if self._policies is not None else None
 
     @property
     def messages(self) -> list[AgentMessage]:
@@ -313,9 +329,9 @@ class Conversation:
 
     def _on_input(self, entry: Entry, query: str, given: TurnInput) -> None:
         self.input = None
-        if given.policy is not None:
-            self.policy = given.policy
         if given.begin is not None:
+            if given.begin.policy is not None:
+                self._policies = PolicyState(given.begin.policy)
             self.generation += 1
             self.tree.begin_anew()
             self._archive.close_branch(self._gained)
@@ -409,6 +425,8 @@ class Conversation:
             case _:
                 pass
         self.running = None
+        if self._policies is not None:
+            self._policies.turn_over()
         self._gained.add_turn(turn)
 
     def _on_session_end(self, entry: Entry, outcome: StoppedOutcome) -> None:
@@ -431,14 +449,6 @@ def _reply_in(answer: Answer) -> RecordedReply | None:
     try:
         return None if isinstance(answer, Failure) else reply_of(answer.value)
     except msgspec.ValidationError:
-        return None
-
-
-def policy_of(ctx: Json) -> Policy | None:
-    """The policy that an agent was started with, or None if it cannot be read."""
-    try:
-        return msgspec.convert(ctx["policy"], Policy)
-    except (KeyError, TypeError, msgspec.ValidationError):
         return None
 
 

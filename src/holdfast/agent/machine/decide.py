@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
 from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, is_same_item
-from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.policy import resolve
 from holdfast.agent.machine.queries import InputQuery
-from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, JoinedRecord, StopRecord
+from holdfast.agent.machine.records import (
+    ConfiguredRecord,
+    DequeuedRecord,
+    EnqueuedRecord,
+    JoinedRecord,
+    StopRecord,
+)
 from holdfast.agent.machine.turn_input import input_from
 from holdfast.core.decide import Decision, Repeats
 from holdfast.core.errors import InvalidValueError
@@ -92,6 +99,15 @@ def _stopped(session: Session, agent: AgentFold, message: StopMessage) -> list[R
     failure = Failure(message.reason or "somebody stopped it", "cancelled")
     waits = list(session.pending) if session.wake == "all" else list(session.pending)[:1]
     return [stop, *(AnsweredRecord(query_id=asked, answer=failure, by=message.by) for asked in waits)]
+
+
+def decide_configure(session: Session, agent: AgentFold, message: ConfigureMessage) -> Decision:
+    """Change the policy from the next turn on; nothing to do if it says so already."""
+    checked(message, "configuration")
+    record = ConfiguredRecord(change=message.change, by=message.by)
+    session.check(record)
+    before = agent.policies.next
+    return Decision([]) if resolve(message.change, before) == before else Decision.of(record)
 
 
 def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:

@@ -2,7 +2,7 @@
 
 Rules of this file
 ------------------
-- Everything that affects an agent's inbox and its turn is folded here, from the session's journal.
+- Everything that affects an agent's inbox, its turn and its policy is folded here, from the session's journal.
 - An agent is *between turns* while it waits for an input, and *in a turn* from that input to the next time it waits for
   one. `LEGAL` says which of its records may come in which state of the session; some need a turn as well.
 - Items enter a turn, and a turn is stopped, only while the program waits (PAUSED): when it is resumed it must know
@@ -18,10 +18,12 @@ import msgspec
 
 from holdfast.agent.machine import decide
 from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
-from holdfast.agent.machine.mailbox import EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.policy import Policy, PolicyState, policy_of
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery
 from holdfast.agent.machine.records import (
     CallRecord,
+    ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
@@ -48,6 +50,7 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
     FrameRecord: _ALIVE,
     EnqueuedRecord: _ALIVE,
     DequeuedRecord: _ALIVE,
+    ConfiguredRecord: _ALIVE,
     JoinedRecord: _WAITING,
     StopRecord: _WAITING,
 }
@@ -55,7 +58,7 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
 
 
 class AgentFold(KindFold):
-    """What an agent was sent, the turn it is in, and who asked to stop that turn."""
+    """What an agent was sent, the turn it is in, who asked to stop that turn, and the policy."""
 
     format = 1
 
@@ -63,6 +66,8 @@ class AgentFold(KindFold):
         ctx = session.started.ctx if session.started is not None else None
         opener = ctx.get("parent") if isinstance(ctx, dict) else None
         self.parent = opener if isinstance(opener, str) else None
+        self.policies = PolicyState(policy_of(ctx) or Policy())
+        """How its turns are run."""
         self.inbox = Inbox()
         """What was sent to the agent, and waits for a turn."""
         self.turn: str | None = None
@@ -92,6 +97,8 @@ class AgentFold(KindFold):
                 self.inbox.cancel(item_id, ItemCancellation(at, reason, by))
             case StopRecord():
                 self.stop = (record, at)
+            case ConfiguredRecord(change=change):
+                self.policies.configure(change, in_turn=self.turn is not None)
             case _:
                 pass  # what was said and done is folded by the conversation
 
@@ -101,6 +108,7 @@ class AgentFold(KindFold):
         elif isinstance(query, InputQuery):
             self.turn = self.stop = None
             self.inbox.turn_over()
+            self.policies.turn_over()
 
     def on_answered(self, query: Query, answer: Answer) -> None:
         if not isinstance(query, InputQuery):
@@ -110,6 +118,8 @@ class AgentFold(KindFold):
         except ValueError:
             return  # the program does not understand it either, and asks again
         self.turn = brought.turn
+        if brought.begin is not None and brought.begin.policy is not None:
+            self.policies.current = brought.begin.policy
         self.inbox.take(brought.items, brought.turn)
 
     def on_ended(self, record: EndRecord, at: int) -> None:
@@ -125,7 +135,7 @@ class AgentFold(KindFold):
     # --- checkpoints --------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        return encode(_FoldedAgent(self.inbox, self.turn, self.stop))
+        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.policies))
 
     def restore(self, state: bytes) -> bool:
         try:
@@ -133,6 +143,7 @@ class AgentFold(KindFold):
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return False
         self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
+        self.policies = folded.policies
         return True
 
     # --- listings and timers ------------------------------------------------------------------------
@@ -161,6 +172,8 @@ class AgentFold(KindFold):
                 return decide.decide_withdraw(session, self, message)
             case StopMessage():
                 return decide.decide_stop(session, self, message)
+            case ConfigureMessage():
+                return decide.decide_configure(session, self, message)
             case _:
                 return super().decide(session, message, now, recorded)
 
@@ -177,6 +190,7 @@ class _FoldedAgent(msgspec.Struct, frozen=True):
     inbox: Inbox
     turn: str | None
     stop: tuple[StopRecord, int] | None
+    policies: PolicyState
 
 
 _decoder = msgspec.json.Decoder(_FoldedAgent)

@@ -21,7 +21,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.agent.machine.messages import ContentBlock
-from holdfast.agent.machine.policy import Policy
 from holdfast.core.values import Json, fingerprint
 
 INBOX = "inbox"
@@ -62,8 +61,6 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When it may be taken at the earliest (unix ms)."""
     output: dict[str, Json] | None = None
     """JSON schema of the value that its turn must end with; only for a turn of its own."""
-    policy: Policy | None = None
-    """In force from its turn on; None leaves the present one."""
 
 
 def claim(waiting: Iterable[Item], now: int, *, in_turn: bool, limit: int = MAX_JOINED) -> list[Item]:
@@ -178,10 +175,10 @@ class Inbox(msgspec.Struct):
 
 
 def is_same_item(first: Item, second: Item) -> bool:
-    """Whether two items say the same. When they may be taken, and under which policy, does not count: a sender that
-    tries again computes both anew."""
+    """Whether two items say the same. When they may be taken does not count: a sender that tries again computes that
+    anew."""
     return _content_fingerprint(first) == _content_fingerprint(second)
 
 
 def _content_fingerprint(item: Item) -> bytes:
-    return fingerprint(msgspec.to_builtins(msgspec.structs.replace(item, available_at=0, policy=None)))
+    return fingerprint(msgspec.to_builtins(msgspec.structs.replace(item, available_at=0)))

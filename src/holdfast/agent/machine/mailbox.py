@@ -1,8 +1,9 @@
-"""What others may send to an agent: an item for its inbox, and requests to withdraw one or to stop a turn."""
+"""What others may send to an agent: an item, requests to withdraw one or to stop a turn, and a change of its policy."""
 
 from __future__ import annotations
 
 from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.policy import PolicyChange
 from holdfast.core.decide import KindMessage
 
 
@@ -29,4 +30,11 @@ class StopMessage(KindMessage, frozen=True, tag="stop"):
     by: str | None = None
 
 
-AGENT_MESSAGES: tuple[type[KindMessage], ...] = (EnqueueMessage, WithdrawMessage, StopMessage)
+class ConfigureMessage(KindMessage, frozen=True, tag="configure"):
+    """A change of the policy, from the next turn on. What it does not name stays."""
+
+    change: PolicyChange
+    by: str | None = None
+
+
+AGENT_MESSAGES: tuple[type[KindMessage], ...] = (EnqueueMessage, WithdrawMessage, StopMessage, ConfigureMessage)

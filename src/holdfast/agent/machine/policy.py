@@ -81,17 +81,34 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """Single settings by name; the others stay."""
 
 
+class PolicyChange(Spec, frozen=True, kw_only=True):
+    """What changes in a recorded policy: a spec, and what a host says otherwise than by a spec."""
+
+    mode: str | None = None
+    approval: list[Approval] | None = None
+    prompt: list[PromptLayer] | None = None
+    plugins: dict[str, Json] | None = None
+    deadlines: dict[str, Deadline] | None = None
+
+
+_MERGED = ("limits", "generation", "compaction")
+"""Fields of which single parts are named; all others are replaced as a whole."""
+
+
 def resolve(spec: Spec, base: Policy) -> Policy:
     """The policy that a spec gives on top of another one: fields that are set win, the others are inherited.
 
-    Raises `InvalidValueError` if the spec cannot be kept.
+    A window belongs to its model: another model without one has none. Raises `InvalidValueError` if the spec cannot be
+    kept.
     """
     checked(spec, "spec")
     changes: dict[str, Any] = {
         name: value
-        for name in ("provider", "model", "instructions", "tools", "deny", "catalog_tokens", "window")
-        if (value := getattr(spec, name)) is not None
+        for name in spec.__struct_fields__
+        if name not in _MERGED and (value := getattr(spec, name)) is not None
     }
+    if spec.window is None and changes.get("model", base.model) != base.model:
+        changes["window"] = None
     if spec.limits is not None:
         changes["limits"] = limits_from(spec.limits, base.limits)
     if spec.compaction is not None:
@@ -100,6 +117,63 @@ def resolve(spec: Spec, base: Policy) -> Policy:
         merged = {**base.generation, **spec.generation}
         changes["generation"] = {name: value for name, value in merged.items() if value is not None}
     return msgspec.structs.replace(base, **changes)
+
+
+def change_between(before: Policy, after: Policy) -> PolicyChange | None:
+    """What has to change in one policy to get another; None if that is nothing."""
+    changes: dict[str, Any] = {}
+    for name in Policy.__struct_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if name in _MERGED:
+            olds, news = (each if isinstance(each, dict) else msgspec.structs.asdict(each) for each in (old, new))
+            changes[name] = {part: news.get(part) for part in {**olds, **news} if olds.get(part) != news.get(part)}
+        else:
+            changes[name] = [ALL_TOOLS] if name == "tools" and new is None else new
+    return PolicyChange(**changes) if changes else None
+
+
+def change_from(spec: Spec, before: PolicyChange | None = None) -> PolicyChange:
+    """A change that says what a spec says, and otherwise what the one before it says."""
+    changes = {} if before is None else msgspec.structs.asdict(before)
+    for name in spec.__struct_fields__:
+        value, earlier = getattr(spec, name), changes.get(name)
+        if value is not None:
+            changes[name] = {**earlier, **value} if name in _MERGED and earlier is not None else value
+    return PolicyChange(**changes)
+
+
+class PolicyState(msgspec.Struct):
+    """The policy of a session as its journal has it. What is configured during a turn is for the next one."""
+
+    current: Policy
+    """Of the turn that is under way, or of the next one if none is."""
+    following: Policy | None = None
+    """Of the next turn, if it was configured during the present one."""
+
+    @property
+    def next(self) -> Policy:
+        """The policy of the next turn."""
+        return self.following or self.current
+
+    def configure(self, change: Spec, *, in_turn: bool) -> None:
+        policy = resolve(change, self.next)
+        if in_turn:
+            self.following = policy
+        else:
+            self.current = policy
+
+    def turn_over(self) -> None:
+        self.current, self.following = self.next, None
+
+
+def policy_of(ctx: Json) -> Policy | None:
+    """The policy that an agent was started with, or None if it cannot be read."""
+    try:
+        return msgspec.convert(ctx["policy"], Policy)
+    except (KeyError, TypeError, msgspec.ValidationError):
+        return None
 
 
 def spec_from(fields: Mapping[str, Any]) -> Spec:

@@ -23,10 +23,9 @@ import msgspec
 from holdfast.agent.machine.approval import Rule
 from holdfast.agent.machine.calls import Calls
 from holdfast.agent.machine.compaction import WindowUsage, content_tokens, value_tokens
-from holdfast.agent.machine.conversation import policy_of
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.kind import KIND
-from holdfast.agent.machine.policy import Policy, compaction_from
+from holdfast.agent.machine.policy import Policy, compaction_from, policy_of
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import FrameRecord, StopRecord, TurnRecord
 from holdfast.agent.machine.turn import (
@@ -195,6 +194,7 @@ class AgentInstance:
         if policy is None:
             raise ProgramNotFoundError(started.program.name, "its session was started without a readable policy")
         self._policy = policy
+        """Of the turn that it is in, or was in last."""
         self._state: _State = _Starting()
         self._granted: list[Rule] = []
         """What was approved for the rest of the session."""
@@ -291,8 +291,9 @@ class AgentInstance:
         return self._effect(run, run.turn.effect)
 
     def _begin(self, brought: TurnInput) -> _TurnRun:
-        if brought.policy is not None:
-            self._policy = brought.policy
+        policy = agent_fold(self.session).policies.current
+        if policy != self._policy:
+            self._policy = policy
             self._gauge.changed()
         if brought.begin is not None:
             self._gauge.began(sum(content_tokens(message.content) for message in brought.begin.messages))

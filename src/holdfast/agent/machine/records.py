@@ -1,10 +1,12 @@
-"""The records that agents add to the journal of a session: turns, refused calls, windows, and what is sent to them."""
+"""The records that agents add to the journal of a session: turns, refused calls, windows, what is sent to them, and
+changes of their policy."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.policy import PolicyChange
 from holdfast.agent.machine.turn import ToolCallOutcome, TurnOutcome
 from holdfast.core.records import KindRecord
 
@@ -63,6 +65,13 @@ class StopRecord(KindRecord, frozen=True, tag="stop"):
     by: str | None = None
 
 
+class ConfiguredRecord(KindRecord, frozen=True, tag="configured"):
+    """Somebody changed the policy, from the next turn on."""
+
+    change: PolicyChange
+    by: str | None = None
+
+
 AGENT_RECORDS: tuple[type[KindRecord], ...] = (
     TurnRecord,
     CallRecord,
@@ -71,4 +80,5 @@ AGENT_RECORDS: tuple[type[KindRecord], ...] = (
     JoinedRecord,
     DequeuedRecord,
     StopRecord,
+    ConfiguredRecord,
 )

@@ -16,6 +16,12 @@ class NewConversation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The conversation begins anew with this turn: from nothing, or from these messages."""
 
     messages: list[AgentMessage] = []
+    policy: Policy | None = None
+    """In force from this turn on; None leaves the present one."""
+
+    def under(self, policy: Policy) -> NewConversation:
+        """The same under another policy."""
+        return msgspec.structs.replace(self, policy=policy)
 
 
 class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -24,8 +30,6 @@ class TurnInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     turn: str
     """The turn's id. The same id again is the same turn."""
     content: list[ContentBlock]
-    policy: Policy | None = None
-    """In force from this turn on; None leaves the present one."""
     begin: NewConversation | None = None
     output: dict[str, Json] | None = None
     """JSON schema of the value that the turn must end with, or None if it need not end with one."""
@@ -59,5 +63,4 @@ def input_from(turn: str, items: list[Item]) -> TurnInput:
         items=[item.id for item in items],
         command=items[0].command,
         output=items[0].output,
-        policy=next((item.policy for item in reversed(items) if item.policy is not None), None),
     )

@@ -46,6 +46,10 @@ class Plugins:
         """Let a session use this plugin in this process, whatever others use under the same id."""
         self._assigned[session_id, plugin.id] = plugin
 
+    def recorded(self, configs: Mapping[str, Json]) -> dict[str, Plugin]:
+        """The plugins that a session is recorded with, configured as recorded; those that this process has."""
+        return {each: self._known[each].configured(config) for each, config in configs.items() if each in self._known}
+
     def wanted(self, session_id: str, parent: str | None, recorded: Mapping[str, Json]) -> Wanted:
         """The plugins of a session that is recorded with these ids: the one assigned to it or its parent, else the one
         of every session, else the registered one."""

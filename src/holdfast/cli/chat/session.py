@@ -286,7 +286,7 @@ class ChatSession:
             case "/tools":
                 return self._tools()
             case "/model":
-                return [self._model(rest)]
+                return [await self._model(rest)]
             case _:
                 return [f"There is no {plain(name)}; /help lists the commands. A space before the slash makes it text."]
 
@@ -321,7 +321,7 @@ class ChatSession:
             lines.append(f"  {heading(spec.name)}  {dim(plain(about) + outside)}")
         return lines or ["There are no tools; add some with --tool MODULE:FUNCTION or --mcp NAME=COMMAND."]
 
-    def _model(self, name: str) -> str:
+    async def _model(self, name: str) -> str:
         if not name:
             return f"The model is {self.model}. Change it with /model MODEL (same service) or /model SERVICE:MODEL."
         before = self.model
@@ -329,9 +329,9 @@ class ChatSession:
             if ":" in name:
                 provider, model = find_model(name, None)
                 self._runtime.add_provider(provider)
-                self.session.configure(provider=provider.id, model=model)
+                await self.session.configure(provider=provider.id, model=model)
             else:
-                self.session.configure(model=name)
+                await self.session.configure(model=name)
         except HoldfastError as error:
             return f"{click.style(plain(str(error)), fg='red')}\nThe model stays {before}."
         return f"{self.model} answers from the next turn on."

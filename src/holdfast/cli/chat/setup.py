@@ -117,7 +117,6 @@ def _url_of(variable: str | None) -> str | None:
 
 def runtime_for(request: ChatRequest) -> Runtime:
     """The runtime, which resumes this session only and leaves all others in the store alone."""
-    from holdfast.agent.machine.policy import Spec
     from holdfast.agent.runtime import Runtime
     from holdfast.agent.runtime_options import RuntimeOptions
     from holdfast.agent.tools.catalog import DeclaredTool
@@ -126,14 +125,12 @@ def runtime_for(request: ChatRequest) -> Runtime:
 
     provider, model = _choose_model(request)
     known = request.recorded.policy if request.recorded is not None else None
-    instructions = request.instructions if request.instructions is not None else known.instructions if known else ""
     runtime = Runtime(
         settings().url(create=True),
         provider=provider,
         model=model,
         tools=[tool for tool in request.tools if not isinstance(tool, DeclaredTool)],
-        instructions=instructions,
-        spec=Spec(limits=msgspec.structs.asdict(known.limits), generation=known.generation) if known else None,
+        instructions=request.instructions or "",
         options=RuntimeOptions(name="chat"),
         upkeep=Upkeep(only=request.session_id),
     )
@@ -195,10 +192,10 @@ async def open_chat(runtime: Runtime, request: ChatRequest, screen: Screen, *, a
             raise SessionExistsError(request.session_id)
         session = await builder.open()
     else:
-        known = request.recorded.policy
-        session = await builder.mode(known.mode).open()
-        # Opening keeps the recorded provider; a model that was named replaces it.
-        session.configure(provider=runtime.policy.provider, model=runtime.policy.model, tools=known.tools)
+        session = await builder.open()
+        # Opening keeps what is recorded; what was named replaces it.
+        provider, model = runtime.policy.provider, runtime.policy.model
+        await session.configure(provider=provider, model=model, instructions=request.instructions)
     chat = ChatSession(runtime, session, screen, asks=asks)
     await chat.begin(is_new=request.recorded is None)
     return chat

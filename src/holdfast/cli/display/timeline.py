@@ -10,6 +10,7 @@ from holdfast.agent.machine.messages import ContentBlock, TextBlock
 from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import (
     CallRecord,
+    ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
@@ -133,6 +134,8 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("dequeued", "magenta", one_line(f"{item_id}: {reason or 'no reason given'}{_by(by)}", room))]
         case StopRecord(turn=turn, reason=reason, by=by):
             return [("stop", "magenta", one_line(f"{turn}: {reason or 'no reason given'}{_by(by)}", room))]
+        case ConfiguredRecord(change=change, by=by):
+            return [("configured", "magenta", one_line(f"{encode(change).decode()}{_by(by)}", room))]
         case CompletedRecord(result=result):
             return [("completed", "green", one_line(result, room))]
         case FailedRecord(error=error):

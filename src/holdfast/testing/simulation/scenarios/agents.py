@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -199,7 +200,7 @@ class Agents(Scenario):
         self.history.started.setdefault(session_id, client.now_s())
         for index, planned in enumerate(self.inputs[session_id]):
             if planned.setting is not None and self.configures:
-                session.configure(generation={"seed": planned.setting})
+                await self._configure(client, session, planned.setting)
             if planned.how == "enqueue":
                 await self._enqueue(client, session, f"{session_id}-i{index}", planned.text)
             else:
@@ -208,6 +209,10 @@ class Agents(Scenario):
         for index, planned in enumerate(self.inputs[session_id]):
             while planned.how == "enqueue" and not await self._is_settled(client, session, f"{session_id}-i{index}"):
                 await client.rest()
+
+    async def _configure(self, client: Client, session: AgentSession, setting: int) -> None:
+        with contextlib.suppress(SessionEndedError):
+            await client.insist(lambda: session.configure(generation={"seed": setting}))
 
     async def _enqueue(self, client: Client, session: AgentSession, item_id: str, text: str) -> None:
         called_s = client.now_s()

@@ -85,6 +85,7 @@ class Home:
         self.url = f"sqlite:///{self.db}"
         self.file = folder / "strategies.py"
         self.file.write_text(STRATEGIES)
+        (folder / "holdfast.toml").write_text('serve = ["strategies.py"]\n')
 
     def call(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
         """Run the command in this process. What it registers by name is gone afterwards, as with its own process."""
@@ -146,7 +147,11 @@ class Home:
 
     @property
     def _own(self) -> dict[str, str]:
-        return {"HOLDFAST_STORE": self.url, "HOLDFAST_HOME": str(self.folder / "own")}
+        return {
+            "HOLDFAST_STORE": self.url,
+            "HOLDFAST_HOME": str(self.folder / "own"),
+            "HOLDFAST_PROJECT_ROOT": str(self.folder),
+        }
 
 
 def _command(args: tuple[str, ...]) -> list[str]:

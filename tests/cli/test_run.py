@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import Home
+from tests.tables import each_row
 
 # --- run -------------------------------------------------------------------------------------------
 
@@ -36,8 +37,13 @@ def test_run_takes_task_ctx_and_budget(home: Home) -> None:
 
 
 def test_a_name_that_was_run_before_is_enough(home: Home) -> None:
-    home.start("greet")
-    assert home.json("run", "greet")["prompt"] == "What is your name?"
+    home.ok("run", "cot", "--task", "Is 221 prime?", "--id", "before")
+    assert home.json("run", "cot", "--task", "Is 223 prime?")["status"] == "needs_response"
+
+
+@each_row("name", ["greet", "strategies:greet"])
+def test_the_name_of_a_strategy_that_is_served_is_enough(home: Home, name: str) -> None:
+    assert home.json("run", name)["prompt"] == "What is your name?"
 
 
 def test_run_waits_for_timers(home: Home) -> None:
@@ -75,8 +81,8 @@ def test_a_strategy_that_fails_gives_exit_code_1_and_says_why(home: Home) -> Non
         (["run", "FILE:greet", "--budget", '{"max_llm_calls": "3"}'], 2, "invalid budget"),
         (["run", "FILE:greet", "--id", "../evil"], 2, "invalid session id"),
         (["run", "FILE:greet", "--resume", "x"], 2, "Give a program to start, or --resume"),
-        (["run", "--resume", "x", "--task", "y"], 2, "only --model, --base-url and --wait are allowed"),
-        (["run", "--resume", "x", "--deadline", "5"], 2, "only --model, --base-url and --wait are allowed"),
+        (["run", "--resume", "x", "--task", "y"], 2, "only --model, --base-url, --serve and --wait are allowed"),
+        (["run", "--resume", "x", "--deadline", "5"], 2, "only --model, --base-url, --serve and --wait are allowed"),
         (["run", "--resume", "x"], 3, "session 'x' not found"),
     ],
 )
@@ -202,13 +208,53 @@ def test_a_wrong_answer_changes_nothing_and_says_why(home: Home, args: list[str]
 
 def test_the_answer_is_kept_where_the_strategy_cannot_be_found(home: Home) -> None:
     sid = home.start("greet")
-    home.file.rename(home.folder / "elsewhere.py")
+    (home.folder / "holdfast.toml").write_text("")
     kept = home.process("answer", sid, "Ada")
     assert kept.returncode == 0
-    assert "no such file" in kept.stderr
-    assert "are kept" in kept.stderr
-    (home.folder / "elsewhere.py").rename(home.file)
-    assert json.loads(home.process("run", "--resume", sid, "--json").stdout)["result"] == "Hello Ada"
+    assert "the answer is kept in the mailbox" in kept.stdout
+    program = "strategies:greet"
+    assert f"program '{program}' is not registered in this process" in kept.stdout
+    command = f"holdfast run --resume {sid} --serve {program}"
+    assert command in kept.stdout
+    assert home.json("answer", sid, "Ada") == {
+        "status": "running",
+        "session_id": sid,
+        "why": f"program '{program}' is not registered in this process; a process that serves it takes the answer",
+        "sent": True,
+        "program": program,
+        "replayed": True,
+        "next": command,
+    }
+    assert home.call("answer", sid, "Bob").exit_code == 4  # there is another answer already
+    done = home.process(*command.split()[1:], "--json")
+    assert json.loads(done.stdout)["result"] == "Hello Ada"
+
+
+def test_an_answer_can_bring_its_program_along(home: Home) -> None:
+    sid = home.start("greet")
+    (home.folder / "holdfast.toml").write_text("")
+    assert home.json("answer", sid, "Ada", "--serve", str(home.file))["result"] == "Hello Ada"
+
+
+@each_row(
+    ("config", "said"),
+    [
+        ('serve = "strategies.py"', "serve has to be a list of texts"),
+        ("serve = [1]", "serve has to be a list of texts"),
+        ("serve = [", "is not TOML"),
+        ('serve = ["nowhere.py"]', "serve: 'nowhere.py': "),
+        ('serve = ["no_such_module:x"]', "serve: 'no_such_module:x': no_such_module cannot be imported"),
+    ],
+)
+def test_a_fault_in_the_configuration_names_the_file_and_the_key(home: Home, config: str, said: str) -> None:
+    (home.folder / "holdfast.toml").write_text("")
+    sid = home.start("greet")
+    (home.folder / "holdfast.toml").write_text(config)
+    refused = home.call("answer", sid, "Ada")
+    assert refused.exit_code == 2
+    assert f"{home.folder / 'holdfast.toml'}" in refused.stderr
+    assert said in refused.stderr
+    assert home.ok("show", sid)
 
 
 def test_changed_code_is_told_with_both_sides_and_nothing_is_changed(home: Home) -> None:
@@ -261,10 +307,12 @@ def test_a_fork_past_the_end_says_where_it_can_be(home: Home) -> None:
 def test_the_examples_run_to_their_results(home: Home) -> None:
     examples = Path(__file__).parents[2] / "examples"
     sid = home.json("run", f"{examples}/triage.py:triage", "--task", "The invoice is wrong")["session_id"]
-    home.ok("answer", sid, "Billing.")
-    home.ok("answer", sid, "--responses", '{"q-1": "short", "q-2": "warm"}')
-    assert home.json("answer", sid, "2")["result"] == {"kind": "billing", "reply": "warm"}
+    serve = ("--serve", f"{examples}/triage.py")
+    home.ok("answer", sid, "Billing.", *serve)
+    home.ok("answer", sid, "--responses", '{"q-1": "short", "q-2": "warm"}', *serve)
+    assert home.json("answer", sid, "2", *serve)["result"] == {"kind": "billing", "reply": "warm"}
     args = ("--trusted", "--task", "Tabs?", "--ctx", '{"rounds": 1}')
     sid = home.json("run", f"{examples}/debate.py", *args)["session_id"]
-    home.ok("answer", sid, "--responses", '{"q-0": "yes", "q-1": "no"}')
-    assert home.json("answer", sid, "The second.")["result"]["arguments"] == ["For: yes", "Against: no"]
+    serve = ("--serve", f"{examples}/debate.py:debate")
+    home.ok("answer", sid, "--responses", '{"q-0": "yes", "q-1": "no"}', *serve)
+    assert home.json("answer", sid, "The second.", *serve)["result"]["arguments"] == ["For: yes", "Against: no"]

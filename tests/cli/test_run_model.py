@@ -47,6 +47,7 @@ def programs(home: Home) -> Path:
     (home.folder / "hello.lua").write_text(LUA)
     (home.folder / "hello.py").write_text(PYTHON)
     (home.folder / "native.py").write_text(NATIVE)
+    (home.folder / "holdfast.toml").write_text('serve = ["native.py"]\n')
     return home.folder
 
 

@@ -117,9 +117,9 @@ def test_set_takes_json_or_text_and_task_wins(home: Home) -> None:
         (["cot", "--full"], "--full needs --dry-run"),
         (["cot", "--dry-run", "--id", "x"], "a dry run makes no session"),
         (["-", "--language", "python", "--trusted"], "from a file"),
-        (["--resume", "x", "--set", "n=3"], "only --model, --base-url and --wait are allowed"),
-        (["--resume", "x", "--dry-run"], "only --model, --base-url and --wait are allowed"),
-        (["--resume", "x", "--language", "lua"], "only --model, --base-url and --wait are allowed"),
+        (["--resume", "x", "--set", "n=3"], "only --model, --base-url, --serve and --wait are allowed"),
+        (["--resume", "x", "--dry-run"], "only --model, --base-url, --serve and --wait are allowed"),
+        (["--resume", "x", "--language", "lua"], "only --model, --base-url, --serve and --wait are allowed"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_with_a_sentence(home: Home, args: list[str], told: str) -> None:

@@ -28,14 +28,14 @@ def test_sessions_can_be_filtered(home: Home) -> None:
 
     assert found("--state", "paused") == ["two"]
     assert found("--state", "paused", "--state", "completed") == ["two", "one"]
-    assert found("--program", "greet") == ["one"]
+    assert found("--program", "strategies:greet") == ["one"]
     assert found("--waiting-for", "human") == ["two"]
     assert found("--waiting-for", "llm") == []
 
 
 def test_the_table_shows_what_each_session_waits_for(home: Home) -> None:
     sid = home.start("panel")
-    assert home.ok("sessions").splitlines()[1].split()[:5] == [sid, "paused", "panel", "3", "llm"]
+    assert home.ok("sessions").splitlines()[1].split()[:5] == [sid, "paused", "strategies:panel", "3", "llm"]
 
 
 def test_no_sessions_yet_is_no_error(home: Home) -> None:

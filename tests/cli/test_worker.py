@@ -177,6 +177,7 @@ def test_what_cannot_be_done_is_said(home: Home) -> None:
     refused = home.call("enqueue", strategy, "Hi")
     assert (refused.exit_code, "its program is of the kind" in refused.stderr) == (4, True)
     assert home.call("cancel", strategy, "--turn", "a", "--item", "b").exit_code == 2
+    (home.folder / "holdfast.toml").write_text("")
     unnamed = home.call("worker")
     assert (unnamed.exit_code, "no model is named" in unnamed.stderr) == (2, True)
     assert home.ok("queue", strategy) == "Nothing was sent to it.\n"

@@ -98,8 +98,8 @@ def test_calls_cannot_be_given_back() -> None:
         with_child().answer("q-0", "done", Usage(llm_calls=-1))
 
 
-def test_child_queries_of_older_journals_are_those_of_native_programs() -> None:
-    body = '{"type":"paused","queries":[{"kind":"child","program":"p","source":"m:p","ctx":1,"id":"q-0"}]}'
+def test_child_queries_are_for_native_programs_unless_they_say_otherwise() -> None:
+    body = '{"type":"paused","queries":[{"kind":"child","program":"m:p","ctx":1,"id":"q-0"}]}'
     record = decode_record(body)
-    assert record == PausedRecord(queries=[ChildQuery(id="q-0", program="p", source="m:p", ctx=1)])
+    assert record == PausedRecord(queries=[ChildQuery(id="q-0", program="m:p", ctx=1)])
     assert msgspec.json.encode(record).decode() == body

@@ -88,7 +88,7 @@ async def check_sound(store: Store, session: str) -> Session:
 async def test_an_answer_reaches_an_owner_that_is_busy_with_an_effect(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=helped.program.source, id="s", ctx={"ms": 400}, wait=0)
+        await owner.do("start", program=helped.name, id="s", ctx={"ms": 400}, wait=0)
         event = await soon(hf.feed("s", {"q-0": "me"}))
         there = await owner.do("result", session="s", timeout=HANG_S)
         assert there == ["me", f"done by {owner.pid}"]
@@ -100,7 +100,7 @@ async def test_an_answer_reaches_an_owner_that_is_busy_with_an_effect(hf: Holdfa
 async def test_a_wrong_answer_to_a_busy_owner_is_refused_and_changes_nothing(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=helped.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+        await owner.do("start", program=helped.name, id="s", ctx={"ms": LONG_MS}, wait=0)
         before = await records(hf.store, "s")
         wrong: list[tuple[Any, type[HoldfastError]]] = [
             ({"q-7": 1}, UnknownQueryError),
@@ -121,7 +121,7 @@ async def test_a_wrong_answer_to_a_busy_owner_is_refused_and_changes_nothing(hf:
 async def test_an_answer_without_id_to_a_busy_owner_answers_one_query_only(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
         await owner.do("drive", what="llm", ms=LONG_MS)
-        await owner.do("start", program=questions.program.source, id="s", wait=0)
+        await owner.do("start", program=questions.name, id="s", wait=0)
         event = await soon(hf.feed("s", "mine", wait=1))
         assert [query.id for query in event.queries] == ["q-1"]
         answered = await of_type(hf.store, "s", AnsweredRecord)
@@ -131,7 +131,7 @@ async def test_an_answer_without_id_to_a_busy_owner_answers_one_query_only(hf: H
 async def test_a_cancellation_reaches_a_busy_owner_and_both_see_the_same_end(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": LONG_MS}, wait=0)
         there = owner.call("result", session="s", timeout=HANG_S)
         event = await soon(hf.cancel("s", "enough", by="me"))
         assert event.to_json()["reason"] == "enough"
@@ -145,7 +145,7 @@ async def test_a_cancellation_reaches_a_busy_owner_and_both_see_the_same_end(hf:
 
 async def test_an_answer_reaches_an_owner_that_thinks_in_a_thread(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
-        await owner.do("start", program=thinker.program.source, id="s", ctx={"ms": 800})
+        await owner.do("start", program=thinker.name, id="s", ctx={"ms": 800})
         await owner.do("feed", session="s", answers={"q-0": "one"}, wait=0)
         assert await is_owned(hf.store, "s")
         event = await soon(hf.feed("s", {"q-1": "two"}))
@@ -161,7 +161,7 @@ async def test_a_message_that_comes_too_late_is_refused_and_does_not_stay_in_the
     async with another() as owner:
         await owner.do("drive", what="work", concurrency=len(sessions))
         for session in sessions:
-            await owner.do("start", program=called.program.source, id=session, ctx={"ms": 1000}, wait=0)
+            await owner.do("start", program=called.name, id=session, ctx={"ms": 1000}, wait=0)
 
         async def cancel(session: str, after: float) -> None:
             await asyncio.sleep(after)
@@ -189,7 +189,7 @@ async def test_processes_that_race_agree_about_every_answer_and_the_end(
             session = f"race-{number}"
             program = chance.choice([questions, helped, thinker])
             ctx = {"ms": chance.choice([0, 5, 30]), "count": 3}
-            await one.do("start", program=program.program.source, id=session, ctx=ctx, wait=0)
+            await one.do("start", program=program.name, id=session, ctx=ctx, wait=0)
             sent: list[tuple[dict[str, str] | None, asyncio.Future[Any]]] = []
             for turn in range(8):
                 process = chance.choice([one, two])
@@ -227,7 +227,7 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
 ) -> None:
     async with another() as owner, another() as heir:
         await owner.do("drive", what="work", recovery="safe")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 1000}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": 1000}, wait=0)
         owner.stop()
         await heir.do("drive", what="work", recovery="safe")
         assert await soon(hf.result("s")) == f"done by {heir.pid}"
@@ -236,7 +236,7 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
         assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {heir.pid}"
         await asyncio.sleep(0.4)  # until the effect that was stopped has ended too
         assert await records(hf.store, "s") == written
-        assert await owner.do("start", program=called.program.source, id="t", ctx={"ms": 0}, wait=5)
+        assert await owner.do("start", program=called.name, id="t", ctx={"ms": 0}, wait=5)
         assert owner.is_alive
     assert [run[1:] for run in runs() if run[0] == "s"] == [
         ["q-0", "1", str(owner.pid)],
@@ -247,7 +247,7 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
 
 async def test_a_thought_of_an_owner_that_was_stopped_past_its_lease_is_ignored(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
-        await owner.do("start", program=thinker.program.source, id="s", ctx={"ms": 400})
+        await owner.do("start", program=thinker.name, id="s", ctx={"ms": 400})
         await owner.do("feed", session="s", answers={"q-0": "one"}, wait=0)
         owner.stop()
         event = await soon(hf.feed("s", {"q-1": "two"}))
@@ -266,7 +266,7 @@ async def test_the_session_of_a_killed_owner_goes_on_elsewhere_as_its_policy_say
 ) -> None:
     async with another() as owner, another() as heir:
         await owner.do("drive", what="work", recovery=recovery)
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 400}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": 400}, wait=0)
         await until(lambda: _is_so(runs()))
         await owner.kill()
         await heir.do("drive", what="work", recovery=recovery)
@@ -283,7 +283,7 @@ async def _is_so(what: object) -> bool:
 async def test_a_living_owner_keeps_its_session_however_busy_the_store_is(hf: Holdfast, another: Start) -> None:
     async with another() as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 3 * LEASE_MS}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": 3 * LEASE_MS}, wait=0)
         epoch = (await hf.store.session("s")).epoch
         while not (row := await hf.store.session("s")).summary.state.is_terminal:
             assert row.owner is not None
@@ -309,17 +309,17 @@ async def test_the_command_line_works_on_the_file_of_a_running_engine(tmp_path: 
     url = sqlite(tmp_path)
     async with Process.on(url, tmp_path / "ledger") as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=helped.program.source, id="busy", ctx={"ms": 2_500}, wait=0)
-        await owner.do("start", program=called.program.source, id="endless", ctx={"ms": LONG_MS}, wait=0)
-        await owner.do("start", program=questions.program.source, id="idle")
+        await owner.do("start", program=helped.name, id="busy", ctx={"ms": 2_500}, wait=0)
+        await owner.do("start", program=called.name, id="endless", ctx={"ms": LONG_MS}, wait=0)
+        await owner.do("start", program=questions.name, id="idle")
         there = owner.call("result", session="endless", timeout=HANG_S)
 
         code, shown = await cli(url, "show", "busy")
         assert (code, [each["query_id"] for each in shown["pending"]]) == (0, ["q-0", "q-1"])
-        code, told = await cli(url, "answer", "idle", "from outside")
+        code, told = await cli(url, "answer", "idle", "from outside", "--wait", str(HANG_S))
         assert (code, told["status"], told["query_id"]) == (0, "needs_response", "q-1")
         assert (await owner.do("feed", session="idle", answers="from here"))["query_id"] == "q-2"
-        code, told = await cli(url, "answer", "busy", "hello", "--query", "q-0")
+        code, told = await cli(url, "answer", "busy", "hello", "--query", "q-0", "--wait", str(HANG_S))
         assert "replayed" not in told
         code, told = await cli(url, "answer", "busy", "no", "--query", "q-9")
         assert code == 3
@@ -332,7 +332,7 @@ async def test_the_command_line_works_on_the_file_of_a_running_engine(tmp_path: 
 async def test_a_watcher_sees_every_entry_of_a_session_driven_elsewhere(hf: Holdfast, another: Start) -> None:
     count = 40
     async with another() as owner:
-        await owner.do("start", program=questions.program.source, id="s", ctx={"count": count})
+        await owner.do("start", program=questions.name, id="s", ctx={"count": count})
         there = owner.call("watch", session="s")
 
         async def watch() -> list[list[Any]]:
@@ -349,7 +349,7 @@ async def test_a_watcher_sees_every_entry_of_a_session_driven_elsewhere(hf: Hold
 
 async def test_a_timer_of_a_process_that_died_is_fired_by_another(hf: Holdfast, another: Start) -> None:
     async with another() as owner, another():
-        await owner.do("start", program=sleeper.program.source, id="s", ctx={"ms": 700}, wait=0)
+        await owner.do("start", program=sleeper.name, id="s", ctx={"ms": 700}, wait=0)
         await owner.kill()
         assert await soon(hf.result("s")) == "woken"
     assert len(await of_type(hf.store, "s", AnsweredRecord)) == 1
@@ -359,7 +359,7 @@ async def test_timers_that_two_processes_know_of_fire_once(hf: Holdfast, another
     async with another() as one, another() as two:
         for number in range(10):
             process = (one, two)[number % 2]
-            await process.do("start", program=sleeper.program.source, id=f"s-{number}", ctx={"ms": 600}, wait=0)
+            await process.do("start", program=sleeper.name, id=f"s-{number}", ctx={"ms": 600}, wait=0)
         for number in range(10):
             assert await soon(hf.result(f"s-{number}")) == "woken"
             assert len(await of_type(hf.store, f"s-{number}", AnsweredRecord)) == 1

@@ -57,7 +57,7 @@ async def test_the_sessions_of_a_killed_owner_go_on_elsewhere_within_two_seconds
         for process in (heir, *owners):
             await process.do("drive", what="work", recovery="safe", concurrency=TRIES)
         for number, owner in enumerate(owners):
-            program = called.program.source
+            program = called.name
             await owner.do("start", program=program, id=f"s-{number}", ctx={"ms": LONG_MS}, wait=0)
             await until(lambda number=number, owner=owner: has_run(ledger, f"s-{number}", 1, owner))  # type: ignore[misc]
         for number, owner in enumerate(owners):
@@ -76,7 +76,7 @@ async def test_a_takeover_takes_two_commits_and_reads_the_journal_once(url: str,
     ledger = tmp_path / "ledger"
     async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
         await owner.do("drive", what="work", recovery="safe")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": LONG_MS}, wait=0)
         await until(lambda: has_run(ledger, "s", 1, owner))
     store = open_store(url)
     calls = Counter[str]()
@@ -109,7 +109,7 @@ async def test_an_owner_that_is_only_cut_off_for_a_moment_keeps_its_session(serv
     ):
         for process in (owner, other):
             await process.do("drive", what="work", recovery="safe")
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 3_500}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": 3_500}, wait=0)
         await until(lambda: has_run(ledger, "s", 1, owner))
         for _ in range(3):
             connection = await asyncpg.connect(url)
@@ -140,7 +140,7 @@ async def test_an_owner_that_is_cut_off_while_it_writes_an_answer_writes_it_agai
     async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
         await owner.do("drive", what="work", recovery="never")
         await execute(url, CUT_OFF_AT_THE_FIRST_ANSWER)
-        await owner.do("start", program=called.program.source, id="s", ctx={"ms": 0}, wait=0)
+        await owner.do("start", program=called.name, id="s", ctx={"ms": 0}, wait=0)
         assert await owner.do("result", session="s", timeout=HANG_S) == f"done by {owner.pid}"
         async with connected(url) as connection:
             assert await connection.fetchval("select last_value from answers") == 2
@@ -152,7 +152,7 @@ async def test_a_message_to_an_owner_that_has_died_is_taken_by_its_sender(url: s
     async with quiet(url, lease_ms=LONG_MS) as hf:
         async with Process.on(url, ledger, lease_ms=LONG_MS) as owner:
             await owner.do("drive", what="work", recovery="never")
-            await owner.do("start", program=helped.program.source, id="s", ctx={"ms": LONG_MS}, wait=0)
+            await owner.do("start", program=helped.name, id="s", ctx={"ms": LONG_MS}, wait=0)
             await until(lambda: has_run(ledger, "s", 1, owner))
             owner.stop()
             feeding = asyncio.create_task(hf.feed("s", {"q-0": "me"}))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import SessionDeletedError
-from holdfast.core.events import ExpiredEvent, PausedEvent, RunningEvent, event_of
+from holdfast.core.errors import AnswerConflictError, SessionDeletedError
+from holdfast.core.events import ExpiredEvent, PausedEvent, RunningEvent, SentEvent, event_of
 from holdfast.core.queries import ChildQuery, LlmQuery, TimerQuery, ToolQuery, Value
 from holdfast.core.records import (
     AnsweredRecord,
@@ -283,16 +283,21 @@ async def test_orphans_are_found_behind_many_sessions_that_cannot_run_here(tmp_p
         assert await soon(hf.result("orphan")) == "!"
 
 
-async def test_an_answer_to_a_session_whose_program_is_not_here_is_accepted_and_kept(tmp_path: Path) -> None:
+async def test_an_answer_to_a_session_whose_program_is_not_here_waits_in_its_mailbox(tmp_path: Path) -> None:
     program = local_strategy("time-comes-and-goes")
     async with quiet(sqlite(tmp_path)) as hf:
         event = await hf.start(program)
     known = registry._registered.pop("time-comes-and-goes")
     async with quiet(sqlite(tmp_path)) as hf:
         fed = await soon(hf.feed(event.session_id, "!"))
-        assert isinstance(fed, RunningEvent)
-        assert isinstance((await records(hf.store, event.session_id))[-1], AnsweredRecord)
-        assert (await hf.status(event.session_id))["phase"] == "running"
+        assert isinstance(fed, SentEvent)
+        assert fed.program == "time-comes-and-goes"
+        again = await soon(hf.feed(event.session_id, "!"))
+        assert (isinstance(again, SentEvent), again.replayed) == (True, True)
+        with pytest.raises(AnswerConflictError):
+            await hf.feed(event.session_id, "?")
+        assert isinstance((await records(hf.store, event.session_id))[-1], PausedRecord)
+        assert len(await hf.store.mailbox(event.session_id)) == 1
     registry._registered[known.name] = known
     async with open_holdfast(sqlite(tmp_path)) as hf:
         assert await soon(hf.result(event.session_id)) == "!"
@@ -328,7 +333,7 @@ async def test_a_child_that_was_never_started_is_started_by_whoever_finds_its_pa
         return str(await ctx.child(asks))
 
     child = asks.program
-    paused = PausedRecord(queries=[ChildQuery(id="q-0", program=child.name, source=child.source)])
+    paused = PausedRecord(queries=[ChildQuery(id="q-0", program=child.name)])
     await write(store, "lost", lost_parent.program, [paused])
     async with open_holdfast(sqlite(tmp_path)) as hf:
 

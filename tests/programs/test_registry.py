@@ -13,7 +13,7 @@ from holdfast.core.errors import InvalidIdError
 from holdfast.core.records import Program
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native.ctx import Context
-from holdfast.programs.registry import Strategy, find, resolve, strategy
+from holdfast.programs.registry import Strategy, find, resolve, serve, strategy
 from holdfast.testing.patience import HANG_S
 from tests.tables import each_row
 
@@ -46,10 +46,19 @@ PLAIN = "@holdfast.strategy\nasync def greet(ctx):\n    return await ctx.llm('na
 def test_a_decorated_function_is_a_strategy_with_its_name_and_doc() -> None:
     made = strategy(at_the_top)
     assert isinstance(made, Strategy)
-    assert made.name == "at_the_top"
+    assert made.name == "tests.programs.test_registry:at_the_top"
     assert made.__doc__ == "It says what it does."
+    assert find("tests.programs.test_registry:at_the_top") is made
     assert find("at_the_top") is made
     assert find(made) is made
+
+
+def test_a_name_that_several_modules_have_needs_its_module(tmp_path: Path) -> None:
+    for module in ("registry_one", "registry_two"):
+        find(f"{write_module(tmp_path, PLAIN.replace('greet', 'registry_twice'), module)}:registry_twice")
+    assert find("registry_one:registry_twice").name == "registry_one:registry_twice"
+    with pytest.raises(ProgramNotFoundError, match="registry_one:registry_twice, registry_two:registry_twice"):
+        find("registry_twice")
 
 
 def test_a_strategy_may_have_another_name() -> None:
@@ -63,14 +72,11 @@ def test_a_name_that_is_no_id_is_refused() -> None:
         strategy(name="no spaces")(at_the_top)
 
 
-def test_a_strategy_at_the_top_of_a_module_is_found_by_its_address_in_another_process(tmp_path: Path) -> None:
+def test_a_strategy_has_the_same_name_however_its_module_is_loaded(tmp_path: Path) -> None:
     path = write_module(tmp_path, PLAIN, "registry_mod")
-    source = "import registry_mod; print(registry_mod.greet.program.source)"
-    printed = run(source, path.parent)
-    assert printed == "registry_mod:greet"
-    again = f"from holdfast.programs.registry import resolve; from holdfast.core.records import Program;\
-        print(resolve(Program('native', 'greet', '{printed}')).name)"
-    assert run(again, path.parent) == "greet"
+    imported = run("import registry_mod; print(registry_mod.greet.name)", tmp_path)
+    by_path = run(f"from holdfast.programs.registry import find; print(find('{path}:greet').name)", tmp_path)
+    assert imported == by_path == "registry_mod:greet"
 
 
 def run(source: str, folder: Path) -> str:
@@ -81,26 +87,25 @@ def run(source: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("arguments", [["main_program.py"], ["-m", "main_program"]], ids=["script", "module"])
-def test_a_strategy_in_the_main_program_has_an_address_that_others_can_use(
+def test_a_strategy_in_the_main_program_has_the_name_that_it_would_have_if_imported(
     tmp_path: Path, arguments: list[str]
 ) -> None:
-    write_module(tmp_path, PLAIN + "\n\nprint(greet.program.source)\n", "main_program")
+    write_module(tmp_path, PLAIN + "\n\nprint(greet.name)\n", "main_program")
     done = subprocess.run(
         [sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=HANG_S
     )
-    assert not done.stdout.startswith("__main__")
+    assert done.stdout.strip() == "main_program:greet"
 
 
 def test_a_strategy_is_found_in_a_file_by_its_name(tmp_path: Path) -> None:
-    path = write_module(tmp_path, PLAIN)
-    found = find(f"{path}:greet")
-    assert found.name == "greet"
-    assert found.program.source == f"{path.resolve()}:greet"
+    found = find(f"{write_module(tmp_path, PLAIN)}:greet")
+    assert found.name == "mine:greet"
+    assert found.program == Program("native", "mine:greet", version=found.version)
     assert resolve(found.program) is found
 
 
 def test_the_only_strategy_of_a_file_needs_no_name(tmp_path: Path) -> None:
-    assert find(str(write_module(tmp_path, PLAIN, "single"))).name == "greet"
+    assert find(str(write_module(tmp_path, PLAIN, "single"))).name == "single:greet"
 
 
 def test_a_file_with_several_strategies_asks_which_one(tmp_path: Path) -> None:
@@ -134,25 +139,47 @@ def test_a_file_that_cannot_be_run_says_so_and_can_be_mended(tmp_path: Path) -> 
     with pytest.raises(ProgramNotFoundError, match="half written"):
         find(f"{path}:greet")
     write_module(tmp_path, PLAIN, "broken")
-    assert find(f"{path}:greet").name == "greet"
+    assert find(f"{path}:greet").name == "broken:greet"
 
 
-def test_a_program_that_was_defined_in_a_process_that_is_gone_says_so() -> None:
-    with pytest.raises(ProgramNotFoundError, match="process that is gone"):
-        resolve(Program("native", "registry-local-elsewhere"))
+def test_a_program_that_is_not_registered_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_module(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')\n" + PLAIN, "registry_elsewhere")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ProgramNotFoundError, match="not registered in this process"):
+        resolve(Program("native", "registry_elsewhere:greet"))
+    assert not (tmp_path / "ran").exists()
 
 
-def test_a_program_with_an_address_is_not_mistaken_for_another_of_its_name(tmp_path: Path) -> None:
-    mine = find(f"{write_module(tmp_path, PLAIN, 'first')}:greet")
-    other = find(f"{write_module(tmp_path, PLAIN, 'second')}:greet")
-    assert resolve(mine.program).program.source == mine.program.source
-    assert resolve(other.program).program.source == other.program.source
+def test_a_program_is_found_whatever_its_version() -> None:
+    made = strategy(at_the_top)
+    assert resolve(Program("native", made.name, version="an older one")) is made
 
 
-def test_a_strategy_inside_a_class_is_found_again() -> None:
-    made = strategy(name="registry-shelf")(Shelf.on_a_shelf)
-    strategy(name="registry-shelf")(at_the_top)
-    assert resolve(made.program).function is Shelf.on_a_shelf
+def test_a_strategy_inside_a_class_has_the_class_in_its_name() -> None:
+    assert strategy(Shelf.on_a_shelf).name == "tests.programs.test_registry:Shelf.on_a_shelf"
+
+
+def test_serving_a_file_registers_all_of_its_strategies(tmp_path: Path) -> None:
+    path = write_module(tmp_path, PLAIN + "\n\n" + PLAIN.replace("greet", "part"), "registry_all")
+    assert [each.name for each in serve(str(path))] == ["registry_all:greet", "registry_all:part"]
+    assert find("registry_all:part").name == "registry_all:part"
+
+
+def test_serving_other_code_under_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    for folder, text in (("a", PLAIN), ("b", PLAIN.replace("name?", "who?"))):
+        (tmp_path / folder).mkdir()
+        write_module(tmp_path / folder, text, "registry_same")
+    serve(f"{tmp_path}/a/registry_same.py")
+    with pytest.raises(
+        ProgramNotFoundError, match=r"a/registry_same\.py and, with other code, in .*b/registry_same\.py"
+    ):
+        serve(f"{tmp_path}/b/registry_same.py")
+    assert str(tmp_path / "a") in find("registry_same:greet").file
+
+
+def test_serving_a_file_without_a_strategy_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ProgramNotFoundError, match="no strategy is in it"):
+        serve(str(write_module(tmp_path, "", "registry_empty")))
 
 
 def test_a_function_that_is_not_async_is_refused_when_it_becomes_a_strategy() -> None:

@@ -193,11 +193,11 @@ async def test_a_ctx_of_10_mb_is_taken_and_one_that_no_session_can_keep_is_refus
 def test_standard_output_carries_the_protocol_and_nothing_else(place: Place) -> None:
     file = place.folder / "prints.py"
     file.write_text(PRINTS)
-    with _raw(place, "--tools", "all") as server:
+    with _raw(place, "--tools", "all", "--serve", str(file)) as server:
         server.initialize()
         lua = {"name": "alc_run", "arguments": {"code": "print('a line from Lua') return 1"}}
         assert server.ask("tools/call", lua, 1)["structuredContent"]["result"] == 1
-        # Native strategies are not started by their file over MCP, but one that was started elsewhere is answered here.
+        # Native strategies are not started by their file over MCP, but sessions of served ones are answered here.
         run = [sys.executable, "-m", "holdfast.cli", "run", f"{file}:loud", "--id", "loud"]
         subprocess.run(run, env=place.env, stdin=subprocess.DEVNULL, capture_output=True, check=True)
         status = {"name": "alc_status", "arguments": {"session_id": "loud", "pending_filter": "full"}}

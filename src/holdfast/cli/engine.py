@@ -29,11 +29,14 @@ async def open_store(*, create: bool = False) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def open_engine(*, upkeep: bool = False, create: bool = False) -> AsyncIterator[Holdfast]:
-    """The engine on the store. Without `upkeep` it resumes nothing by itself."""
+    """The engine on the store. Without `upkeep` it resumes nothing by itself, and has no native strategies to run."""
     from holdfast.engine.holdfast import open_holdfast
     from holdfast.engine.upkeep import Upkeep
 
-    find_modules_here()
+    if upkeep:
+        from holdfast.cli.served import load_served
+
+        load_served()
     async with open_holdfast(settings().url(create=create), upkeep=Upkeep(on=upkeep)) as hf:
         yield hf
 

@@ -14,6 +14,7 @@ from holdfast.cli.models import model_options
 from holdfast.cli.options import common, read_stdin, settings
 from holdfast.cli.output import plain, print_json
 from holdfast.cli.parameter_types import SessionType
+from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.session_lookup import find_session
 from holdfast.cli.table import print_table
 from holdfast.core.errors import ExitCode, HoldfastError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 )
 @model_options("Chat with --input: the model that answers.  [default: the session's]")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@serve_option
 @common()
 def fork_command(
     *,
@@ -68,6 +70,8 @@ def fork_command(
         raise usage_error("--model and --base-url need --input")
     if text is not None and not (text := read_stdin("the input") if text == "-" else text).strip():
         raise InputError("--input is empty; give a text")
+
+    load_served()
 
     async def fork() -> tuple[Event, bool]:
         async with open_engine() as hf:

@@ -16,6 +16,7 @@ import click
 from holdfast.cli.errors import InputError
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
+from holdfast.cli.served import load_served, serve_option
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PA
 @click.option("--install", "host_name", metavar="HOST", help="Print the configuration that adds Holdfast to a host.")
 @click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
 @click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
+@serve_option
 @common()
 def mcp_command(
     *,
@@ -110,6 +112,7 @@ def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
     from holdfast.serve.mcp.keys import load_keys
     from holdfast.serve.mcp.server import McpServer
 
+    load_served()
     keys = load_keys()
 
     async def run() -> None:

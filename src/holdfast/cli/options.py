@@ -24,6 +24,8 @@ class CliSettings:
     def __init__(self) -> None:
         self.store: str | None = None
         self.json = False
+        self.serve: tuple[str, ...] = ()
+        """The native strategies to import, of commands that may run some."""
 
     def url(self, *, create: bool = False) -> str:
         """The store's URL. A named SQLite file has to exist, unless the command may create one."""

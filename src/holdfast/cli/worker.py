@@ -21,6 +21,7 @@ from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
+from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.tools import find_servers, find_tools
 from holdfast.core.errors import ExitCode
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long running turns may take to end when the worker stops.",
 )
+@serve_option
 @common()
 def worker_command(
     *,
@@ -78,6 +80,8 @@ def worker_command(
     drain: float,
 ) -> int:
     """Work through what was sent to the sessions of a store, with `holdfast enqueue` or from Python.
+
+    With --serve, it also continues the sessions of native strategies; a worker without a model does only that.
 
     Any number of workers can share a store; if one dies, the others resume its turns. After SIGTERM or Ctrl-C, a worker
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
@@ -91,9 +95,12 @@ def _open_runtime(models: Sequence[str], base_url: str | None, tools: Sequence[s
     from holdfast.agent.tools.catalog import DeclaredTool
 
     names = [*models] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
-    if not names:
-        raise InputError(f"no model is named: give --model, or set {MODEL_VARIABLE}")
-    (provider, model), *others = [find_model(name, base_url) for name in names]
+    if not load_served() and not names:
+        raise InputError(
+            f"no model is named: give --model, or set {MODEL_VARIABLE}; a worker without one needs --serve"
+        )
+    found_models = [find_model(name, base_url) for name in names]
+    provider, model = found_models[0] if found_models else (None, None)
     found = [*find_tools(tools), *find_servers(servers)]
     runtime = Runtime(
         settings().url(),
@@ -104,7 +111,7 @@ def _open_runtime(models: Sequence[str], base_url: str | None, tools: Sequence[s
     for tool in found:
         if isinstance(tool, DeclaredTool):
             runtime.tools.declare(tool.name, tool.description, tool.parameters)
-    for other, _ in others:
+    for other, _ in found_models[1:]:
         runtime.add_provider(other)
     return runtime
 

@@ -61,8 +61,11 @@ class SentEvent(RunningEvent, frozen=True):
     Sending it again tells what became of it.
     """
 
+    program: str = ""
+    """The program that the session needs to continue, if the message waits because the sender does not have it."""
+
     def _details(self) -> dict[str, Any]:
-        return {**super()._details(), "sent": True}
+        return {**super()._details(), "sent": True, **({"program": self.program} if self.program else {})}
 
 
 class AcceptedEvent(_Event, frozen=True):

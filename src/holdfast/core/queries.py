@@ -151,11 +151,9 @@ class ChildQuery(Query, frozen=True, tag="child"):
     """Another session, answered with its result or its failure."""
 
     program: str
-    source: str | None = None
-    """Where the program's code is found, as in `records.Program`."""
     ctx: Json = None
     program_kind: Literal["native", "any"] = "native"
-    """`native`: the native program of that name. `any`: the first program that is found under the name."""
+    """`native`: the native program registered under that name. `any`: the first program that is found under it."""
     kind = "child"
     is_patient = True
 

@@ -32,11 +32,14 @@ Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What runs: enough to find and start it again in another process."""
+    """What runs: enough to recognise it, and to find it in a process that has it."""
 
     kind: str
     name: str
     source: str | None = None
+    """The text that it is made of, if its kind runs texts in a sandbox. Nothing else is ever run because of it."""
+    version: str | None = None
+    """A fingerprint of its code when the session started, if its kind has one."""
 
 
 class Parent(msgspec.Struct, frozen=True):

@@ -12,10 +12,11 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
-from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
+from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, StartedRecord
 from holdfast.core.state import Session
 from holdfast.engine.owner import SEED_BITS, Owner
-from holdfast.programs.lookup import budget_in_ctx, child_program
+from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.lookup import budget_in_ctx, child_program, registered_program
 from holdfast.store.errors import StoreUnavailableError
 
 
@@ -115,6 +116,9 @@ class ChildSessions:
             self._note_stuck(child_id, error)  # it may have started; whoever looks at its parent next finds out
             return
         except HoldfastError as error:
+            if isinstance(error, ProgramNotFoundError) and query.program_kind == "native":
+                self._note_stuck(child_id, error)  # its parent knows it: a process that has both will start it
+                return
             failure = Failure(f"child session {child_id} cannot be started: {error}", error.kind)
             with contextlib.suppress(HoldfastError):
                 await sessions.deliver(parent, FeedMessage([GivenAnswer(failure, query.id)], child_id))
@@ -157,7 +161,7 @@ def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> Started
     if query.program_kind == "any":
         program = child_program(query.program, parent.started.program)
     else:
-        program = Program(kind="native", name=query.program, source=query.source)
+        program = registered_program(query.program)
     return decide_start(
         program,
         service=parent.started.service,

@@ -9,11 +9,12 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.core.decide import Message, WakeMessage
-from holdfast.core.errors import HoldfastError, SessionNotFoundError
+from holdfast.core.decide import FeedMessage, Message, WakeMessage
+from holdfast.core.errors import AnswerConflictError, HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event, SentEvent
+from holdfast.core.queries import answer_preview, says_the_same
 from holdfast.core.state import Session
-from holdfast.engine.errors import ContentionError, StaleError
+from holdfast.engine.errors import ContentionError, ProgramElsewhereError, StaleError
 from holdfast.engine.owner import Owner
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.store.errors import LeaseHeldError, MessageTakenError, StoreUnavailableError
@@ -66,12 +67,13 @@ async def deliver(
     """
     takes: list[int] = []
     key = ""
+    was_sent = False
     for _ in range(RETRIES):
         session = find(session_id)
         try:
             taken = session.take(message, takes)
             event = await (taken if is_own else session.whole(taken))
-            return msgspec.structs.replace(event, replayed=False) if key else event
+            return msgspec.structs.replace(event, replayed=False) if was_sent else event
         except StaleError:
             continue
         except MessageTakenError:
@@ -84,9 +86,15 @@ async def deliver(
             posted = await _post(owner, session_id, key, message, wait)
             if isinstance(posted, SentEvent):
                 return posted
-            takes = posted
+            takes, was_sent = posted, True
             async with session.lock:
                 await session.refresh()  # the owner has written since
+        except ProgramElsewhereError as missing:
+            message = await session.check(message)
+            left = await _leave(owner, session.id, message, wait, missing.program)
+            if left is not None:
+                return left
+            takes, was_sent = [], True
         except HoldfastError:
             if takes:
                 await _refuse_mail(session, takes)
@@ -115,8 +123,8 @@ async def take_mail(owner: Owner, session: Recipient) -> None:
             await session.take(item.message, takes=[item.number])
         except (LeaseHeldError, StoreUnavailableError):
             raise
-        except MessageTakenError:
-            continue
+        except (MessageTakenError, ProgramElsewhereError):
+            continue  # it is gone, or left to a process that has the program
         except HoldfastError:
             await _refuse_mail(session, [item.number])
 
@@ -125,6 +133,41 @@ async def _refuse_mail(session: Recipient, takes: list[int]) -> None:
     """Take refused messages out of the way: their senders decide them again, and find out why."""
     with contextlib.suppress(MessageTakenError):
         await session.take(WakeMessage(), takes)
+
+
+async def _leave(owner: Owner, session_id: str, message: Message, wait: float | None, program: str) -> SentEvent | None:
+    """Leave answers in the mailbox for a process that has the program; None if one takes them within `wait` seconds.
+
+    Answers that wait there already are not sent again. `AnswerConflictError` if others wait there for the same query.
+    """
+    store, monotonic = owner.store, owner.clock.monotonic
+    is_there = _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)])
+    if not is_there:
+        await store.send(session_id, f"m-{owner.token(12)}", message, owner.now())
+    deadline = monotonic() + (wait or 0)
+    with store.watch(session_id) as changes:
+        while _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)]):
+            if (left := deadline - monotonic()) <= 0:
+                why = (
+                    f"program '{program}' is not registered in this process; a process that serves it takes the answer"
+                )
+                return SentEvent(session_id=session_id, why=why, program=program, replayed=is_there)
+            await changes.changed(timeout=min(OWNER_LOOK_S, left))
+    return None
+
+
+def _is_left(session_id: str, message: Message, mail: Sequence[Message]) -> bool:
+    """Whether answers wait in the mailbox; `AnswerConflictError` if others do for the same query."""
+    assert isinstance(message, FeedMessage)
+    waiting = {given.query_id: given.answer for each in mail if isinstance(each, FeedMessage) for given in each.answers}
+    for given in message.answers:
+        other = waiting.get(given.query_id)
+        if other is None:
+            return False
+        if not says_the_same(other, given.answer):
+            previews = answer_preview(other), answer_preview(given.answer)
+            raise AnswerConflictError(session_id, given.query_id or "", *previews)
+    return True
 
 
 async def _post(owner: Owner, session_id: str, key: str, message: Message, wait: float | None) -> SentEvent | list[int]:

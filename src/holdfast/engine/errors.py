@@ -87,6 +87,14 @@ class StaleError(Exception):
         """Whether it was the session that was written to. A state item is another matter: the session is still ours."""
 
 
+class ProgramElsewhereError(Exception):
+    """Answers that let a program continue which this process does not have: they belong into the mailbox."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self.program = program
+
+
 @dataclass(eq=False)
 class WorkerExistsError(HoldfastError):
     """A second worker was started on one runtime."""

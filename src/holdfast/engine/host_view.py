@@ -88,8 +88,8 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
             event = await engine.deliver(session_id, parts[""], wait)
             if event.replayed or isinstance(event, SentEvent):
                 return event
-        elif not is_replay:
-            await _deliver(engine, session_id, parts, deadline)
+        elif not is_replay and (sent := await _deliver(engine, session_id, parts, deadline)) is not None:
+            return sent
         if is_replay:
             return msgspec.structs.replace(await view.settled(deadline), replayed=True)
         view.answered = {_path(below, given.query_id or "") for below, part in parts.items() for given in part.answers}
@@ -385,17 +385,23 @@ def _is_child(session: Session) -> bool:
     return parent is not None and child_session_id(parent.session_id, parent.query_id) == session.id
 
 
-async def _deliver(engine: Engine, root: str, parts: Mapping[str, FeedMessage], deadline: _Deadline) -> None:
-    """Deliver answers that have been checked."""
+async def _deliver(
+    engine: Engine, root: str, parts: Mapping[str, FeedMessage], deadline: _Deadline
+) -> SentEvent | None:
+    """Deliver answers that have been checked; says so if some wait for a process that has the program."""
+    sent: SentEvent | None = None
     is_first = True
     for below, part in parts.items():
         try:
-            await engine.deliver(_path(root, below), part, deadline.left)
+            event = await engine.deliver(_path(root, below), part, deadline.left)
+            if isinstance(event, SentEvent) and event.program:
+                sent = msgspec.structs.replace(event, session_id=root)
         except FeedError as error:
             # What was delivered before may have led to it that nobody waits for this any more.
             if is_first or not isinstance(error, StaleQueryError):
                 raise _as_host_sees(error, root, below, []) from None
         is_first = False
+    return sent
 
 
 def _as_host_sees(error: FeedError, root: str, below: str, opened: list[str]) -> FeedError:

@@ -27,7 +27,7 @@ from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, deliver
 from holdfast.engine.effects import Children, Effects
-from holdfast.engine.errors import StaleError
+from holdfast.engine.errors import ProgramElsewhereError, StaleError
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.owner import Owner
 from holdfast.engine.program_run import ProgramRun
@@ -272,6 +272,8 @@ class LiveSession:
                 await self._check_fresh()
             if not is_feed and isinstance(message, WakeMessage) and not takes and not owner.programs.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
+            if is_feed and decision.drafts and not self._run.is_hot and not owner.programs.knows(session):
+                raise ProgramElsewhereError(session.started.program.name if session.started else "")
             try:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
                     self._record(first, now)  # before the answers let the program continue, which has to know of it

@@ -40,6 +40,11 @@ class ProgramRun:
         self.concluding: asyncio.Task[None] | None = None
         """What continues after such a step."""
 
+    @property
+    def is_hot(self) -> bool:
+        """Whether the program is here, ready to continue."""
+        return self._instance is not None
+
     async def revive(self, history: Sequence[Entry]) -> tuple[ReplayFold, Waking | None] | None:
         """Rebuild the program from its journal, and fold that. If it fails, it is tried again when it is needed."""
         try:

@@ -12,7 +12,7 @@ from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import find_language, language_names, language_of_file, languages
 from holdfast.programs.language import ProgramOptions
 from holdfast.programs.names import invalid_name_reason
-from holdfast.programs.registry import Function, Strategy, find, registered
+from holdfast.programs.registry import KIND, Function, Strategy, find, find_registered, resolve
 
 
 def find_program(given: Strategy | Function | Program | str, **options: Unpack[ProgramOptions]) -> Program:
@@ -42,14 +42,21 @@ def find_program(given: Strategy | Function | Program | str, **options: Unpack[P
         raise ProgramNotFoundError(given, f"{unknown.why}, and {'; '.join(reasons)}") from None
 
 
+def registered_program(name: str) -> Program:
+    """The native program that is registered here under exactly this name; `ProgramNotFoundError` if none is."""
+    return resolve(Program(kind=KIND, name=name)).program
+
+
 def child_program(name: str, parent: Program) -> Program:
     """The program that a session means by a name: a native strategy, otherwise one found as by `find_program`, in the
     project of the session's own program.
 
-    By name only: with a path or `module:name`, a sandboxed program could import any Python file outside its sandbox.
+    By name only, and nothing is imported: a name may come from anywhere, and a file would run outside every sandbox.
     """
-    if name in registered():
-        return find(name).program
+    if (native := find_registered(name)) is not None:
+        return native.program
+    if ":" in name:
+        raise ProgramNotFoundError(name, "no strategy has that name in this process; import its module, or serve it")
     if (why := invalid_name_reason(name)) is not None:
         raise ProgramNotFoundError(name, f"no strategy has that name: {why}")
     language = find_language(parent.kind)

@@ -1,4 +1,9 @@
-"""Strategies by name: how a function becomes one, and how another process finds it again."""
+"""Strategies by name: how a function becomes one, and how it is found again in any process that has registered it.
+
+A session records the name and the version of its strategy. The name alone finds it again, and only among what this
+process has registered: by a decorator, by `start`, or because whoever runs the process had it imported (`serve`). A
+journal, a mailbox or a message never has anything imported.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,12 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
+from holdfast.programs.code_version import code_version
 from holdfast.programs.errors import ProgramNotFoundError
 
 if TYPE_CHECKING:
@@ -20,15 +27,19 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "Callable[[Context], Coroutine[Any, Any, Any]]"
 
+KIND = "native"
+
 
 class Strategy:
     """An `async def` that can be run as a session."""
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, function: Function, name: str | None = None) -> None:
+        """`name` is what sessions record instead of `module:function`, so that the code can move to another module."""
         if not inspect.iscoroutinefunction(function):
-            raise ProgramNotFoundError(name, "a strategy is an `async def` function")
+            shown = name or str(getattr(function, "__qualname__", function))
+            raise ProgramNotFoundError(shown, "a strategy is an `async def` function")
         self.function = function
-        self.name = check_id(name, "strategy name")
+        self.name = _default_name(function) if name is None else check_id(name, "strategy name")
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
@@ -36,9 +47,19 @@ class Strategy:
         return self.function(ctx)
 
     @cached_property
+    def version(self) -> str:
+        """A short fingerprint of its code; see `code_version` for what that covers."""
+        return code_version(cast(FunctionType, inspect.unwrap(self.function)))
+
+    @property
+    def file(self) -> str:
+        """The file that its code comes from."""
+        return str(inspect.unwrap(self.function).__code__.co_filename)
+
+    @cached_property
     def program(self) -> Program:
-        """What a session records of this strategy: its name, and where to find its code."""
-        return Program(kind="native", name=self.name, source=_locate(self.function))
+        """What a session records of this strategy."""
+        return Program(kind=KIND, name=self.name, version=self.version)
 
 
 _registered: dict[str, Strategy] = {}
@@ -49,14 +70,21 @@ def strategy(function: Function, /) -> Strategy: ...
 @overload
 def strategy(*, name: str) -> Callable[[Function], Strategy]: ...
 def strategy(function: Function | None = None, /, *, name: str | None = None) -> Any:
-    """Make a strategy of an `async def f(ctx)`; usable as `@strategy` and as `@strategy(name="…")`."""
+    """Make a strategy of an `async def f(ctx)`; usable as `@strategy` and as `@strategy(name="…")`.
+
+    Sessions record it as `module:f`, or by the name given here, and any process that has registered a strategy of that
+    name can continue them.
+    """
 
     def make(function: Function) -> Strategy:
-        made = Strategy(function, name or function.__name__)
-        _registered[made.name] = made
-        return made
+        return _register(Strategy(function, name))
 
     return make if function is None else make(function)
+
+
+def _register(made: Strategy) -> Strategy:
+    _registered[made.name] = made
+    return made
 
 
 def registered() -> dict[str, Strategy]:
@@ -64,73 +92,100 @@ def registered() -> dict[str, Strategy]:
     return dict(_registered)
 
 
+def find_registered(name: str) -> Strategy | None:
+    """The registered strategy of that name; a name without its module will do if only one module has it."""
+    if (exact := _registered.get(name)) is not None:
+        return exact
+    if ":" in name:
+        return None
+    found = [each for full, each in _registered.items() if full.endswith(f":{name}")]
+    if len(found) > 1:
+        names = ", ".join(sorted(each.name for each in found))
+        raise ProgramNotFoundError(name, f"several strategies are called that ({names}); give one of these names")
+    return found[0] if found else None
+
+
 def find(given: Strategy | Function | str) -> Strategy:
-    """A strategy from whatever the caller has: itself, a function, a name, `module:name` or `path.py:name`."""
+    """A strategy from whatever the caller has: itself, a function, a name, `module:name` or `path.py:name`.
+
+    The last two import the module or the file, so the text must come from whoever runs the process.
+    """
     if isinstance(given, Strategy):
         return given
     if not isinstance(given, str):
         return strategy(given)
-    if given in _registered:
-        return _registered[given]
+    if (known := find_registered(given)) is not None:
+        return known
     if ":" in given or given.endswith(".py"):
-        return _load(given, given)
-    known = ", ".join(sorted(_registered)) or "none is registered"
-    raise ProgramNotFoundError(given, f"no strategy has that name (known: {known}); give FILE.py:name or module:name")
+        return load(given)
+    names = ", ".join(sorted(_registered)) or "none is registered"
+    raise ProgramNotFoundError(given, f"no strategy has that name (known: {names}); give FILE.py:name or module:name")
 
 
 def resolve(program: Program) -> Strategy:
-    """The strategy that a session was started with."""
+    """The strategy that a session was started with, if it is registered here."""
     here = _registered.get(program.name)
-    if here is not None and (program.source is None or here.program.source == program.source):
-        return here
-    if program.source is not None:
-        return _load(program.source, program.name)
-    if here is not None:
-        return here
-    raise ProgramNotFoundError(program.name, "it was defined in a process that is gone; import the module that has it")
+    if here is None:
+        raise ProgramNotFoundError(program.name, "it is not registered in this process; import it, or serve it")
+    return here
 
 
-def _locate(function: Function) -> str | None:
-    if "<locals>" in function.__qualname__:
-        return None
-    module = sys.modules.get(function.__module__)
-    spec = getattr(module, "__spec__", None)
-    path = getattr(module, "__file__", None)
-    if spec is not None and not spec.name.startswith(_FILE_MODULE):
-        return f"{spec.name}:{function.__qualname__}"  # not `__module__`, which is `__main__` under `python -m`
-    return f"{Path(path).resolve()}:{function.__qualname__}" if path else None
+def serve(where: str) -> list[Strategy]:
+    """Import the strategies that whoever runs this process names: `module:name`, `path.py:name`, or all of `path.py`.
+
+    Raises `ProgramNotFoundError` if there is none, or if another file has registered other code under the same name.
+    """
+    before = registered()
+    found = _strategies_in(_import(where), where) if where.endswith(".py") else [load(where)]
+    for each in found:
+        other = before.get(each.name)
+        if other is not None and other.version != each.version and other.file != each.file:
+            _registered.update(before)
+            why = f"it is in {other.file} and, with other code, in {each.file}; give one of them another name"
+            raise ProgramNotFoundError(each.name, why)
+        _register(each)
+    return found
+
+
+def load(where: str) -> Strategy:
+    """The strategy at `module:name` or `path.py:name`, or the only one of `path.py`."""
+    place, _, attribute = where.rpartition(":") if ":" in where else (where, "", "")
+    module = _import(place)
+    if not attribute:
+        found = _strategies_in(module, place)
+        if len(found) > 1:
+            names = ", ".join(sorted(each.__name__ for each in found))
+            raise ProgramNotFoundError(where, f"name the strategy, as in {place}:name (it has: {names})")
+        return found[0]
+    value: Any = module
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    if value is None:
+        raise ProgramNotFoundError(where, f"{place} has no '{attribute}'")
+    if not isinstance(value, Strategy) and not inspect.iscoroutinefunction(value):
+        raise ProgramNotFoundError(where, f"'{attribute}' of {place} is not a strategy: it is no `async def` function")
+    return _register(value) if isinstance(value, Strategy) else strategy(value)
+
+
+def _strategies_in(module: ModuleType, place: str) -> list[Strategy]:
+    found = [value for value in vars(module).values() if isinstance(value, Strategy)]
+    if not found:
+        raise ProgramNotFoundError(place, "no strategy is in it; decorate one with @holdfast.strategy, or name it")
+    return found
+
+
+def _import(place: str) -> ModuleType:
+    try:
+        return _import_file(place) if place.endswith(".py") else importlib.import_module(place)
+    except Exception as error:
+        raise ProgramNotFoundError(place, f"{place} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 _FILE_MODULE = "holdfast_file_"
+"""What the name of a module that was imported by its path begins with in `sys.modules`: others may have its stem."""
 
 
-def _load(source: str, name: str) -> Strategy:
-    where, _, attribute = source.rpartition(":") if ":" in source else (source, "", "")
-    try:
-        module = _load_file(where) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:
-        raise ProgramNotFoundError(name, f"{where} cannot be imported: {type(error).__name__}: {error}") from error
-    if not attribute:
-        return _only_strategy(module, where)
-    found: Any = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if found is None:
-        raise ProgramNotFoundError(name, f"{where} has no '{attribute}'")
-    if not isinstance(found, Strategy) and not inspect.iscoroutinefunction(found):
-        raise ProgramNotFoundError(name, f"'{attribute}' of {where} is not a strategy: it is no `async def` function")
-    return find(found)
-
-
-def _only_strategy(module: Any, where: str) -> Strategy:
-    found = [value for value in vars(module).values() if isinstance(value, Strategy)]
-    if len(found) != 1:
-        names = ", ".join(sorted(each.name for each in found)) or "none"
-        raise ProgramNotFoundError(where, f"name the strategy, as in {where}:name (it has: {names})")
-    return found[0]
-
-
-def _load_file(path: str) -> Any:
+def _import_file(path: str) -> ModuleType:
     file = Path(path).resolve()
     name = _FILE_MODULE + "".join(c if c.isalnum() else "_" for c in str(file))
     if name in sys.modules:
@@ -146,3 +201,18 @@ def _load_file(path: str) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def _default_name(function: Function) -> str:
+    """`module:function`, the same whether the module is imported, run as a script, or loaded by its path."""
+    qualname = function.__qualname__.replace("<locals>.", "")
+    return f"{_module_name(function.__module__)}:{qualname}"
+
+
+def _module_name(name: str) -> str:
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    file = getattr(module, "__file__", None)
+    if spec is not None and not spec.name.startswith(_FILE_MODULE):
+        return str(spec.name)  # not `__name__`, which is `__main__` under `python -m`
+    return Path(file).stem if file and (name == "__main__" or name.startswith(_FILE_MODULE)) else name

@@ -15,6 +15,7 @@ from holdfast.store import open_store
 from holdfast.store.contract import SessionRow
 from tests.engine.kill.ledger import read_ledger
 from tests.engine.kill.places import Place
+from tests.engine.kill.programs import counter
 from tests.engine.kill.tools import did
 
 
@@ -56,7 +57,7 @@ async def gather_evidence(place: Place) -> Evidence:
             evidence.rows[session] = row
             evidence.journals[session] = [entry async for entry in store.journal(session)]
             evidence.mail[session] = len(await store.mailbox(session))
-        item = await store.get_state("counter", "count")
+        item = await store.get_state(counter.name, "count")
         evidence.count = item and item.value
     return evidence
 

@@ -163,7 +163,8 @@ async def test_a_fork_runs_strategies_side_by_side_and_tells_what_became_of_each
     assert shouted == {"strategy": "surface-shout", "ok": True, "result": {"task": "t", "result": "SHOUT T"}}
     assert (broken["strategy"], broken["ok"]) == ("surface-breaks", False)
     assert "ValueError: broken by t" in broken["error"]
-    assert called == {"strategy": "function", "ok": True, "result": "FUNCTION T"}
+    assert called["strategy"].endswith(".function")
+    assert (called["ok"], called["result"]) == (True, "FUNCTION T")
     assert quietly["result"] == {"result": {"b": [True, None], "a": 2.0}}
     assert in_lua == {"strategy": "surface_lua", "ok": True, "result": {"task": "t", "result": "t in Lua"}}
     assert (missing["ok"], "result" in missing) == (False, False)

@@ -24,13 +24,15 @@ from holdfast.core.events import (
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from holdfast.core.events import Event
 
 
 def print_event(event: Event) -> int:
     """Print an event, and return the exit code."""
     if settings().json:
-        print_json(event.to_json())
+        print_json({**event.to_json(), **({"next": how_to_serve(event)} if _is_left(event) else {})})
     else:
         _print_text(event)
     return exit_code(event)
@@ -55,6 +57,10 @@ def _print_text(event: Event) -> None:
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
+        case SentEvent(why=why) if _is_left(event):
+            click.echo(f"{sid}  the answer is kept in the mailbox")
+            click.echo(plain(why))
+            click.echo(dim(f"Continue here with: {how_to_serve(event)}"))
         case SentEvent():
             click.echo(f"{sid}  sent; its owner has not taken it yet, and may still refuse it")
         case RunningEvent(waits_for=kinds, why=why):
@@ -72,6 +78,17 @@ def _print_text(event: Event) -> None:
             click.echo(plain(reason or "no reason given"))
         case _:
             assert_never(event)
+
+
+def _is_left(event: Event) -> TypeIs[SentEvent]:
+    """Whether an answer waits in the mailbox because the program is not here."""
+    return isinstance(event, SentEvent) and bool(event.program)
+
+
+def how_to_serve(event: SentEvent) -> str:
+    """The command that takes an answer which waits for its program."""
+    where = event.program if ":" in event.program else "MODULE:NAME"
+    return f"holdfast run --resume {event.session_id} --serve {where}"
 
 
 def how_to_answer(sid: str, query_id: str, pending: int, *, is_chat: bool, is_approval: bool) -> str:

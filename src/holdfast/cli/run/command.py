@@ -12,6 +12,7 @@ from holdfast.cli.models import model_options
 from holdfast.cli.options import common, options_as, project_option, settings, wait_option
 from holdfast.cli.parameter_types import ProgramType, SessionType
 from holdfast.cli.run.program import Language
+from holdfast.cli.served import serve_option
 from holdfast.core.errors import HoldfastError
 
 
@@ -52,7 +53,7 @@ class RunOptions:
         if (self.program is None) == (self.resume is None):
             raise usage_error("Give a program to start, or --resume SESSION.")
         if self.resume is not None and self.is_new_session_described:
-            raise usage_error("with --resume, only --model, --base-url and --wait are allowed")
+            raise usage_error("with --resume, only --model, --base-url, --serve and --wait are allowed")
         if self.dry_run and self.model is not None:
             raise usage_error("a dry run asks nobody: leave out --model")
         if self.dry_run and (self.session_id is not None or self.wait is not None):
@@ -103,6 +104,7 @@ class RunOptions:
 @click.option("--full", is_flag=True, help="With --dry-run: show prompts and answers in full.")
 @model_options("The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Resume a session instead of starting one.")
+@serve_option
 @wait_option
 @common()
 @options_as(RunOptions)

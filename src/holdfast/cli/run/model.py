@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw
-from holdfast.cli.engine import find_modules_here
 from holdfast.cli.models import close_provider, find_model, hint_for
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, one_line, plain, say, shortened, width
+from holdfast.cli.served import load_served
 from holdfast.engine.sync import SyncHoldfast
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class SessionModel:
     """The model that answers the llm queries of one session and its children."""
 
     def __init__(self, model: str, base_url: str | None, session_id: str) -> None:
+        load_served()
         self._provider, self._model = find_model(model, base_url)
         self.url = settings().url(create=True)
         self.session_id = session_id
@@ -61,7 +62,6 @@ class SessionModel:
         from holdfast.agent.runtime import Runtime
         from holdfast.engine.upkeep import Upkeep
 
-        find_modules_here()
         return Runtime(
             self.url,
             provider=self._provider,

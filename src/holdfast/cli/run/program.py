@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
 
-from holdfast.cli.engine import find_modules_here, open_store
+from holdfast.cli.engine import open_store
 from holdfast.cli.errors import InputError
 from holdfast.cli.options import read_stdin, settings
+from holdfast.cli.served import load_served
 from holdfast.cli.session_lookup import find_program_run_before
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def find_program(
     from holdfast.programs import kinds, lookup
     from holdfast.programs.errors import ProgramNotFoundError
 
-    find_modules_here()
+    load_served()
     if name_or_file == "-":
         return _from_stdin(language or "lua", **options)
     if language is not None and not (language == "python" and options.get("trust") == "trusted"):

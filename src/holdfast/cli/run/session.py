@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.engine import find_modules_here, open_engine, open_store
+from holdfast.cli.engine import open_engine, open_store
 from holdfast.cli.options import is_person_here
 from holdfast.cli.output import plain
+from holdfast.cli.served import load_served
 from holdfast.cli.session_lookup import check_runs_here, find_session
 from holdfast.core.errors import HoldfastError
 
@@ -45,7 +46,7 @@ def start_session(new: NewSession, wait: float | None, model: str | None, base_u
     from holdfast.cli.run.interactive import ask_person, print_event_with_hint
 
     if is_person_here():
-        find_modules_here()
+        load_served()
         return ask_person(lambda hf: hf.start(new.program, **options, wait=0), answering)
 
     async def start() -> Event:
@@ -73,7 +74,7 @@ def resume_session(
     from holdfast.cli.run.interactive import ask_person, print_event_with_hint
 
     if is_person_here():
-        find_modules_here()
+        load_served()
         return ask_person(lambda hf: hf.resume(session_id, wait=0), answering)
 
     async def resume() -> Event:

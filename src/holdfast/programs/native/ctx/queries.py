@@ -19,8 +19,9 @@ from holdfast.core.records import LoggedRecord
 from holdfast.core.values import Json, check_value, encode, fingerprint, own_copy, repaired
 from holdfast.programs import model_text
 from holdfast.programs.errors import QueryFailedError
+from holdfast.programs.lookup import registered_program
 from holdfast.programs.prompts import JSON_ONLY, MAX_CACHED, json_repair_prompt
-from holdfast.programs.registry import Function, Strategy, find, registered
+from holdfast.programs.registry import Function, Strategy, find
 
 if TYPE_CHECKING:
     from holdfast.programs.native.kind import NativeInstance, QueryFuture
@@ -92,7 +93,8 @@ class ContextQueries:
     def child(self, program: Strategy | Function | str, ctx: Json = None) -> QueryFuture:
         """Run another program as a session of its own; the answer is its result, or its failure.
 
-        A name is that of a native strategy; else that of a Lua package or of a strategy in sandboxed Python.
+        A name is that of a native strategy that is registered, as `module:name` or by its last part; else that of a Lua
+        package or of a strategy in sandboxed Python.
         """
         return self._run.ask(_child(program, ctx))
 
@@ -311,10 +313,11 @@ def _question(item: Item, shared: Mapping[str, Json], what: str) -> LlmQuery:
 
 
 def _child(given: Strategy | Function | str, ctx: Json = None) -> ChildQuery:
-    if isinstance(given, str) and given not in registered() and ":" not in given and not given.endswith(".py"):
+    if isinstance(given, str) and ":" not in given:
         return ChildQuery(program=given, ctx=ctx, program_kind="any")
-    found = find(given).program
-    return ChildQuery(program=found.name, source=found.source, ctx=ctx)
+    if isinstance(given, str):
+        return ChildQuery(program=registered_program(given).name, ctx=ctx)
+    return ChildQuery(program=find(given).name, ctx=ctx)
 
 
 def _check_strategies(given: object, what: str) -> None:

@@ -1,0 +1,89 @@
+"""The native strategies that a command may run: those of `--serve`, and those that the project's `holdfast.toml` names.
+
+They are imported because whoever runs the command says so. What a store names is never imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.engine import find_modules_here
+from holdfast.cli.errors import InputError
+from holdfast.cli.options import CliSettings, settings
+
+if TYPE_CHECKING:
+    from holdfast.programs.registry import Strategy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONFIG_FILE = "holdfast.toml"
+
+
+def serve_option(function: F) -> F:
+    """Add `--serve`, which `load_served` reads."""
+
+    def keep(ctx: click.Context, _: click.Parameter, places: tuple[str, ...]) -> None:
+        ctx.ensure_object(CliSettings).serve = places
+
+    return click.option(
+        "--serve",
+        multiple=True,
+        metavar="MODULE:NAME|FILE.py",
+        help="Import a native strategy, so that its sessions can be continued here; also FILE.py:NAME. Repeatable."
+        f"  [also: serve = […] in {CONFIG_FILE}]",
+        expose_value=False,
+        callback=keep,
+    )(function)
+
+
+def load_served() -> list[Strategy]:
+    """Import the strategies that this command may run."""
+    from holdfast.programs.errors import ProgramNotFoundError
+    from holdfast.programs.registry import serve
+
+    find_modules_here()
+    named = [(f"--serve {where}", where) for where in settings().serve] + _named_in_config()
+    served: list[Strategy] = []
+    for said_by, where in named:
+        try:
+            served += serve(where)
+        except ProgramNotFoundError as error:
+            raise InputError(f"{said_by}: {error.why}") from error
+    return served
+
+
+def _named_in_config() -> list[tuple[str, str]]:
+    """What `serve` names in the project's file, with paths that begin at that file, and how an error names each."""
+    from holdfast.programs.paths import find_project
+
+    root = find_project()
+    file = root / CONFIG_FILE if root is not None else None
+    if root is None or file is None or not file.is_file():
+        return []
+    named = _read_config(file).get("serve", [])
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        raise InputError(f'{file}: serve has to be a list of texts, as in serve = ["app.triage:triage", "jobs.py"]')
+    if named and str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return [(f"{file}: serve: '{each}'", _place_below(root, each)) for each in named]
+
+
+def _place_below(root: Path, where: str) -> str:
+    place, colon, name = where.rpartition(":") if ":" in where else (where, "", "")
+    return f"{os.path.normpath(root / place)}{colon}{name}" if place.endswith(".py") else where
+
+
+def _read_config(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise InputError(f"{file} is not TOML: {error}") from None

@@ -71,7 +71,6 @@ async def test_a_late_cancel_hits_neither_the_turn_nor_the_next_one(any_home: Ho
         await until(lambda: is_asked(session, LlmQuery))
         receipt = await soon(session.cancel("t-1"))
         assert (receipt.state, receipt.outcome) == ("over", MessageOutcome())
-        assert (await soon(session.cancel("t-0"))).state == "not_found"
         release.set()
         assert (await soon(work)).text == "second"
         assert (await session.cancel()).state == "idle"
@@ -112,11 +111,56 @@ async def test_cancel_and_completion_race_and_both_sides_tell_the_same(any_home:
                     assert stop_of(result.outcome).reason == "cancelled"
                 case "over":
                     assert result.outcome == MessageOutcome()
-                case "not_found":  # it was not there yet
-                    assert result.outcome == MessageOutcome()
+                case "not_begun":
+                    assert stop_of(result.outcome).reason == "cancelled"
                 case other:
                     pytest.fail(other)
         assert states
+
+
+async def test_a_turn_that_is_cancelled_before_it_begins_does_not_run(any_home: Home) -> None:
+    async with any_home.runtime("first", "third") as runtime:
+        session = await runtime.session("s").open()
+        receipt = await soon(session.cancel("t-2", reason="changed my mind", by="ann"))
+        assert (receipt.state, receipt.turn) == ("not_begun", "t-2")
+        again = await soon(session.cancel("t-2", by="bob"))
+        assert again.state == "not_begun"
+        assert (await soon(session.turn("a").id("t-1").run())).text == "first"
+    async with any_home.runtime("third") as runtime:
+        session = await runtime.session("s").open()
+        result = await soon(session.turn("b").id("t-2").run())
+        outcome = stop_of(result.outcome)
+        assert (outcome.reason, outcome.detail, outcome.by) == ("cancelled", "changed my mind", "ann")
+        assert result.report.calls == result.report.unsettled == 0
+        assert (await soon(session.cancel("t-2"))).state == "over"
+        assert (await soon(session.turn("c").id("t-3").run())).text == "third"
+
+
+async def test_a_turn_that_waits_for_another_one_can_be_cancelled_meanwhile(shared_home: Home) -> None:
+    release = asyncio.Event()
+
+    async def waits(request: ModelRequest) -> ScriptStep:
+        await release.wait()
+        return "first"
+
+    async with shared_home.runtime(waits) as runtime, shared_home.runtime() as other:
+        session = await runtime.session("s").open()
+        one = asyncio.create_task(session.turn("a").id("t-1").run())
+        await until(lambda: is_asked(session, LlmQuery))
+        two = asyncio.create_task(session.turn("b").id("t-2").run())  # waits for its turn
+        await asyncio.sleep(0)
+        elsewhere = await other.session("s").open()
+        assert (await soon(elsewhere.cancel("t-2"))).state == "not_begun"
+        release.set()
+        assert (await soon(one)).text == "first"
+        assert stop_of((await soon(two)).outcome).reason == "cancelled"
+
+
+async def test_of_a_session_that_has_ended_no_turn_is_cancelled_ahead(any_home: Home) -> None:
+    async with any_home.runtime() as runtime:
+        session = await runtime.session("s").open()
+        await runtime.mount.holdfast.cancel("s", "closing time")
+        assert (await soon(session.cancel("t-1"))).state == "not_found"
 
 
 async def test_a_handle_cancels_the_turns_that_it_has_begun_and_no_others(any_home: Home) -> None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 AGAIN_S = 1.0
 """Seconds after which a turn that has not stopped yet is told again."""
 
-CancelState: TypeAlias = Literal["stopped", "withdrawn", "over", "idle", "not_found"]
-"""The turn was stopped; the item was removed from the inbox; it had ended or been cancelled before; nothing was
-running; there is no such turn or item."""
+CancelState: TypeAlias = Literal["stopped", "not_begun", "withdrawn", "over", "idle", "not_found"]
+"""The turn was stopped; it has not begun, and will end as soon as it begins; the item was removed from the inbox; the
+turn or item had ended before; nothing was running; there is no such item, or no such turn in an ended session."""
 
 
 class CancelRequest(msgspec.Struct, frozen=True):
@@ -90,20 +90,24 @@ async def _cancel_item(
 async def _cancel_turn(
     mount: MountedStore | StoreEngine, session_id: str, turn: str, request: CancelRequest
 ) -> CancelReceipt:
-    message = StopMessage(turn, request.reason, request.by)
+    has_asked = False
     with mount.holdfast.engine.watch(session_id) as changes:
-        session = await mount.holdfast.session(session_id)
-        was_running = _is_running(session, turn)
-        while _is_running(session, turn):
-            await mount.holdfast.send(session_id, message)
+        while True:
             session = await mount.holdfast.session(session_id)
-            if _is_running(session, turn):
+            is_running = _is_running(session, turn)
+            known = None if is_running else (await mount.conversations.get(session_id, fresh=True)).turns.get(turn)
+            if known is not None and known.ended is not None:
+                break
+            if known is None and session.is_terminal:
+                return CancelReceipt(session_id=session_id, state="not_found", turn=turn)
+            if turn in agent_fold(session).stopped_ahead:
+                return CancelReceipt(session_id=session_id, state="not_begun", turn=turn)
+            message = StopMessage(turn, request.reason, request.by, ahead=known is None and not is_running)
+            await mount.holdfast.send(session_id, message)
+            has_asked = True
+            if _is_running(await mount.holdfast.session(session_id), turn):
                 await changes.changed(timeout=AGAIN_S)
-                session = await mount.holdfast.session(session_id)
-    known = (await mount.conversations.get(session_id, fresh=True)).turns.get(turn)
-    if known is None:
-        return CancelReceipt(session_id=session_id, state="not_found", turn=turn)
-    is_stopped = was_running and isinstance(known.ended, StoppedOutcome) and known.ended.reason == "cancelled"
+    is_stopped = has_asked and isinstance(known.ended, StoppedOutcome) and known.ended.reason == "cancelled"
     if is_stopped:
         await _stop_children(mount, session_id, request)
     return CancelReceipt(

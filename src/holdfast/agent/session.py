@@ -147,9 +147,9 @@ class AgentSession:
         """Stop a turn or withdraw an item by its id; with neither, stop the running turn.
 
         This is durable and works from any process: the owner of the session learns of it through the journal. A turn
-        that had ended stays as it is, and so does the turn after it. An item that still waits is removed from the
-        inbox; for one that a turn has taken, the turn is stopped. Running turns of the session's children are stopped
-        with it. Returns once the turn is over.
+        that had ended stays as it is, and so does the turn after it; one that has not begun will end as soon as it
+        begins (`not_begun`). An item that still waits is removed from the inbox; for one that a turn has taken, the
+        turn is stopped. Running turns of the session's children are stopped with it. Returns once the turn is over.
         """
         return await cancel(self.mount, self.session_id, turn, item, CancelRequest(reason, by))
 

@@ -26,6 +26,7 @@ NOW = "now"
 
 _CODES = {
     "stopped": ExitCode.OK,
+    "not_begun": ExitCode.OK,
     "withdrawn": ExitCode.OK,
     "over": ExitCode.CONFLICT,
     "idle": ExitCode.CONFLICT,
@@ -78,6 +79,8 @@ def _summary_line(receipt: CancelReceipt) -> str:
     match receipt.state:
         case "stopped":
             return f"{receipt.session_id}: {what} was stopped; the session continues"
+        case "not_begun":
+            return f"{receipt.session_id}: {what} has not begun; if it comes, it ends at once"
         case "withdrawn":
             return f"{receipt.session_id}: {what} was withdrawn from the inbox"
         case "over":

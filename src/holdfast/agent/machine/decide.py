@@ -82,8 +82,15 @@ def decide_withdraw(session: Session, agent: AgentFold, message: WithdrawMessage
 
 
 def decide_stop(session: Session, agent: AgentFold, message: StopMessage) -> Decision:
-    """Stop the turn under way: everything it waits for fails, which ends it. Any other turn is not affected."""
+    """Stop the turn under way: everything it waits for fails, which ends it. Any other turn is not affected.
+
+    One that has not begun is stopped in advance, if that was asked for.
+    """
     checked(message, "cancellation")
+    check_id(message.turn, "turn id")
+    is_new = agent.turn != message.turn and message.turn not in agent.stopped_ahead
+    if message.ahead and is_new and session.state is State.PAUSED:
+        return Decision.of(StopRecord(turn=message.turn, reason=message.reason, by=message.by))
     return Decision.of(*_stopped(session, agent, message))
 
 

@@ -41,6 +41,9 @@ from holdfast.core.values import encode
 if TYPE_CHECKING:
     from holdfast.core.decide import Decision, KindMessage, Repeats
 
+MAX_STOPPED_AHEAD = 1_000
+"""Turns that were stopped before they began, of which that is remembered: clients that name a turn begin it soon."""
+
 _ALIVE = frozenset({State.RUNNING, State.PAUSED})
 _WAITING = frozenset({State.PAUSED})
 
@@ -74,6 +77,8 @@ class AgentFold(KindFold):
         """The turn that the agent is in; None between turns."""
         self.stop: tuple[StopRecord, int] | None = None
         """Who asked to stop that turn, and when."""
+        self.stopped_ahead: dict[str, tuple[StopRecord, int]] = {}
+        """The same of turns that have not begun, the earliest first."""
 
     # --- folding ------------------------------------------------------------------------------------
 
@@ -95,8 +100,12 @@ class AgentFold(KindFold):
                 self.inbox.enter(items, turn)
             case DequeuedRecord(item_id=item_id, reason=reason, by=by):
                 self.inbox.cancel(item_id, ItemCancellation(at, reason, by))
-            case StopRecord():
+            case StopRecord(turn=turn) if turn == self.turn:
                 self.stop = (record, at)
+            case StopRecord(turn=turn):
+                self.stopped_ahead[turn] = (record, at)
+                if len(self.stopped_ahead) > MAX_STOPPED_AHEAD:
+                    del self.stopped_ahead[next(iter(self.stopped_ahead))]
             case ConfiguredRecord(change=change):
                 self.policies.configure(change, in_turn=self.turn is not None)
             case _:
@@ -118,6 +127,7 @@ class AgentFold(KindFold):
         except ValueError:
             return  # the program does not understand it either, and asks again
         self.turn = brought.turn
+        self.stop = self.stopped_ahead.pop(brought.turn, None)
         if brought.begin is not None and brought.begin.policy is not None:
             self.policies.current = brought.begin.policy
         self.inbox.take(brought.items, brought.turn)
@@ -135,7 +145,7 @@ class AgentFold(KindFold):
     # --- checkpoints --------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.policies))
+        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.stopped_ahead, self.policies))
 
     def restore(self, state: bytes) -> bool:
         try:
@@ -143,7 +153,7 @@ class AgentFold(KindFold):
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return False
         self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
-        self.policies = folded.policies
+        self.stopped_ahead, self.policies = folded.stopped_ahead, folded.policies
         return True
 
     # --- listings and timers ------------------------------------------------------------------------
@@ -190,6 +200,7 @@ class _FoldedAgent(msgspec.Struct, frozen=True):
     inbox: Inbox
     turn: str | None
     stop: tuple[StopRecord, int] | None
+    stopped_ahead: dict[str, tuple[StopRecord, int]]
     policies: PolicyState
 
 

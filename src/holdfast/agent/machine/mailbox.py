@@ -28,6 +28,8 @@ class StopMessage(KindMessage, frozen=True, tag="stop"):
     turn: str
     reason: str | None = None
     by: str | None = None
+    ahead: bool = False
+    """Whether it is also for a turn that has not begun: that will end as soon as it begins."""
 
 
 class ConfigureMessage(KindMessage, frozen=True, tag="configure"):

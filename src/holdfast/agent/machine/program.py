@@ -267,8 +267,7 @@ class AgentInstance:
     def _on_stop(self, state: _InTurn, record: StopRecord, since: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         """Somebody stopped the turn. It no longer waits for anything."""
         left = state.calls.left_by(answers) if isinstance(state, _Calling) else []
-        outcome = StoppedOutcome("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
-        return self._end(outcome, withdrawn=left)
+        return self._end(_stopped_by(record, since), withdrawn=left)
 
     # --- input -------------------------------------------------------------------------------------
 
@@ -284,6 +283,8 @@ class AgentInstance:
             note = LoggedRecord(message=f"an input was not understood: {error}", level="error", source="holdfast")
             return self._wait_for_input([note])
         run = self._begin(brought)
+        if (stop := agent_fold(self.session).stop) is not None:
+            return self._end(_stopped_by(*stop))
         if brought.command is not None:
             return self._command(run, brought.command.name, brought.command.arguments)
         if not brought.content:
@@ -457,6 +458,10 @@ class AgentInstance:
         """Queries with the ids that they will have."""
         first = self.session.queries_asked
         return [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
+
+
+def _stopped_by(record: StopRecord, since: int) -> StoppedOutcome:
+    return StoppedOutcome("cancelled", record.reason or "somebody stopped it", by=record.by, at=since)
 
 
 def _too_long(but: str, failure: Failure) -> StoppedOutcome:

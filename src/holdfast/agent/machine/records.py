@@ -58,7 +58,10 @@ class DequeuedRecord(KindRecord, frozen=True, tag="dequeued"):
 
 
 class StopRecord(KindRecord, frozen=True, tag="stop"):
-    """Somebody stopped the running turn; everything that it waited for failed with this."""
+    """Somebody stopped the running turn; everything that it waited for failed with this.
+
+    If it names another turn, that one had not begun, and will end as soon as it begins.
+    """
 
     turn: str
     reason: str | None = None

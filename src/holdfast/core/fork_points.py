@@ -24,6 +24,7 @@ from holdfast.core.records import (
     Entry,
     KindRecord,
     LoggedRecord,
+    PatchedRecord,
     PausedRecord,
     ProgressedRecord,
     StartedRecord,
@@ -31,7 +32,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.replay import OUTCOMES, ReplayFold
 
-_NOTES = (LoggedRecord, ProgressedRecord, StatRecord, KindRecord)
+_NOTES = (LoggedRecord, ProgressedRecord, StatRecord, PatchedRecord, KindRecord)
 """What a program says beside its questions, written before what it leads to."""
 
 

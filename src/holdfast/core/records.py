@@ -144,6 +144,15 @@ class StatRecord(Record, frozen=True, tag="stat"):
     value: Json
 
 
+class PatchedRecord(Record, frozen=True, tag="patched"):
+    """The program took the new way of a change to its code, where sessions that were there before took the old one.
+
+    A replay reads it. The change has the same answer throughout the session.
+    """
+
+    name: str
+
+
 class KindRecord(Record, frozen=True):
     """Base of the records that a program kind brings. The kind folds them; the session's state stays as it is."""
 
@@ -230,6 +239,7 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
     LoggedRecord,
     ProgressedRecord,
     StatRecord,
+    PatchedRecord,
     CompletedRecord,
     FailedRecord,
     CancelledRecord,

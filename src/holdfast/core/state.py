@@ -63,6 +63,7 @@ from holdfast.core.records import (
     InterruptedRecord,
     KindRecord,
     LoggedRecord,
+    PatchedRecord,
     PausedRecord,
     ProgressedRecord,
     Record,
@@ -112,6 +113,7 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
     State.RUNNING: {
         PausedRecord: State.PAUSED,
         RefusedRecord: None,
+        PatchedRecord: None,
         CompletedRecord: State.COMPLETED,
         FailedRecord: State.FAILED,
         **_WHILE_ALIVE,
@@ -417,6 +419,9 @@ class Session:
     def _on_stat(self, record: StatRecord, at: int, position: int) -> None:
         self.metrics.custom[record.key] = record.value
 
+    def _on_patched(self, record: PatchedRecord, at: int, position: int) -> None:
+        """Nothing follows from it but what the program does: only a replay reads it."""
+
     def _on_kind_record(self, record: KindRecord, at: int, position: int) -> None:
         self.kind_fold.on_record(record, at, position)
 
@@ -439,6 +444,7 @@ _FOLD: dict[type[Any], Callable[[Session, Any, int, int], None]] = {
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,
+    PatchedRecord: Session._on_patched,
     KindRecord: Session._on_kind_record,
     CompletedRecord: Session._on_ended,
     FailedRecord: Session._on_ended,

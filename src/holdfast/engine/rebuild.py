@@ -13,6 +13,7 @@ from holdfast.core.records import (
     Entry,
     FailedRecord,
     LoggedRecord,
+    PatchedRecord,
     PausedRecord,
     Program,
     Record,
@@ -22,7 +23,15 @@ from holdfast.core.records import (
 from holdfast.core.replay import OUTCOMES, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
-from holdfast.programs.contract import AskStep, Instance, RaiseStep, ReplayableInstance, ReturnStep, Step
+from holdfast.programs.contract import (
+    AskStep,
+    Instance,
+    RaiseStep,
+    ReplayableInstance,
+    ReturnStep,
+    Step,
+    VersionedInstance,
+)
 from holdfast.programs.errors import DivergenceError, InstanceLostError, SnapshotUnusableError
 
 _TOGETHER = 100
@@ -75,13 +84,15 @@ async def rebuild(
     replays: list[asyncio.Future[list[Step]]] = []
     outcomes: list[Entry] = []
     answered: dict[str, int] = {}
-    last = last_outcome(entries)
+    versioned: VersionedInstance | None = None
+    patches: dict[int, set[str]] = {}
+    last, outcome = last_outcome(entries), 0
     for entry in entries:
         if type(entry.record) in OUTCOMES:
             if step is not None:
-                _compare(tracker.session, entry, step, answered)
+                _compare(tracker.session, entry, step, answered, versioned)
             outcomes.append(entry)
-            step = unfinished = None
+            outcome, step, unfinished = entry.position, None, None
         elif type(entry.record) is AnsweredRecord:
             answered[entry.record.query_id] = entry.position
         waking = tracker.apply(entry)
@@ -89,6 +100,8 @@ async def rebuild(
         if instance is None:
             instance = create(tracker.session)
             replayer = instance if isinstance(instance, ReplayableInstance) else None
+            if isinstance(instance, VersionedInstance):
+                versioned, patches = instance, patches_by_step(entries)
         if waking is not None and entry.position < last:
             if replayer is not None:
                 requests.append(replayer.step_request(waking))
@@ -96,16 +109,20 @@ async def rebuild(
                     replays.append(asyncio.ensure_future(replayer.replay(requests)))
                     requests = []
                 continue
+            if versioned is not None:
+                versioned.recorded_patches = patches.get(outcome, ())
             stepped = resume(instance, waking)
             step = stepped if type(stepped) is AskStep or not isinstance(stepped, Awaitable) else await stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
+    if versioned is not None:
+        versioned.recorded_patches = None
     if replayer is not None:
         if requests:
             replays.append(asyncio.ensure_future(replayer.replay(requests)))
         done = await asyncio.gather(*replays)
         for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
-            _compare(tracker.session, entry, step, answered)
+            _compare(tracker.session, entry, step, answered, versioned)
     return tracker, unfinished, instance
 
 
@@ -162,7 +179,21 @@ def resume(instance: Instance, waking: Waking) -> Step | Awaitable[Step]:
     return instance.resume(waking.at, waking.answers)
 
 
-def _compare(session: Session, entry: Entry, step: Step, answered: Mapping[str, int]) -> None:
+def patches_by_step(entries: Sequence[Entry]) -> dict[int, set[str]]:
+    """The patches that the recorded steps took, by the position of the outcome before each step (0 for the first)."""
+    patches: dict[int, set[str]] = {}
+    outcome = 0
+    for entry in entries:
+        if type(entry.record) in OUTCOMES:
+            outcome = entry.position
+        elif type(entry.record) is PatchedRecord:
+            patches.setdefault(outcome, set()).add(entry.record.name)
+    return patches
+
+
+def _compare(
+    session: Session, entry: Entry, step: Step, answered: Mapping[str, int], code: VersionedInstance | None
+) -> None:
     """Raise `DivergenceError` unless a step ended as recorded. `answered` says where each answer is."""
     record = entry.record
     if _asks_the_same(record, step):
@@ -183,7 +214,11 @@ def _compare(session: Session, entry: Entry, step: Step, answered: Mapping[str, 
         case _:
             pass
     where = str(step.where) if isinstance(step, AskStep) else ""
-    raise DivergenceError(session.id, entry.position, _description(record), _description(step), where)
+    sides = _description(record), _description(step)
+    if code is None or session.started is None:
+        raise DivergenceError(session.id, entry.position, *sides, where)
+    began_with = session.started.program.version
+    raise DivergenceError(session.id, entry.position, *sides, where, began_with, code.version, code.file)
 
 
 def _asks_the_same(record: Record, step: Step) -> bool:

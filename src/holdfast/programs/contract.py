@@ -7,20 +7,28 @@ answers in the same order, it takes the same steps. It does no I/O and never wai
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
 from holdfast.core.queries import Answer, Failure, Query
-from holdfast.core.records import KindRecord, LoggedRecord, Program, ProgressedRecord, StatRecord, Wake
+from holdfast.core.records import (
+    KindRecord,
+    LoggedRecord,
+    PatchedRecord,
+    Program,
+    ProgressedRecord,
+    StatRecord,
+    Wake,
+)
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
 
 T = TypeVar("T")
 
-Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | KindRecord
+Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | PatchedRecord | KindRecord
 """What a program says beside its questions; appended before the outcome of the step that said it."""
 
 
@@ -90,6 +98,24 @@ class ReplayableInstance(Instance, Protocol):
 
     def replay(self, requests: list[Any]) -> Awaitable[list[Step]]:
         """Begin to take the steps of these requests, after all that were begun before."""
+        ...
+
+
+@runtime_checkable
+class VersionedInstance(Instance, Protocol):
+    """An instance of a program whose code may be another one than that which the session began with."""
+
+    recorded_patches: Collection[str] | None
+    """The patches that the journal has for the step that is taken next; None if that step is not recorded yet."""
+
+    @property
+    def version(self) -> str:
+        """The version of the code that is here."""
+        ...
+
+    @property
+    def file(self) -> str:
+        """The file that the code comes from."""
         ...
 
 

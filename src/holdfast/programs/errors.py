@@ -41,6 +41,12 @@ class DivergenceError(HoldfastError):
     recorded: str
     asked: str
     where: str
+    began_with: str | None = None
+    """The version of the code that the session began with, if it is recorded."""
+    here: str | None = None
+    """The version of the code in this process, if the program has versions."""
+    file: str | None = None
+    """Where that code is."""
     kind = "divergence"
     exit_code = ExitCode.CONFLICT
 
@@ -49,9 +55,19 @@ class DivergenceError(HoldfastError):
             f"session '{self.session_id}': the program no longer does what the journal says it did.\n"
             f"  recorded at position {self.position}: {self.recorded}\n"
             f"  asked now{f' at {self.where}' if self.where else ''}: {self.asked}\n"
-            "Nothing was changed. Run it with the code it was started with, fork it at"
-            f" position {self.position - 1} to continue with this code, or cancel it"
+            f"{self._versions()}"
+            "Nothing was changed. Run it with the code it was started with, keep the old way for it"
+            f" with `ctx.patched`, fork it at position {self.position - 1} to continue with this code, or cancel it"
         )
+
+    def _versions(self) -> str:
+        if self.here is None:
+            return ""
+        if self.began_with == self.here:
+            why = "so the difference comes from something else: another module, or what differs between processes"
+            return f"  both are version {self.here} ({self.file}), {why}\n"
+        began = f"version {self.began_with}" if self.began_with else "an unknown version"
+        return f"  it began with {began}; here is version {self.here} ({self.file})\n"
 
 
 class QueryFailedError(HoldfastError):

@@ -32,6 +32,7 @@ from holdfast.core.records import (
     FailedRecord,
     InterruptedRecord,
     LoggedRecord,
+    PatchedRecord,
     PausedRecord,
     ProgressedRecord,
     RefusedRecord,
@@ -118,6 +119,8 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("progress", None, one_line(f"{step} of {total}{f': {message}' if message else ''}", room))]
         case StatRecord(key=key, value=value):
             return [("stat", None, one_line(f"{key} = {one_line(value, room)}", room))]
+        case PatchedRecord(name=name):
+            return [("patched", None, one_line(name, room))]
         case TurnRecord(outcome=outcome):
             text = one_line(encode(outcome).decode(), room)
             return [("turn", "red" if isinstance(outcome, StoppedOutcome) else "green", text)]

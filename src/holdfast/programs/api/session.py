@@ -86,6 +86,17 @@ _KNOWING = (
         native="uuid() -> uuid.UUID",
     ),
     FunctionSpec(
+        "patched",
+        "Whether to take the new way of a change to the code: true where a session gets to this place for the first"
+        " time, which is recorded; false where it got here before the change, and so took the old way. The answer of a"
+        " name never changes within a session.",
+        (need("name", "string", "What the change is called."),),
+        (ResultSpec("boolean"),),
+        lua=NoSpelling("nothing: a session keeps the code it was started with"),
+        python=NoSpelling("nothing: a session keeps the code it was started with"),
+        native="patched(name: str) -> bool",
+    ),
+    FunctionSpec(
         "budget_remaining",
         "What is left of the session's budget. Questions that wait for an answer count as asked.",
         (),

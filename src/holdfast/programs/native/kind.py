@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +14,7 @@ from holdfast.core.budget import RemainingBudget, remaining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, check_query
-from holdfast.core.records import LoggedRecord, Program, Wake
+from holdfast.core.records import LoggedRecord, PatchedRecord, Program, Wake
 from holdfast.core.state import Session
 from holdfast.core.values import check_value, own_copy, own_copy_of
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
@@ -125,6 +125,16 @@ class NativeInstance:
         self.remaining: RemainingBudget | None = None
         """What was left of the budget when the program was last resumed: the same in every replay."""
         self._place = AskingPlace(self)
+        self.recorded_patches: Collection[str] | None = None
+        self._patches: dict[str, bool] = {}
+
+    @property
+    def version(self) -> str:
+        return self._strategy.version
+
+    @property
+    def file(self) -> str:
+        return self._strategy.file
 
     # --- the engine's side -----------------------------------------------------------------------
 
@@ -232,6 +242,14 @@ class NativeInstance:
         future.run = self
         self._new[future] = query
         return future
+
+    def patched(self, name: str) -> bool:
+        """Whether the new way of a change is taken: where the journal says so, or where nothing is recorded yet."""
+        if name not in self._patches:
+            self._patches[name] = self.recorded_patches is None or name in self.recorded_patches
+            if self._patches[name]:
+                self.notes.append(PatchedRecord(name=name))
+        return self._patches[name]
 
     def forget(self, future: QueryFuture) -> None:
         self._drop(future)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.budget import RemainingBudget
+from holdfast.core.ids import check_id
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.values import Json, checked, own_copy, repaired
 from holdfast.programs import model_text
@@ -77,6 +78,14 @@ class Context(ContextQueries):
         """Whether there is something left of every limit that is set; True without a budget."""
         left = self._run.remaining
         return left is None or all(limit is None or limit > 0 for limit in msgspec.structs.astuple(left))
+
+    def patched(self, name: str) -> bool:
+        """Whether to take the new way of a change to this strategy: `if ctx.patched("two-drafts"): … else: …`.
+
+        True where a session gets here for the first time, which is then recorded. False where it got here before the
+        change, and so took the old way: it keeps to that. The answer of a name never changes within a session.
+        """
+        return self._run.patched(check_id(name, "name of a change"))
 
     # --- what it may say ---------------------------------------------------------------------------
 

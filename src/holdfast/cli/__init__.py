@@ -24,6 +24,7 @@ _COMMANDS = {
     "worker": "Work through what was sent to agents.",
     "fork": "Make a new session from the beginning of another.",
     "diff": "Compare two sessions.",
+    "replay": "Check that the code here still does what sessions have recorded.",
     "sessions": "List sessions, newest first.",
     "show": "Show one session: its state, what it waits for, what it spent.",
     "watch": "Follow a session as it runs.",

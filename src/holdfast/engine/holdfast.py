@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -28,6 +29,7 @@ from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import SEED_BITS, Observer, Owner, Seam
+from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.lookup import budget_in_ctx, find_program
@@ -35,6 +37,7 @@ from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
 from holdfast.store.contract import SessionFilter, SessionPage, Store
 from holdfast.store.environment import Environment
+from holdfast.store.export import read_export
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
 
 HOT_PROGRAMS = 1_000
@@ -226,6 +229,15 @@ class Holdfast:
         """How far two sessions say the same, and how they go on from there."""
         sides = [[entry async for entry in self.store.journal(each)] for each in (left, right)]
         return compare((left, sides[0]), (right, sides[1]))
+
+    async def check_replay(self, history: str | Path) -> ReplayOutcome:
+        """Whether the code here still does what a session has recorded: the session with an id, or an export file.
+
+        The program is run again on its journal, as after a restart. Nothing is written, and nobody is asked.
+        """
+        if isinstance(history, Path):
+            return await check_replay(self._owner.programs, *await asyncio.to_thread(read_export, history))
+        return await check_stored_replay(self._owner.programs, self.store, history)
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:
         """Go on with a session here: take over what a process that is gone has left, and say what it needs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from holdfast.core.compare import Comparison
@@ -13,6 +14,7 @@ from holdfast.core.values import Json
 from holdfast.engine.drivers import Effect
 from holdfast.engine.holdfast import Answers, Holdfast, open_holdfast
 from holdfast.engine.loop_thread import LoopThread
+from holdfast.engine.replay_check import ReplayOutcome
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store.contract import SessionFilter, SessionPage, Store
 
@@ -92,6 +94,9 @@ class SyncHoldfast:
 
     def compare(self, left: str, right: str) -> Comparison:
         return self._wait(self._hf.compare(left, right))
+
+    def check_replay(self, history: str | Path) -> ReplayOutcome:
+        return self._wait(self._hf.check_replay(history))
 
     def resume(self, session_id: str, **options: Any) -> Event:
         return self._wait(self._hf.resume(session_id, **options))

@@ -157,7 +157,7 @@ async def import_session(store: Store, path: str | os.PathLike[str], session_id:
     A session that is there already with the same journal is left as it is; one with another journal raises
     `SessionExistsError`.
     """
-    own_id, entries = await asyncio.to_thread(_parse_file, path)
+    own_id, entries = await asyncio.to_thread(read_export, path)
     target = check_id(session_id, "session id") if session_id is not None else own_id
     try:
         session = Session.fold(target, entries)
@@ -176,7 +176,8 @@ async def import_session(store: Store, path: str | os.PathLike[str], session_id:
     return ImportReceipt(target, receipt.position)
 
 
-def _parse_file(path: str | os.PathLike[str]) -> tuple[str, list[Entry]]:
+def read_export(path: str | os.PathLike[str]) -> tuple[str, list[Entry]]:
+    """As `parse_export`, from a file."""
     with open(path, "rb") as file:
         return parse_export(file)
 

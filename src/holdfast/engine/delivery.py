@@ -116,9 +116,11 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
     return True
 
 
-async def take_mail(owner: Owner, session: Recipient) -> None:
-    """Take what others have sent to a session."""
-    for item in await owner.store.mailbox(session.id):
+async def take_mail(owner: Owner, session: Recipient, within_s: float | None = None) -> None:
+    """Take what others have sent to a session; raises `TimeoutError` if the mailbox cannot be read within that time."""
+    async with asyncio.timeout(within_s):
+        sent = await owner.store.mailbox(session.id)
+    for item in sent:
         try:
             await session.take(item.message, takes=[item.number])
         except (LeaseHeldError, StoreUnavailableError):

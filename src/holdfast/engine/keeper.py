@@ -75,8 +75,8 @@ class Keeper:
                     is_held = session.is_held
                     try:
                         # Also once it was let go: a sender that found the session held may have stopped looking.
-                        await take_mail(owner, session)
-                        if not is_held and not session.is_held:
+                        has_looked = await self._take_mail(renewal - monotonic())
+                        if has_looked and not is_held and not session.is_held:
                             break
                         if not is_held:  # it was taken again in the meantime, and nobody else keeps it
                             renewal = monotonic()
@@ -93,3 +93,11 @@ class Keeper:
         finally:
             if self._task is asyncio.current_task():  # there may be another by now
                 self._task = None
+
+    async def _take_mail(self, within_s: float) -> bool:
+        """Take what others have sent; False if the mailbox could not be read in that time, as the lease cannot wait."""
+        try:
+            await take_mail(self._owner, self._session, max(self._rest_s, within_s))
+        except TimeoutError:
+            return False
+        return True

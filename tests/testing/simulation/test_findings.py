@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -140,6 +141,29 @@ def test_a_message_is_taken_although_its_owner_dies_right_after_it_has_let_go() 
     # Its owner hears of the message late, so that it is still there when the session is let go.
     runs = sweep(AnswersOnce, 2, "engine-0", Faults(until_s=4.0, late_notices=1.0))
     assert [str(problem) for run in runs for problem in run.problems] == []
+
+
+class StuckMailbox(LongTool):
+    """Engines whose mailboxes cannot be read for a while."""
+
+    name: ClassVar[str] = "stuck mailbox"
+
+    @asynccontextmanager
+    async def opened(self, process: SimulatedProcess, **options: Any) -> AsyncIterator[Holdfast]:
+        async with super().opened(process, **options) as hf:
+            store: Any = hf.store
+            read = store._mailbox
+
+            async def stuck(session_id: str, limit: int) -> Any:
+                await asyncio.sleep(5.0)
+                return await read(session_id, limit)
+
+            store._mailbox = stuck
+            yield hf
+
+
+def test_a_mailbox_that_cannot_be_read_costs_no_healthy_effect_its_lease() -> None:
+    assert problems(StuckMailbox, 10, Faults(until_s=1.0)) == []
 
 
 @strategy(name="simulated_counter")

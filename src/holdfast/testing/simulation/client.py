@@ -70,7 +70,14 @@ class Client:
         self.history.started.setdefault(session_id, self.now_s())
 
     async def feed(self, session_id: str, query_id: str, value: Json, *, wait: float | None = None) -> Told:
-        """Answer a query, once, and write down what comes of it."""
+        """Answer a query, and write down what comes of it. It may be sent twice, as by a proxy that repeats it."""
+        world = self.process.world
+        if world.strikes(world.faults.repeats, self.process.name, "answer sent twice", self.process.random):
+            told, _ = await asyncio.gather(*(self._feed(session_id, query_id, value, wait) for _ in range(2)))
+            return told
+        return await self._feed(session_id, query_id, value, wait)
+
+    async def _feed(self, session_id: str, query_id: str, value: Json, wait: float | None) -> Told:
         call = FeedCall(self.process.name, session_id, query_id, value, self.now_s())
         self.history.feeds.append(call)
         try:

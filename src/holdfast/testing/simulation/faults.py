@@ -31,7 +31,11 @@ class Faults:
     slow_calls: float = 0.0
     """Share of the calls of the store that take long."""
     slow_s: float = 0.3
-    """Seconds that a slow call takes, on average. With more than a lease lasts, it is as good as stuck."""
+    """Seconds that a slow call takes, on average."""
+    stuck_calls: float = 0.0
+    """Share of the calls of the store that get no reply for many leases, and then an error; half of them happen."""
+    lost_leases: int = 0
+    """Times that the store lets others have what an OS process holds, before its leases run out."""
     late_notices: float = 0.0
     """Share of the notifications that are lost on the way, and made up for by the store's own look a second later."""
     repeated_notices: float = 0.0
@@ -39,7 +43,9 @@ class Faults:
     tool_faults: float = 0.0
     """Share of the calls of tools that fail, or hang for seconds."""
     provider_faults: float = 0.0
-    """Share of the calls of models that fail, hang, or break off in the middle of their stream."""
+    """Share of the calls of models that fail, hang for good, or break off in the middle of their stream."""
+    repeats: float = 0.0
+    """Share of the replies of tools, models and people that come twice."""
     reports_deaths: bool = False
     """Whether the store can tell at once that the holder of a lease is gone."""
     aims: bool = False
@@ -50,7 +56,7 @@ class Faults:
     @property
     def hurts_processes(self) -> bool:
         """Whether an OS process may lose a session although it does nothing wrong."""
-        return bool(self.kills or self.closes or self.stalls or self.cuts)
+        return bool(self.kills or self.closes or self.stalls or self.cuts or self.lost_leases)
 
     def __str__(self) -> str:
         given = [(field.name, getattr(self, field.name)) for field in fields(self)]
@@ -84,4 +90,7 @@ def profile(seed: int) -> Faults:
         reports_deaths=random.random() < 0.5,
         aims=random.random() < 0.5,
         shuffled=maybe(0.2),
+        stuck_calls=maybe(0.002, 0.01),
+        lost_leases=int(maybe(1, 3)),
+        repeats=maybe(0.1, 0.5),
     )

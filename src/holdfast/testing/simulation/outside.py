@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, NotDone
@@ -51,6 +53,7 @@ class Outside:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._repeating: list[asyncio.Task[None]] = []
         self.executions: list[Execution] = []
         self.denials: dict[str, list[float]] = {}
         """When probes were told that an effect has not happened, by its key."""
@@ -62,11 +65,17 @@ class Outside:
         return [each for each in self.executions if each.key == key]
 
     async def perform(
-        self, process: SimulatedProcess, policy: str, attempt: Attempt, value: Callable[[int], Json] | None = None
+        self,
+        process: SimulatedProcess,
+        policy: str,
+        attempt: Attempt,
+        value: Callable[[int], Json] | None = None,
+        call_back: Callable[[Json], Awaitable[None]] | None = None,
     ) -> Json:
         """Do something. It takes time, happens at one moment of it, and is remembered here.
 
-        Returns `value` of how often this query's effect has happened by now; by default, a text that says so.
+        Returns `value` of how often this query's effect has happened by now; by default, a text that says so. The
+        service may also repeat itself by `call_back`, before or after this returns.
         """
         world, random = self._world, process.random
         execution = Execution(
@@ -91,8 +100,20 @@ class Outside:
             process.note(f"effect {attempt.key} has happened")
         else:
             execution.value = done[0].value
+        if call_back is not None and world.strikes(world.faults.repeats, process.name, "tool repeats itself", random):
+            for _ in range(2):
+                self._repeat(call_back, execution.value, random.uniform(0.0, 2 * (takes_s - before_s)))
         await asyncio.sleep(takes_s - before_s)
         return execution.value
+
+    def _repeat(self, call_back: Callable[[Json], Awaitable[None]], value: Json, after_s: float) -> None:
+        async def repeat() -> None:
+            await asyncio.sleep(after_s)
+            with contextlib.suppress(HoldfastError):  # whoever calls back does not mind
+                await call_back(value)
+
+        task = asyncio.get_running_loop().create_task(repeat())
+        self._repeating.append(task)
 
     def report(self, key: str, random: Random) -> Usage:
         """What a model says that a call has cost: something else each time, so that no two are mistaken."""

@@ -164,6 +164,8 @@ def _plan(world: World) -> Iterator[tuple[float, str, Callable[[SimulatedProcess
         yield at_s, "stall", lasting(world.stall, 0.3, 6.0)
     for at_s in moments(faults.cuts):
         yield at_s, "cut", lasting(world.cut, 0.5, 3.0)
+    for at_s in moments(faults.lost_leases):
+        yield at_s, "lease", world.lose_leases
     for at_s in moments(faults.jumps):
         yield at_s, "jump", lasting(world.jump, -3.0, 3.0)
 

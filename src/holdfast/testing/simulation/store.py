@@ -141,6 +141,14 @@ class StoreServer(MemoryStore):
                 self._holders.pop(commit.session_id, None)
         return outcome
 
+    def end_leases(self, client: SimulatedStore) -> None:
+        """Let others claim what a client holds, though its time is not up. What it writes first is accepted."""
+        now = self._clock.now()
+        for session_id, holder in self._holders.items():
+            stored = self._by_id.get(session_id)
+            if holder is client and stored is not None and stored.head.owner is not None:
+                stored.head = stored.head._replace(lease_until=now)
+
     # --- holders that are gone -----------------------------------------------------------------------
 
     def lose_holder(self, client: SimulatedStore) -> None:

@@ -39,6 +39,9 @@ RESTART_S = (0.1, 2.0)
 LONG_S = 0.25
 """Seconds of one call that may cost a process its leases, which it renews three times a second."""
 
+STUCK_S = (4.0, 12.0)
+"""Seconds, from and to, after which the caller of a stuck call gets an error."""
+
 AIM = 150
 """Callbacks, at most, between the moment that is drawn for a fault and the fault: most of them are under way together,
 so a moment alone would seldom hit one that matters."""
@@ -112,15 +115,23 @@ class _FaultyLink(Link):
         faults, random = world.faults, world.network
         there_s, back_s = random.uniform(*NEAR_S), random.uniform(*NEAR_S)
         if world.strikes(faults.slow_calls, process, f"slow {call}", random):
-            slow_s = random.expovariate(1 / faults.slow_s)
+            slow_s = self._until_calm(random.expovariate(1 / faults.slow_s))
             if slow_s > LONG_S:
                 world.disturbances.setdefault(process, []).append(world.loop.time())
             there_s, back_s = (there_s + slow_s, back_s) if random.random() < 0.5 else (there_s, back_s + slow_s)
         is_refused = world.strikes(faults.store_errors, process, f"error at {call}", random)
         is_lost = call in WRITES and world.strikes(faults.lost_replies, process, f"lost reply of {call}", random)
+        if world.strikes(faults.stuck_calls, process, f"stuck {call}", random):
+            happens = random.random() < 0.5
+            back_s, is_refused, is_lost = self._until_calm(random.uniform(*STUCK_S)), not happens, happens
+            world.disturbances.setdefault(process, []).append(world.loop.time() + back_s)
         if is_lost:
             world.disturbances.setdefault(process, []).append(world.loop.time())
         return Fate(there_s, back_s, is_refused, is_lost)
+
+    def _until_calm(self, seconds: float) -> float:
+        """As long as this, but not longer than things go wrong."""
+        return min(seconds, max(0.0, self._world.faults.until_s - self._world.loop.time()))
 
     def is_cut(self) -> bool:
         return self._world.loop.time() < self._process.cut_until_s
@@ -286,6 +297,12 @@ class World:
         self._lose(process, f"is cut off for {seconds:.2f} s")
         process.cut_until_s = self.loop.time() + seconds
         self._lose_for(process, seconds)
+
+    def lose_leases(self, process: SimulatedProcess) -> None:
+        """Let others have what a process holds."""
+        self._lose(process, "loses its leases")
+        for store in process.stores:
+            self.server.end_leases(store)
 
     def jump(self, process: SimulatedProcess, seconds: float) -> None:
         """Set the clock of a process."""

@@ -10,17 +10,21 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import msgspec
+
 from holdfast.agent.errors import SessionEndedError, TurnInProgressError
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, ProviderError, StreamItem, TextDelta
+from holdfast.agent.providers.retry import RetryPolicy
 from holdfast.agent.runtime import Runtime
+from holdfast.agent.runtime_options import ModelOptions
 from holdfast.agent.session import AgentSession
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.tool import Tool
-from holdfast.core.queries import Usage
 from holdfast.core.records import AnsweredRecord
+from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.upkeep import Upkeep
 from holdfast.testing.simulation.client import Client
@@ -30,6 +34,12 @@ from holdfast.testing.simulation.scenario import LEASE_MS, Scenario
 from holdfast.testing.simulation.scenarios.agent_observer import MANNERS, AgentObserver
 from holdfast.testing.simulation.scenarios.inbox import ItemCall, inbox
 from holdfast.testing.simulation.world import SimulatedProcess
+
+CALL_S = 5.0
+"""Seconds that a model has for a reply."""
+
+HANGS_S = 1_000.0
+"""Seconds for which a model that hangs says nothing: for ever, as far as a run is concerned."""
 
 SEEN_S = 20.0
 """Virtual seconds after which an observer has seen everything: it rests between connections, and may miss a
@@ -56,12 +66,15 @@ class SimulatedProvider:
         self._check(request)
         await asyncio.sleep(random.expovariate(1 / 0.1))
         fails = world.strikes(world.faults.provider_faults, self._process.name, "model fails", random)
-        fault = random.choice(("transient", "cut", "hang")) if fails else ""
-        if fault == "transient":
+        fault = random.choice(("busy", "broken", "cut", "no reply", "hang")) if fails else ""
+        repeats = world.strikes(world.faults.repeats, self._process.name, "model repeats itself", random)
+        if fault == "busy":
             raise ProviderError("the service is busy", fault="overloaded")
+        if fault == "broken":
+            raise RuntimeError("the client of the service is broken")
         if fault == "hang":
-            await asyncio.sleep(random.uniform(1.0, 4.0))
-        reply = self._reply(request, world.outside.report(request.key, random))
+            await asyncio.sleep(HANGS_S)
+        reply = self._reply(request)
         for block in reply.content:
             if isinstance(block, TextBlock):
                 for word in block.text.split():
@@ -69,18 +82,23 @@ class SimulatedProvider:
                     await asyncio.sleep(0.001)
         if fault == "cut":
             raise ProviderError("the stream broke off", fault="network")
-        yield reply
+        if fault == "no reply":
+            return
+        reply = msgspec.structs.replace(reply, usage=world.outside.report(request.key, random))
+        for _ in range(2 if repeats else 1):
+            yield reply
+            yield TextDelta("and more")
 
     @staticmethod
-    def _reply(request: ModelRequest, usage: Usage) -> ModelReply:
+    def _reply(request: ModelRequest) -> ModelReply:
         last, said = last_input(request)
         wanted = said.partition("call ")[2].split()[:4]
         done = sum(isinstance(b, ToolUseBlock) for m in request.messages[last:] for b in m.content)
         before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
         if done < len(wanted) and done < len(POLICIES):
             call = ToolUseBlock(f"call_{before + done}", wanted[done], {})
-            return ModelReply(content=[TextBlock("one moment"), call], stop="tool_use", usage=usage)
-        return ModelReply(content=[TextBlock(f"done with {said}")], usage=usage)
+            return ModelReply(content=[TextBlock("one moment"), call], stop="tool_use")
+        return ModelReply(content=[TextBlock(f"done with {said}")])
 
 
 def last_input(request: ModelRequest) -> tuple[int, str]:
@@ -149,6 +167,7 @@ class Agents(Scenario):
             process.store(),
             provider=self.provider(process),
             model="simulated-1",
+            models=ModelOptions(retry=RetryPolicy(call_timeout_s=CALL_S)),
             tools=[self._tool(process, policy) for policy in POLICIES],
             lease_ms=LEASE_MS,
             environment=process.environment,
@@ -177,8 +196,13 @@ class Agents(Scenario):
 
         async def effect(ctx: ToolContext) -> str:
             """Do something outside."""
+
+            async def call_back(value: Json) -> None:
+                ctx.output(f"again: {value}")
+
             session_id, _, asked = ctx.key.rpartition("/")
-            return str(await outside.perform(process, policy, Attempt(session_id, asked, ctx.attempt)))
+            attempt = Attempt(session_id, asked, ctx.attempt)
+            return str(await outside.perform(process, policy, attempt, call_back=call_back))
 
         settings: Any = {"recovery": policy, "probe": outside.probe if policy == "confirm" else None}
         return Tool.of(effect, name=policy, **settings)

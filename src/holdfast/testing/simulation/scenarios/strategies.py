@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import CompletedRecord
+from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Reply
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.upkeep import Upkeep
@@ -107,7 +108,10 @@ class Strategies(Scenario):
 
         def tool(policy: str) -> Any:
             async def effect(attempt: Attempt) -> Any:
-                return await outside.perform(process, policy, attempt)
+                async def call_back(value: Json) -> None:
+                    await hf.feed(attempt.session_id, {attempt.query_id: value}, wait=0)
+
+                return await outside.perform(process, policy, attempt, call_back=call_back)
 
             return effect
 

@@ -124,7 +124,7 @@ class _FaultyLink(Link):
         if world.strikes(faults.stuck_calls, process, f"stuck {call}", random):
             happens = random.random() < 0.5
             back_s, is_refused, is_lost = self._until_calm(random.uniform(*STUCK_S)), not happens, happens
-            world.disturbances.setdefault(process, []).append(world.loop.time() + back_s)
+            world.disturbances.setdefault(process, []).append(world.loop.time())
         if is_lost:
             world.disturbances.setdefault(process, []).append(world.loop.time())
         return Fate(there_s, back_s, is_refused, is_lost)
@@ -262,6 +262,7 @@ class World:
 
     def _end(self, process: SimulatedProcess) -> None:
         """A process is over, one way or another."""
+        self.disturbances.setdefault(process.name, []).append(self.loop.time())
         self.loop.kill(process.state)
         for store in process.stores:
             if store in self.server.clients:

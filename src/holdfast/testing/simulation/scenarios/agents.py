@@ -26,7 +26,9 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.core.records import AnsweredRecord
 from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt
+from holdfast.engine.errors import ContentionError
 from holdfast.engine.upkeep import Upkeep
+from holdfast.store.errors import StoreUnavailableError
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.inspection import Inspector
@@ -132,12 +134,14 @@ class Agents(Scenario):
 
     name: ClassVar[str] = "agents"
     engines: ClassVar[tuple[int, int]] = (1, 2)
-    configures: ClassVar[bool] = False
-    """Whether clients change the policy between their inputs."""
 
     def prepare(self) -> None:
         self.malformed: list[str] = []
         """Requests that models should not have got."""
+        self.configured: set[tuple[str, int]] = set()
+        """Inputs before which the policy was changed, in whichever life of their client."""
+        self.unsure: dict[str, set[int]] = {}
+        """Settings of each session of which nobody knows whether they have been taken."""
         self.items: list[ItemCall] = []
         self.results: list[tuple[str, str, str]] = []
         """The results of turns that clients were told: session, input and text."""
@@ -188,7 +192,8 @@ class Agents(Scenario):
         said = last_input(request)[1]
         planned = self.inputs.get(request.key.partition("/")[0], [])
         index = next((index for index, each in enumerate(planned) if each.text == said), None)
-        if self.configures and index is not None and request.params.get("seed") not in _settings(planned, index):
+        allowed = _settings(planned, index or 0) | self.unsure.get(request.key.partition("/")[0], set())
+        if index is not None and request.params.get("seed") not in allowed:
             self.malformed.append(f"{request.key}: {said!r} was sent after the setting in {request.params}")
 
     def _tool(self, process: SimulatedProcess, policy: str) -> Any:
@@ -223,8 +228,9 @@ class Agents(Scenario):
         session = await client.insist(lambda: runtime.session(session_id).open())
         self.history.started.setdefault(session_id, client.now_s())
         for index, planned in enumerate(self.inputs[session_id]):
-            if planned.setting is not None and self.configures:
+            if planned.setting is not None and (session_id, index) not in self.configured:
                 await self._configure(client, session, planned.setting)
+                self.configured.add((session_id, index))
             if planned.how == "enqueue":
                 await self._enqueue(client, session, f"{session_id}-i{index}", planned.text)
             else:
@@ -235,8 +241,20 @@ class Agents(Scenario):
                 await client.rest()
 
     async def _configure(self, client: Client, session: AgentSession, setting: int) -> None:
+        """Change the policy. A try that nobody hears of may take effect at any time later."""
+        unsure = self.unsure.setdefault(session.session_id, set())
+        is_sure = setting not in unsure
+        unsure.add(setting)
         with contextlib.suppress(SessionEndedError):
-            await client.insist(lambda: session.configure(generation={"seed": setting}))
+            while True:
+                try:
+                    await session.configure(generation={"seed": setting})
+                    break
+                except (StoreUnavailableError, ContentionError):
+                    is_sure = False
+                    await client.rest()
+        if is_sure:
+            unsure.discard(setting)
 
     async def _enqueue(self, client: Client, session: AgentSession, item_id: str, text: str) -> None:
         called_s = client.now_s()

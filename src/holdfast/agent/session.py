@@ -309,6 +309,7 @@ class AgentSession:
         self._is_closed = True
 
     def _check_open(self) -> None:
+        self.mount.holdfast.engine.owner.callers.check_open(None)
         if self._is_closed:
             raise HoldfastError(f"session '{self.session_id}' is closed in this handle; open it again")
 

@@ -18,9 +18,9 @@ from holdfast.agent.machine.inbox import INBOX, claim
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
-from holdfast.engine.errors import WorkerExistsError
+from holdfast.engine.callers import CallerWatch
+from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
 from holdfast.store.contract import SessionFilter, SessionRow
-from holdfast.store.watch import Watch
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.fold import AgentFold
@@ -133,18 +133,22 @@ class Worker:
         await self._running
 
     async def run(self) -> None:
-        """Work until `stop` is called, and then until the turns under way are over or their time is up."""
+        """Work until `stop` is called, and then until the turns under way are over or their time is up.
+
+        Raises `RuntimeClosedError` if the runtime is closed before.
+        """
         if self._draining.worker is not None:
             raise WorkerExistsError(self._owner.store.url)
         self._draining.worker = self
         try:
-            with self._owner.store.watch(None) as changes:
+            with self._engine.watch(None) as changes:
                 hearing = asyncio.create_task(self._hear(changes))
                 try:
                     await self._work()
                 finally:
                     hearing.cancel()
                     await asyncio.gather(hearing, return_exceptions=True)
+            self._owner.callers.check_open(None)
             await self._drain()
         finally:
             self._draining.worker = None
@@ -203,11 +207,14 @@ class Worker:
     def _is_ready(self, due: int | None) -> bool:
         return due is None or due <= self._owner.now()
 
-    async def _hear(self, changes: Watch) -> None:
-        while True:
-            await changes.changed()
-            self._has_news = True
-            self._heard.set()
+    async def _hear(self, changes: CallerWatch) -> None:
+        try:
+            while True:
+                await changes.changed()
+                self._has_news = True
+                self._heard.set()
+        except RuntimeClosedError:
+            self.stop()
 
     async def _work(self) -> None:
         next_look = 0.0

@@ -1,4 +1,8 @@
-"""Callers: those in this process who wait for a session to change, until the process lets go of its sessions."""
+"""Callers: those in this process who wait for a session to change, until the process lets go of its sessions.
+
+A caller that is part of an effect, as a tool is that runs a child session, is told nothing: it is cancelled with its
+effect, so that nobody takes the shutdown for an outcome.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +40,8 @@ class Callers:
             watch.notify()
 
     def check_open(self, session_id: str | None) -> None:
-        """Raise `RuntimeClosedError` if the engine is closed."""
-        if self.is_closed:
+        """Raise `RuntimeClosedError` if the engine is closed, unless the caller is part of an effect."""
+        if self.is_closed and current_slot.get() is None:
             raise RuntimeClosedError(session_id)
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import ChildQuery, Query
-from holdfast.core.records import AttemptedRecord, PausedRecord, RecordDraft, attempted_pause
+from holdfast.core.records import AttemptedRecord, InterruptedRecord, PausedRecord, RecordDraft, attempted_pause
 from holdfast.core.state import PendingQuery, Session
 from holdfast.engine.drivers import DIED, SHUT_DOWN, Attempt, Driver, failure_of, given_up
 from holdfast.engine.errors import StaleError
@@ -77,7 +77,7 @@ class Effects:
         """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
         paused = outcome.record
-        if type(paused) is not PausedRecord:
+        if type(paused) is not PausedRecord or self._owner.is_closing:
             return [outcome]
         for query in paused.queries:
             if query.kind == "child":
@@ -96,6 +96,8 @@ class Effects:
         What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
         """
         attempts: list[RecordDraft] = []
+        if self._owner.is_closing:
+            return attempts
         for asked, each in pending.items():
             query = each.query
             if asked in self.running or asked in self._slots or query in self._planned:
@@ -177,6 +179,20 @@ class Effects:
                 task.cancel()
         self.running, self._recovering = {}, set()
 
+    def unrepeatable(self, pending: Mapping[str, PendingQuery]) -> list[asyncio.Task[None]]:
+        """Those under way that cannot simply be run again elsewhere."""
+        tasks = []
+        for asked, task in self.running.items():
+            driver = self._owner.drivers.find(self._session.id, pending[asked].query) if asked in pending else None
+            if driver is not None and not driver.may_repeat:
+                tasks.append(task)
+        return tasks
+
+    def interrupted(self, pending: Mapping[str, PendingQuery]) -> list[InterruptedRecord]:
+        """What there is to record of those under way if they are stopped now, without an outcome."""
+        begun = [asked for asked in self.running if asked in pending and asked not in self._recovering]
+        return [InterruptedRecord(query_id=asked) for asked in begun if pending[asked].deaths]
+
     # --- one effect ---------------------------------------------------------------------------------
 
     async def _execute(self, query: Query) -> None:
@@ -192,6 +208,8 @@ class Effects:
             try:
                 if taken is None:
                     await slot.take()
+                if self._owner.is_closing:
+                    return
                 given = await self._effect(query, driver)
             finally:
                 slot.end()

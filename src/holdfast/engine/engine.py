@@ -34,10 +34,16 @@ class Engine:
         """What closes the attachments of sessions that are forgotten."""
 
     async def close(self) -> None:
-        """Stop what runs here and release every session, so that others can resume them at once."""
+        """Stop what runs here and release every session, so that others can resume them at once.
+
+        Effects that cannot be run again have some time to end. Those that do not are recorded as interrupted.
+        """
+        self.owner.callers.close()
+        ending = [task for live in self._live_sessions.values() for task in live.unrepeatable()]
+        if ending:
+            await asyncio.wait(ending, timeout=self.owner.close_s)
         await self.owner.stop()
-        for live in list(self._live_sessions.values()):
-            await live.close()
+        await asyncio.gather(*(live.close() for live in self._live_sessions.values()))
         self.owner.programs.close()
         for live in self._live_sessions.values():
             self._close_attachments(live)
@@ -105,6 +111,7 @@ class Engine:
 
     async def begin(self, session_id: str, started: StartedRecord) -> Event:
         """Start a session, and say what it says first."""
+        self.owner.callers.check_open(session_id)
         check_id(session_id, "session id")
         await self.owner.programs.admit(started.program)
         for _ in range(delivery.RETRIES):
@@ -123,6 +130,7 @@ class Engine:
 
     def deliver(self, session_id: str, message: Message, wait: float | None = None) -> Coroutine[Any, Any, Event]:
         """Deliver a message to the owner of the session: this process, or another through the mailbox."""
+        self.owner.callers.check_open(session_id)
         check_id(session_id, "session id")
         return delivery.deliver(self.owner, self.live, session_id, message, wait)
 
@@ -145,6 +153,7 @@ class Engine:
 
     async def resume(self, session_id: str) -> Event:
         """Go on with a session here, and say what it says then."""
+        self.owner.callers.check_open(session_id)
         for _ in range(delivery.RETRIES):
             live = self.live(session_id)
             try:

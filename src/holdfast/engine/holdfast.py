@@ -28,7 +28,7 @@ from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
-from holdfast.engine.owner import SEED_BITS, Observer, Owner, Seam
+from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
@@ -60,16 +60,19 @@ class Holdfast:
         seam: Seam | None = None,
         environment: Environment | None = None,
         max_deaths: int = MAX_DEATHS,
+        close_s: float = CLOSE_S,
     ) -> None:
         """`hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life.
 
-        A call at which `max_deaths` processes have died, one after the other, is answered by a failure.
+        A call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
+        closed, effects that cannot be run again have `close_s` seconds to end.
         """
         self.store = store
         self._owner = Owner(store, lease_ms, environment or Environment(), seam)
         if max_deaths < 1:
             raise InvalidValueError("max_deaths", f"a call is begun at least once, got {max_deaths}")
         self._owner.max_deaths = max_deaths
+        self._owner.close_s = close_s
         self._engine = Engine(self._owner, hot_programs=hot_programs)
         self._upkeep = upkeep or Upkeep()
         self.drive_own_tools()
@@ -85,6 +88,7 @@ class Holdfast:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._owner.callers.close()
         await self._upkeep.stop()
         await self._engine.close()
         await self.store.close()

@@ -20,7 +20,7 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
-from holdfast.core.records import AttemptedRecord, Parent, Record, RecordDraft
+from holdfast.core.records import AttemptedRecord, InterruptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.engine.attachments import Attachments
@@ -202,24 +202,47 @@ class LiveSession:
             attendant.undone(self.id)
 
     def _stop_effects(self) -> None:
-        """Stop what runs here on behalf of the session."""
+        """Stop what runs here on behalf of the session, which is somebody else's now."""
+        self._stop_running()
+        self._writer.epoch = None
+
+    def _stop_running(self) -> None:
         if (concluding := self._run.concluding) is not None and concluding is not asyncio.current_task():
             concluding.cancel()
         self._keeper.stop()
         self._effects.stop()
-        self._writer.epoch = None
+
+    def unrepeatable(self) -> list[asyncio.Task[None]]:
+        """Effects under way here that cannot simply be run again elsewhere."""
+        return self._effects.unrepeatable(self._fold.known.pending) if self._fold.known is not None else []
 
     async def close(self) -> None:
         """Stop what runs here, and release the session, so that others can resume it at once."""
+        tasks = [*self._effects.running.values(), *self._keeper.stop()]
+        tasks += [task for task in (self._run.thinking, self._run.concluding) if task is not None]
+        interrupted = self._effects.interrupted(self._fold.known.pending) if self._fold.known is not None else []
+        self._undo()
+        self._stop_running()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._owner.close_s)
+        if interrupted:
+            with contextlib.suppress(HoldfastError, StaleError, TimeoutError):  # then it is taken for a death
+                async with asyncio.timeout(self._owner.close_s), self.lock:
+                    await self._interrupt(interrupted)
         lease = self.lease
-        others = (self._run.thinking, self._run.concluding)
-        tasks = [task for task in (*self._effects.running.values(), *others) if task is not None]
-        tasks += self._keeper.stop()
         self.forget()
-        await asyncio.gather(*tasks, return_exceptions=True)
         if lease is not None:
             with contextlib.suppress(HoldfastError):  # it runs out by itself
                 await self._owner.store.release(lease)
+
+    async def _interrupt(self, interrupted: Sequence[InterruptedRecord]) -> None:
+        """Write down that effects were stopped by a shutdown, and let go of the session."""
+        session = await self.load()
+        records = [record for record in interrupted if record.query_id in session.pending]
+        if records and self.is_held:
+            with self._undone_on_error:
+                self._record(records, self._owner.now())
+                await self._commit("interrupt")
 
     def _drop_uncommitted(self, error: BaseException) -> None:
         """Keep nothing that an error kept from being committed. Unless the session is lost, its effects go on.
@@ -249,7 +272,9 @@ class LiveSession:
 
         Those that run already would be lost, and so would those whose attempt was just recorded.
         """
-        return self._owner.shielded(work) if self._owner.drivers.may_have_effects or self.is_under_way else work
+        if not self._owner.drivers.may_have_effects and not self.is_under_way:
+            return work
+        return self._owner.shielded(self.id, work)
 
     async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
         """Decide a message, do what follows from it, and say so once it is durable."""

@@ -32,6 +32,10 @@ T = TypeVar("T")
 MIN_LEASE_MS = 30
 """The shortest lease. A process that is busy for 10 ms must not lose its sessions for that."""
 
+CLOSE_S = 3.0
+"""Seconds that effects which cannot be run again have to end when this process lets go of its sessions, and as many
+again to clean up when they are cancelled: together less than the ten that service managers wait before they kill."""
+
 SEED_BITS = 53
 """Bits of a session's seed: as many as a Lua or JSON number holds exactly."""
 
@@ -73,6 +77,7 @@ class Owner:
         self.seam = seam
         self.max_deaths = MAX_DEATHS
         """Processes in a row that may die while they attempt one query."""
+        self.close_s = CLOSE_S
         self.name = f"{environment.process}.{self.token(4)}"
         self.drivers = Drivers()
         self.sealer = Sealer()
@@ -104,8 +109,8 @@ class Owner:
         task.add_done_callback(self._background.discard)
         return task
 
-    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something to the end, even if the caller is cancelled."""
+    async def shielded(self, session_id: str, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with a session to the end, even if the caller is cancelled; until this process lets go of it."""
         task = asyncio.create_task(work)
         ended = task.get_loop().create_future()
 
@@ -119,7 +124,14 @@ class Owner:
         self._background.add(task)
         task.add_done_callback(end)
         await ended
+        if task.cancelled():
+            self.callers.check_open(session_id)
         return task.result()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether this process is letting go of its sessions: nothing new is begun."""
+        return self.callers.is_closed
 
     async def stop(self) -> None:
         """Stop what runs in the background."""

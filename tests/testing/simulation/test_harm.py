@@ -1,4 +1,4 @@
-"""A call that takes its process down is tried a few times, fails, and takes nothing else with it."""
+"""A call that takes its process down is tried a few times and fails; callers of a closed engine do not hang."""
 
 from __future__ import annotations
 

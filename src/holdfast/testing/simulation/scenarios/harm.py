@@ -1,11 +1,14 @@
-"""What may do harm: a call that takes its process down. It must not take down every process, one after the other."""
+"""What may do harm, and has to be bounded: a call that takes its process down, and an engine that is closed."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from holdfast.core.events import PausedEvent
 from holdfast.engine.drivers import MAX_DEATHS, Attempt
+from holdfast.engine.errors import RuntimeClosedError
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
@@ -47,5 +50,58 @@ class Deadly(Scenario):
             yield Problem("bounded", "s", f"a call that takes its process down was answered with {answer}")
 
 
-HARM: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Deadly,)}
+@strategy(name="simulated_question")
+async def question(ctx: Context) -> Any:
+    """Ask a person, who does not answer, while a tool runs."""
+    return await asyncio.gather(ctx.ask("Well?"), ctx.tool("slow"))
+
+
+class Closing(Scenario):
+    """An engine is closed while callers wait for a session, and a tool that cannot be repeated is under way."""
+
+    name: ClassVar[str] = "closing"
+    clients: ClassVar[tuple[int, int]] = (1, 1)
+    waits_s: ClassVar[float] = 30.0
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        hf.drive("slow", lambda: asyncio.sleep(self.random.choice([2.0, 1000.0])))
+
+    async def run_client(self, process: SimulatedProcess) -> None:
+        self.hanging: list[str] = ["all"]
+        async with self.opened(process) as hf:
+            self.register(hf, process)
+            await Client(process, hf, self.history).start(question, "s")
+            waiting = {
+                asyncio.create_task(hf.result("s"), name="result"),
+                asyncio.create_task(hf.resume("s"), name="resume"),
+                asyncio.create_task(_read(hf, "s"), name="watch"),
+            }
+            await asyncio.sleep(0.5)
+        done, hanging = await asyncio.wait(waiting, timeout=self.waits_s)
+        self.hanging = sorted(task.get_name() for task in hanging)
+        for task in hanging:
+            task.cancel()
+        outcomes = await asyncio.gather(*done, return_exceptions=True)
+        self.other = [each for each in outcomes if not isinstance(each, (RuntimeClosedError, PausedEvent))]
+
+    def may_wait(self, session_id: str) -> bool:
+        return True
+
+    def problems(self, run: Evidence) -> Iterator[Problem]:
+        if self.hanging:
+            text = f"{', '.join(self.hanging)} still waits {self.waits_s:.0f} s after its engine was closed"
+            yield Problem("closed", "s", text)
+        elif self.other:
+            yield Problem("closed", "s", f"callers of a closed engine got {self.other}")
+        for entry in run.journals["s"]:
+            if "the process that ran it died" in str(entry.record):
+                yield Problem("closed", "s", f"a shutdown was taken for a death: {entry.record}")
+
+
+async def _read(hf: Holdfast, session_id: str) -> None:
+    async for _ in hf.watch(session_id):
+        pass
+
+
+HARM: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Deadly, Closing)}
 """By the name that the command line knows."""

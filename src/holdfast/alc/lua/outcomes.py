@@ -114,7 +114,7 @@ def step_of(message: bytes) -> Step:
                 return RaiseStep(error=error, kind=kind, notes=notes)
             case _:
                 assert_never(step)
-    except (msgspec.MsgspecError, ValueError) as problem:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
         return RaiseStep(error=f"the strategy's step cannot be stored: {problem}", kind="invalid_value")
 
 

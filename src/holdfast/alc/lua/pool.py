@@ -19,6 +19,8 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.alc.lua.frames import READ_BYTES, Frames, StepReply, StepsRequest, VmSpec, VmWaking, frame
 from holdfast.alc.lua.limits import (
     CROWD,
@@ -44,9 +46,12 @@ class StuckError(Exception):
 class StepJob:
     """A request under way, and the future of its steps."""
 
-    __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "vm")
+    __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "number", "vm")
 
-    def __init__(self, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool, deadline_s: float) -> None:
+    def __init__(
+        self, number: int, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool, deadline_s: float
+    ) -> None:
+        self.number = number
         self.vm = vm
         self.deadline_s = deadline_s
         self.done = done
@@ -145,15 +150,21 @@ class WorkerProcess:
         if not data:
             self.bury("its worker died", blames=True)
             return
-        for reply in self._frames.feed(data):
-            self._settle(reply)
+        try:
+            for reply in self._frames.feed(data):
+                self._settle(reply)
+        except (msgspec.MsgspecError, ValueError) as error:
+            self.bury(f"its worker sent something else than a reply: {error}", blames=True)
 
     def _settle(self, reply: StepReply) -> None:
+        """Take a reply; `ValueError` if it is not one to the request under way."""
         self.is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
         if reply.steps is None and not reply.is_gone:
             return  # a sign of life
         if self.is_dead:
             return
+        if not self.jobs or reply.number != self.jobs[0].number or reply.steps == []:
+            raise ValueError("it does not fit the request")
         job = self.jobs.popleft()
         self._pool.settled(job)
         if not job.done.done():
@@ -281,7 +292,7 @@ class Pool:
             self._homes.move_to_end(vm)
             self._held[vm] = math.inf
         self._numbers += 1
-        job = StepJob(vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
+        job = StepJob(self._numbers, vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
         drops, worker.drops = worker.drops, []
         was_idle = not worker.jobs
         worker.send(StepsRequest(self._numbers, vm, spec, list(wakings), drops, is_replay), job)

@@ -86,9 +86,9 @@ class Fuzzer:
             with _cpu_bounded(), _ends():
                 check(shown.value)
 
+        before = _peak_kb()
         for value in () if self._is_random else known:
             check_within_bounds(_Shown(value))
-        before = _peak_kb()
         try:
             bounded(seed(self._seed)(given(inputs.map(_Shown))(check_within_bounds)))()
         except BaseException as error:

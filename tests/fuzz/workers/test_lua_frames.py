@@ -15,7 +15,6 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 
-from holdfast.alc.lua import pool as lua_pool
 from holdfast.alc.lua.frames import Frames, StepReply, StepsRequest, VmSpec, VmWaking, frame
 from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.limits import MAX_FRAME_BYTES
@@ -176,7 +175,7 @@ async def last_event(holdfast: Holdfast, session: str) -> Event:
 
 
 def test_a_worker_that_says_something_else_is_replaced(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lua_pool.subprocess, "Popen", HostileWorker)
+    monkeypatch.setattr("holdfast.alc.lua.pool.subprocess.Popen", HostileWorker)
     stray: list[dict[str, Any]] = []
 
     async def check(fault: Fault) -> None:

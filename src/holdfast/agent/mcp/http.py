@@ -69,6 +69,8 @@ class _Client(httpx2.AsyncClient):
             return _error(request, INTERNAL_ERROR, str(error))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             return _error(request, NOT_RUN, f"{_public_url(request.url)} cannot be reached: {_error_text(error)}")
+        except httpx2.DecodingError as error:
+            return _error(request, INTERNAL_ERROR, f"{_public_url(request.url)} cannot be read: {_error_text(error)}")
         except httpx2.TransportError as error:
             return _error(
                 request, CONNECTION_CLOSED, f"{_public_url(request.url)} broke the connection: {_error_text(error)}"

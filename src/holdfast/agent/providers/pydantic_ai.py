@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.providers.faults import MESSAGE_CHARS, ErrorReply, fault_of, says_too_long
 from holdfast.agent.providers.provider import (
@@ -20,8 +22,9 @@ from holdfast.agent.providers.provider import (
     StreamItem,
     TextDelta,
 )
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import Usage
-from holdfast.core.values import Json
+from holdfast.core.values import Json, check_value
 
 try:
     from pydantic_ai import exceptions as errors
@@ -131,7 +134,14 @@ class PydanticAIProvider:
             stop = "other"
         if calls and stop in ("end", "other"):
             stop = "tool_use"
-        return ModelReply(content=content, stop=stop, usage=_usage(response.usage), model=response.model_name or "")
+        reply = ModelReply(content=content, stop=stop, usage=_usage(response.usage), model=response.model_name or "")
+        try:
+            plain = msgspec.to_builtins(reply)
+            check_value(plain, "answer")
+            msgspec.convert(plain, ModelReply)  # the library does not check types
+        except (InvalidValueError, msgspec.ValidationError) as error:
+            raise ProviderError(f"{self.id}: the answer cannot be kept: {error}", fault="bad_stream") from error
+        return reply
 
     def _error(self, error: Exception) -> ProviderError:
         status = error.status_code if isinstance(error, errors.ModelHTTPError) else None
@@ -176,11 +186,11 @@ def _settings(request: ModelRequest, model: Model) -> ModelSettings:
 
 def _delta(event: theirs.ModelResponseStreamEvent) -> TextDelta | ReasoningDelta | None:
     match event:
-        case theirs.PartStartEvent(part=theirs.TextPart(content=text)) if text:
+        case theirs.PartStartEvent(part=theirs.TextPart(content=str(text))) if text:
             return TextDelta(text)
-        case theirs.PartStartEvent(part=theirs.ThinkingPart(content=text)) if text:
+        case theirs.PartStartEvent(part=theirs.ThinkingPart(content=str(text))) if text:
             return ReasoningDelta(text)
-        case theirs.PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=text)) if text:
+        case theirs.PartDeltaEvent(delta=theirs.TextPartDelta(content_delta=str(text))) if text:
             return TextDelta(text)
         case theirs.PartDeltaEvent(delta=theirs.ThinkingPartDelta(content_delta=str(text))) if text:
             return ReasoningDelta(text)

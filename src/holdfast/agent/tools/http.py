@@ -106,6 +106,8 @@ class _Request:
             except httpx2.TransportError as error:
                 message = f"{self._what} failed: {type(error).__name__}: {error}"
                 raise ToolError(message, code="network", retryable=True) from error
+            except httpx2.DecodingError as error:
+                raise ToolError(f"{self._what} answered with a body that cannot be unpacked: {error}") from error
 
     @property
     def _what(self) -> str:
@@ -158,11 +160,11 @@ def _seconds(retry_after: str | None) -> float | None:
     """`Retry-After`: seconds, or a date."""
     if not retry_after:
         return None
-    if retry_after.strip().isdigit():
+    if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
         at = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (at - datetime.now(UTC)).total_seconds()) if at.tzinfo else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.decide import FeedMessage, GivenAnswer
+from holdfast.core.errors import StaleQueryError
 from holdfast.core.events import PausedEvent, SentEvent
 from holdfast.core.queries import LlmQuery, Value
 from holdfast.core.records import AnsweredRecord, PausedRecord, StartedRecord
@@ -81,6 +82,17 @@ async def test_a_message_that_a_dead_owner_never_took_is_taken_by_the_next(tmp_p
     async with quiet(sqlite(tmp_path)) as hf:
         assert prompts(await soon(hf.resume("s"))) == {"q-1": "two"}
         assert await hf.store.mailbox("s") == []
+
+
+async def test_mail_of_a_session_that_ends_is_gone_and_its_sender_hears_why(tmp_path: Path) -> None:
+    async with quiet(sqlite(tmp_path)) as hf:
+        await hf.start(two_questions, id="s")
+        message = FeedMessage([GivenAnswer(Value(value="1"), "q-0")])
+        await hf.store.send("s", "k-1", message, 1)
+        await hf.cancel("s", "enough")
+        assert await hf.store.mailbox("s") == []
+        with pytest.raises(StaleQueryError, match="cancelled"):
+            await soon(hf.feed("s", {"q-0": "1"}))
 
 
 # --- few programs in memory -----------------------------------------------------------------------------

@@ -296,6 +296,9 @@ class Store(ABC):
     async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
         """Put a message into a session's mailbox. Anyone may, at any time, whoever the owner is.
 
+        A commit that ends a session takes everything that is in its mailbox, and a message to a session that has ended
+        is taken at once: nobody else would. So an ended session has no mail, and its senders find out why.
+
         Idempotent by `key`, also after the message was taken: the same message again gets the first receipt, with
         `replayed`; another one raises `MessageConflictError`. Keys belong to one session each.
         """

@@ -120,6 +120,8 @@ class MemoryStore(Store):
         session.summary = commit.summary
         if commit.summary.state.is_terminal:
             session.snapshot = None
+            for mail in session.mail.values():
+                mail.taken = True
         elif commit.snapshot is not None:
             session.snapshot = commit.snapshot
         if commit.checkpoint is not None:
@@ -220,7 +222,8 @@ class MemoryStore(Store):
             if before.digest != mark:
                 raise MessageConflictError(session_id, key)
             return MessageReceipt(session_id, key, before.number, replayed=True)
-        mail = session.mail[key] = _Mail(self._next_number(), at, body, mark)
+        has_ended = session.summary.state.is_terminal
+        mail = session.mail[key] = _Mail(self._next_number(), at, body, mark, taken=has_ended)
         self._watches.notify(session_id)
         return MessageReceipt(session_id, key, mail.number)
 

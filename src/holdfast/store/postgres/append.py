@@ -198,10 +198,12 @@ class AppendStatement:
         if parts.change:
             written.append("select * from changed")
         relations["w"] = " union all ".join(written)
-        if parts.takes:
+        if parts.takes or parts.end:
+            taken = ["b.number in (select number from m)"] if parts.takes else []
+            taken += [f"b.session = w.num and w.state in ({ENDED})"] if parts.end else []
             relations["taken"] = (
-                "update holdfast.mailbox set body = null, taken_at = w.position from w"
-                " where number in (select number from m)"
+                "update holdfast.mailbox b set body = null, taken_at = w.position from w"
+                f" where b.body is not null and ({' or '.join(taken)})"
             )
         relations["j"] = (
             f"insert into holdfast.journal (session, {_names(_ROW)})"

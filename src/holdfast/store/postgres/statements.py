@@ -45,15 +45,20 @@ REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
  where id = $1 returning num
 """
-WAITING = "select number from holdfast.mailbox where session = $1 and number = any($2::bigint[]) and body is not null"
-SEND = """
-with s as (select num from holdfast.sessions where id = $1 for key share),
-m as (insert into holdfast.mailbox (session, key, at, digest, body) select num, $2, $3, $4, $5 from s
+ENDED = ", ".join(f"'{state}'" for state in State if state.is_terminal)
+# An append that ends a session, and waited for one that gave it its first snapshot, does not see it and leaves it. The
+# same with mail that is sent meanwhile. So what an ended session has of either is not there.
+WAITING = f"""
+select number from holdfast.mailbox m join holdfast.sessions s on s.num = m.session and s.state not in ({ENDED})
+ where session = $1 and number = any($2::bigint[]) and body is not null
+"""
+SEND = f"""
+with s as (select num, state from holdfast.sessions where id = $1 for key share),
+m as (insert into holdfast.mailbox (session, key, at, digest, body)
+      select num, $2, $3, $4, case when state not in ({ENDED}) then $5 end from s
       on conflict (session, key) do nothing returning number)
 select s.num, m.number from s left join m on true
 """
-ENDED = ", ".join(f"'{state}'" for state in State if state.is_terminal)
-# An append that ends a session, and waited for one that gave it its first snapshot, does not see it and leaves it.
 SNAPSHOT = f"""
 select s.position as reach, p.position, p.data
   from holdfast.sessions s left join holdfast.snapshots p on p.session = s.num and s.state not in ({ENDED})
@@ -66,10 +71,10 @@ select s.position as reach, c.position, c.checksum, c.state,
   from holdfast.sessions s left join holdfast.checkpoints c on c.session = s.num
  where s.id = $1
 """
-MAILBOX = """
+MAILBOX = f"""
 select m.* from holdfast.sessions s left join lateral (
     select number, key, at, body, digest from holdfast.mailbox
-     where session = s.num and body is not null order by number limit $2) m on true
+     where session = s.num and body is not null and s.state not in ({ENDED}) order by number limit $2) m on true
  where s.id = $1 order by m.number
 """
 
@@ -128,7 +133,8 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     if where.children:
         texts.append("parent is not null")
     if where.has_mail:
-        texts.append("num in (select session from holdfast.mailbox where body is not null)")
+        mail = "num in (select session from holdfast.mailbox where body is not null)"
+        texts.append(f"{mail} and state not in ({ENDED})")
     return " and ".join(["true", *texts]), [value for _, value in given]
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows, seal_checkpoint, seal_segment
 from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpack_blob
@@ -83,6 +84,7 @@ def append(
     keep_blobs(connection, num, packed)
     if summary.state.is_terminal:
         connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
+        connection.execute("UPDATE mailbox SET body = NULL WHERE session = ? AND body IS NOT NULL", (num,))
     elif commit.snapshot is not None:
         write_snapshot(connection, num, commit.snapshot)
     write_checkpoint(connection, num, commit)
@@ -99,6 +101,12 @@ def find(connection: sqlite3.Connection, session_id: str) -> tuple[int, LeaseSta
     if type(position) is not int or type(epoch) is not int or not isinstance(until, int | None):
         raise CorruptSessionError(session_id, "its summary", "its position or its lease is not a number")
     return num, LeaseState(position, epoch, owner, until)
+
+
+def has_ended(connection: sqlite3.Connection, num: int) -> bool:
+    """Whether a session has ended, and so takes what is sent to it at once."""
+    (state,) = connection.execute("SELECT state FROM sessions WHERE num = ?", (num,)).fetchone()
+    return any(state == ended for ended in State if ended.is_terminal)
 
 
 def find_number(connection: sqlite3.Connection, session_id: str) -> int:

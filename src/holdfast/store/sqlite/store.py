@@ -294,7 +294,7 @@ class SqliteStore(Store):
                 return MessageReceipt(session_id, key, before[0], replayed=True)
             number = connection.execute(
                 "INSERT INTO mailbox (session, key, at, digest, body) VALUES (?, ?, ?, ?, ?)",
-                (num, key, at, mark, body),
+                (num, key, at, mark, None if sql.has_ended(connection, num) else body),
             ).lastrowid
             return MessageReceipt(session_id, key, number or 0)
 

@@ -314,7 +314,7 @@ class _StoreMachine(RuleBasedStateMachine):
         model.checkpoint = checkpoint or model.checkpoint
         if segment is not None:
             model.segments = [*kept, segment]
-        for number in numbers:
+        for number in [*model.waiting] if model.session.is_terminal else numbers:
             del model.waiting[number]
         self.hold(model, attempt.hold)
         assert (receipt.position, receipt.epoch) == (len(model.entries), model.epoch)
@@ -351,7 +351,9 @@ class _StoreMachine(RuleBasedStateMachine):
         receipt = self.do(call)
         assert receipt.replayed is (before is not None)
         if before is None:
-            model.sent[key] = model.waiting[receipt.number] = MailboxItem(receipt.number, key, self.now, message)
+            model.sent[key] = MailboxItem(receipt.number, key, self.now, message)
+            if not model.session.is_terminal:
+                model.waiting[receipt.number] = model.sent[key]
         else:
             assert receipt.number == before.number
         return None

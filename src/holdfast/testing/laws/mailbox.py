@@ -1,4 +1,4 @@
-"""Laws of mailboxes: anyone may send, once per key; only a commit takes, and takes once."""
+"""Laws of mailboxes: anyone may send, once per key; only a commit takes, and takes once; the last one takes all."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.state import State
-from holdfast.store.contract import Store
+from holdfast.store.contract import SessionFilter, Store
 from holdfast.store.errors import LeaseLostError, MessageConflictError, MessageTakenError, PositionConflictError
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.journal import AWKWARD
-from holdfast.testing.sessions import begin, entries_of, feed, line, messages_of, picture
+from holdfast.testing.sessions import begin, entries_of, feed, ids_of, line, messages_of, picture
 
 
 class MailboxLaws(Laws):
@@ -120,11 +120,46 @@ class MailboxLaws(Laws):
         assert await store.session(task.id) == before
         await task.log("not fenced by a message")
 
-    async def test_anyone_may_send_to_a_session_that_has_ended(self, store: Store) -> None:
+    async def test_a_session_that_ends_takes_all_its_mail(self, store: Store) -> None:
+        other = await begin(store, "s-other")
+        await store.send(other.id, "key", feed(), 1)
+        for state in (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED):
+            task = await begin(store, f"s-{state}")
+            numbers = [(await store.send(task.id, f"key-{n}", feed(n), n)).number for n in range(3)]
+            await task.log("one was taken before", takes=[numbers[1]])
+            await task.end(state)
+            assert await store.mailbox(task.id) == []
+            again = await store.send(task.id, "key-0", feed(0), 9)
+            assert (again.number, again.replayed) == (numbers[0], True)
+        assert await messages_of(store, other.id) == [feed()]
+        assert await ids_of(store, SessionFilter(has_mail=True)) == [other.id]
+
+    async def test_a_commit_that_ends_a_session_may_name_the_message_that_did_it(self, store: Store) -> None:
+        task = await begin(store)
+        numbers = [(await store.send(task.id, f"key-{n}", feed(n), n)).number for n in range(3)]
+        await task.complete("done", takes=[numbers[1]])
+        assert await store.mailbox(task.id) == []
+        with refused(MessageTakenError):
+            await task.append(takes=[numbers[0]])
+
+    async def test_a_message_to_a_session_that_has_ended_is_taken_at_once(self, store: Store) -> None:
         task = await begin(store)
         await task.end(State.COMPLETED)
-        await store.send(task.id, "key", feed(), 1)
-        assert await messages_of(store, task.id) == [feed()]
+        first = await store.send(task.id, "key", feed(), 1)
+        assert (first.number > 0, first.replayed) == (True, False)
+        assert await store.mailbox(task.id) == []
+        again = await store.send(task.id, "key", feed(), 2)
+        assert (again.number, again.replayed) == (first.number, True)
+        with refused(MessageConflictError):
+            await store.send(task.id, "key", feed("no"), 2)
+
+    async def test_no_message_is_left_that_was_sent_while_its_session_ended(self, store: Store) -> None:
+        for round_ in range(5):
+            task = await begin(store, f"s-{round_}")
+            sending = [store.send(task.id, f"key-{n}", feed(n), n) for n in range(10)]
+            await asyncio.gather(*sending[:5], task.complete("done"), *sending[5:])
+            assert await store.mailbox(task.id) == []
+        assert await ids_of(store, SessionFilter(has_mail=True)) == []
 
     async def test_of_many_who_send_under_one_key_at_once_one_is_first(self, store: Store) -> None:
         task = await begin(store)

@@ -116,7 +116,7 @@ class Scenario:
                 )
             if row.owner is not None:
                 return f"{row.session_id} is still held by {row.owner}"
-            if not row.summary.state.is_terminal and returned(self.world.server._mailbox(row.session_id, 1)):
+            if returned(self.world.server._mailbox(row.session_id, 1)):
                 return f"{row.session_id} has a message that nobody takes"
         if self.world.unfinished:
             return f"{self.world.unfinished[0]} has not finished"

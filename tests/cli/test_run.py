@@ -97,9 +97,16 @@ def test_what_cannot_be_run_is_refused_with_a_sentence(home: Home, args: list[st
 
 def test_an_id_that_is_taken_is_a_conflict(home: Home) -> None:
     home.start("greet", "--id", "mine")
-    result = home.call("run", f"{home.file}:greet", "--id", "mine")
+    result = home.call("run", f"{home.file}:greet", "--id", "mine", "--ctx", '{"other": 1}')
     assert result.exit_code == 4
-    assert "already exists" in result.stderr
+    assert "already exists, and its ctx differs" in result.stderr
+
+
+def test_a_run_that_is_tried_again_with_its_id_prints_the_same_event(home: Home) -> None:
+    first = home.json("run", f"{home.file}:greet", "--id", "mine")
+    again = home.json("run", f"{home.file}:greet", "--id", "mine")
+    assert again == {**first, "replayed": True}
+    assert len(home.json("sessions")["sessions"]) == 1
 
 
 # --- answer ----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.core.errors import (
@@ -14,7 +15,7 @@ from holdfast.core.errors import (
     SessionExistsError,
     SessionNotFoundError,
 )
-from holdfast.core.events import PausedEvent
+from holdfast.core.records import StartedRecord
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.native.ctx import Context
@@ -28,20 +29,62 @@ async def test_a_session_may_have_the_id_its_caller_chose(hf: Holdfast) -> None:
     assert event.session_id == "my-session"
 
 
-async def test_an_id_that_is_taken_is_refused_here_and_in_another_engine(hf: Holdfast, tmp_path: Path) -> None:
-    await hf.start(two_questions, id="taken")
-    with pytest.raises(SessionExistsError):
-        await hf.start(two_questions, id="taken")
+async def test_a_start_that_is_tried_again_gets_the_same_event_here_and_in_another_engine(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    first = await hf.start(two_questions, ctx={"a": [1, 2]}, budget={"max_llm_calls": 5}, id="mine")
+    assert not first.replayed
     async with quiet(sqlite(tmp_path)) as other:
-        with pytest.raises(SessionExistsError):
-            await other.start(two_questions, id="taken")
+        for engine in (hf, other):
+            again = await engine.start(two_questions, ctx={"a": [1, 2]}, budget={"max_llm_calls": 5}, id="mine")
+            assert again == msgspec.structs.replace(first, replayed=True)
+        await other.feed("mine", "1")
+        assert prompts(await hf.start(two_questions, ctx={"a": [1, 2]}, budget={"max_llm_calls": 5}, id="mine")) == {
+            "q-0": "one"
+        }
+    entries = await hf.store.entries("mine")
+    assert sum(isinstance(entry.record, StartedRecord) for entry in entries) == 1
 
 
-async def test_of_many_starts_under_one_id_one_wins(hf: Holdfast) -> None:
+async def test_a_start_of_what_has_ended_that_is_tried_again_gets_its_end(hf: Holdfast) -> None:
+    async def at_once(ctx: Context) -> str:
+        return "done"
+
+    first = await hf.start(at_once, id="mine")
+    assert (await hf.start(at_once, id="mine")) == msgspec.structs.replace(first, replayed=True)
+
+
+async def test_a_start_of_what_drivers_answer_that_is_tried_again_waits_for_the_same_end(hf: Holdfast) -> None:
+    hf.drive("llm", lambda query: f"about {query.prompt}")
+    first = await soon(hf.start(two_questions, id="mine"))
+    again = await soon(hf.start(two_questions, id="mine"))
+    assert (result(again), again.replayed) == (result(first), True)
+
+
+async def test_another_start_under_an_id_that_is_taken_is_refused_and_says_what_differs(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    await hf.start(two_questions, ctx={"a": 1}, id="taken")
+    before = await hf.store.entries("taken")
+    async with quiet(sqlite(tmp_path)) as other:
+        for engine in (hf, other):
+            with pytest.raises(SessionExistsError, match=r"ctx.*1.*2"):
+                await engine.start(two_questions, ctx={"a": 2}, id="taken")
+            with pytest.raises(SessionExistsError, match=r"program.*two-questions.*pair"):
+                await engine.start(pair, ctx={"a": 1}, id="taken")
+            with pytest.raises(SessionExistsError, match="budget"):
+                await engine.start(two_questions, ctx={"a": 1}, budget={"max_llm_calls": 5}, id="taken")
+    await hf.fork("taken", id="fork")
+    with pytest.raises(SessionExistsError, match="fork of 'taken'"):
+        await hf.start(two_questions, ctx={"a": 1}, id="fork")
+    assert await hf.store.entries("taken") == before
+
+
+async def test_of_many_starts_under_one_id_one_is_first(hf: Holdfast) -> None:
     starts = [hf.start(two_questions, id="contested") for _ in range(5)]
-    outcomes = await soon(asyncio.gather(*starts, return_exceptions=True))
-    assert sum(isinstance(outcome, PausedEvent) for outcome in outcomes) == 1
-    assert sum(isinstance(outcome, SessionExistsError) for outcome in outcomes) == 4
+    events = await soon(asyncio.gather(*starts))
+    assert [event.replayed for event in events].count(False) == 1
+    assert [prompts(event) for event in events] == [{"q-0": "one"}] * 5
     await hf.feed("contested", "1")
     assert result(await hf.feed("contested", "2")) == ["1", "2"]
 

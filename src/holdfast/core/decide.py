@@ -64,6 +64,7 @@ from holdfast.core.values import (
     encode_checked,
     encode_plain,
     encode_sound,
+    fingerprint,
     preview,
     repaired,
 )
@@ -310,6 +311,25 @@ def decide_start(
         seed=seed,
     )
     return checked(started, "start")
+
+
+def start_difference(recorded: StartedRecord, started: StartedRecord) -> str | None:
+    """How a start differs from the recorded one of the same session, in words; None if it is the same once more.
+
+    What each try makes anew does not count: the seed, and the version of the code.
+    """
+    if recorded.forked_from is not None:
+        return f"it is a fork of '{recorded.forked_from.session_id}'"
+    for name in ("program", "service", "ctx", "budget", "prices", "parent"):
+        before, now = (_start_field(each, name) for each in (recorded, started))
+        if fingerprint(before) != fingerprint(now):
+            return f"its {name} differs: recorded {preview(before)}, now given {preview(now)}"
+    return None
+
+
+def _start_field(started: StartedRecord, name: str) -> Json:
+    value = getattr(started, name)
+    return msgspec.to_builtins(msgspec.structs.replace(value, version=None) if name == "program" else value)
 
 
 _WAKES = get_args(Wake)

@@ -109,11 +109,14 @@ class SessionExistsError(HoldfastError):
     """A new session was asked for under an id that is taken."""
 
     session_id: str
+    difference: str | None = None
+    """How that session was started otherwise, if it was."""
     kind = "session_exists"
     exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
-        return f"session '{self.session_id}' already exists; choose another id, or go on with that one"
+        but = "" if self.difference is None else f", and {self.difference}"
+        return f"session '{self.session_id}' already exists{but}; choose another id, or go on with that one"
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.budget import Budget, Price
 from holdfast.core.compare import Comparison, compare
 from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
-from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError
+from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.ids import new_session_id
@@ -30,6 +30,7 @@ from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
+from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.lookup import budget_in_ctx, find_program
@@ -106,6 +107,9 @@ class Holdfast:
         """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over.
 
         `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
+
+        A start that is tried again, with the same `id` and content, gets the same event, `replayed`; with other content
+        it raises `SessionExistsError`, which says what differs.
         """
         found = find_program(program)
         limits = budget_in_ctx(found, ctx) if budget is None else _budget(budget)
@@ -113,7 +117,11 @@ class Holdfast:
             found, ctx=ctx, budget=limits, prices=prices, seed=self._owner.random.getrandbits(SEED_BITS)
         )
         session_id = id or new_session_id(self._owner.random.randbytes)
-        return await until_needed(self._engine, session_id, await self._engine.begin(session_id, started), wait)
+        try:
+            event = await self._engine.begin(session_id, started)
+        except SessionExistsError:
+            return await start_again(self._engine, session_id, started, wait)
+        return await until_needed(self._engine, session_id, event, wait)
 
     async def feed(
         self,

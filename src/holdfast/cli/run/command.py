@@ -76,7 +76,7 @@ class RunOptions:
 @click.option(
     "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
 )
-@click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@click.option("--id", "session_id", metavar="ID", help="The id of the new session. Tried again, it is the same one.")
 @click.option(
     "--trusted",
     is_flag=True,

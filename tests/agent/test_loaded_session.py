@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.tools import RemoteTool, ToolContext
 from holdfast.agent.tools.session_catalog import SessionCatalog, ToolSummary
 from holdfast.testing.patience import soon, until
-from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
+from holdfast.testing.provider import ScriptedProvider, ScriptedReply, ScriptStep, reply, tool_call
 from tests.agent.helpers import OBJECT
 from tests.tables import each_row
 
@@ -449,6 +451,69 @@ async def test_a_context_is_kept_however_many_sessions_there_are() -> None:
         assert await names(session) == ["saw", "drill", "cup"]
         await until(lambda: len(closed) == 6)
         assert closed == [f"s-{number}" for number in range(1, 7)]
+
+
+async def test_closing_the_last_handle_closes_the_providers_of_the_context() -> None:
+    shelf = Closable("shelf")
+    async with Runtime("memory:", provider=ScriptedProvider(["Hello"])) as runtime:
+        first, second, other = [await runtime.session("s").open() for _ in range(3)]
+        await first.set_context([shelf])
+        await second.set_context([shelf])
+        await first.close()
+        await other.close()
+        assert not shelf.is_closed
+        assert (await second.catalog()).names == {"shelf_look"}
+        await second.close()
+        assert shelf.is_closed
+        again = await runtime.session("s").open()
+        assert (await again.catalog()).names == set()
+        assert (await soon(again.turn("Hi").run())).text == "Hello"
+
+
+async def test_a_turn_that_is_running_keeps_the_context_until_it_is_over() -> None:
+    shelf, may_go_on = Closable("shelf"), asyncio.Event()
+
+    async def first(request: Any) -> ScriptedReply:
+        await may_go_on.wait()
+        return reply(tool_call("shelf_look"))
+
+    provider = ScriptedProvider([first, "Thank you."])
+    async with Runtime("memory:", provider=provider) as runtime:
+        session = await runtime.session("s").open()
+        await session.set_context([shelf])
+        running = asyncio.create_task(session.turn("Look").run())
+        await until(lambda: provider.requests)
+        await session.close()
+        assert not shelf.is_closed
+        may_go_on.set()
+        assert (await soon(running)).text == "Thank you."
+        assert "seen" in str(provider.requests[-1].messages)
+        await until(lambda: shelf.is_closed)
+
+
+async def test_deleting_a_session_closes_the_providers_of_its_context() -> None:
+    shelf = Closable("shelf")
+    async with Runtime("memory:", provider=ScriptedProvider([])) as runtime:
+        session = await runtime.session("s").open()
+        await session.set_context([shelf])
+        await runtime.mount.holdfast.delete("s")
+        assert shelf.is_closed
+        await session.close()
+
+
+async def test_a_session_whose_handles_are_closed_or_gone_makes_room_for_others() -> None:
+    closed_one, forgotten = Closable("closed"), Closable("forgotten")
+    async with Runtime("memory:", provider=ScriptedProvider([]), hot_programs=3) as runtime:
+        session = await runtime.session("s-closed").open()
+        await session.set_context([closed_one])
+        await session.close()
+        await (await runtime.session("s-forgotten").open()).set_context([forgotten])
+        gc.collect()
+        for number in range(10):
+            await runtime.session(f"s-{number}").open()
+        await until(lambda: forgotten.is_closed)
+        assert runtime.mount.holdfast.engine.alive("s-closed") is None
+        assert runtime.mount.holdfast.engine.alive("s-forgotten") is None
 
 
 async def test_tools_of_a_plugin_are_the_methods_of_the_sessions_own_copy() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -106,6 +107,10 @@ class LoadedSession:
         self._overlay_given: tuple[Toolish, ...] = ()
         self._overlay_revision = 0
         self._contributions: tuple[Contribution, ...] = ()
+        self._holders: WeakSet[object] = WeakSet()
+        """The open handles that have set a context."""
+        self._releasing: asyncio.Task[None] | None = None
+        self._is_released_after_turn = False
         self._catalogs: OrderedDict[_CatalogKey, SessionCatalog] = OrderedDict()
         self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
         self._loading = asyncio.Lock()
@@ -136,6 +141,23 @@ class LoadedSession:
         self._catalogs.clear()
         if overlay is not before:
             await before.aclose(beside=overlay)
+
+    def hold(self, handle: object) -> None:
+        """Keep the context while a handle is open, and the session in memory with it."""
+        self._is_released_after_turn = False
+        self._holders.add(handle)
+
+    async def let_go(self, handle: object) -> None:
+        """A handle was closed. After the last one, the context is released, once no turn is running."""
+        if handle not in self._holders:
+            return
+        self._holders.discard(handle)
+        if self._holders:
+            return
+        if (await self.services.conversation()).running is not None:
+            self._is_released_after_turn = True
+        else:
+            await self.set_context()
 
     async def refresh(self) -> None:
         """Ask the tool providers of the overlay and of the runtime which tools they have now."""
@@ -239,12 +261,15 @@ class LoadedSession:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the host has set a context, which nothing else knows."""
-        return self._overlay_revision > 0
+        """Whether a host that has set a context, which nothing else knows, has not closed the session."""
+        return bool(self._holders)
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Tell plugins of entries that this process has just made durable, and of the end of a turn."""
         self.hooks.committed(entries)
+        if self._is_released_after_turn and any(map(ends_turn, entries)):
+            self._is_released_after_turn = False
+            self._releasing = asyncio.get_running_loop().create_task(self.set_context())
         if self.hooks.has("turn_ended") and any(map(ends_turn, entries)):
             self._notifying = asyncio.get_running_loop().create_task(self._notify_ended(entries, self._notifying))
             self._notifying.add_done_callback(self._notified)
@@ -258,6 +283,8 @@ class LoadedSession:
         """Release the session, and what its own tool providers hold."""
         if self._notifying is not None:
             await asyncio.gather(self._notifying, return_exceptions=True)
+        if self._releasing is not None:
+            await asyncio.gather(self._releasing, return_exceptions=True)
         await self.hooks.closed()
         await self._overlay.aclose()
 

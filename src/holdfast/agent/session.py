@@ -107,9 +107,12 @@ class AgentSession:
     ) -> None:
         """Set tools and prompt contributions for this session in this process, on top of the runtime's or instead.
 
-        The same objects again are no change. If something is wrong with them, everything stays as it was.
+        The same objects again are no change. If something is wrong with them, everything stays as it was. They are
+        kept while a handle that has set a context is open; after the last one, their providers are closed.
         """
-        await (await self.loaded()).set_context(tools, prompt, include_base=include_base)
+        loaded = await self.loaded()
+        await loaded.set_context(tools, prompt, include_base=include_base)
+        loaded.hold(self)
 
     async def catalog(self) -> SessionCatalog:
         """The tools that the model has now."""
@@ -305,8 +308,14 @@ class AgentSession:
         self.mount.conversations.probe(self.session_id, probe)
 
     async def close(self) -> None:
-        """Close this handle. The session stays stored, and a running turn continues."""
+        """Close this handle. The session stays stored, and a running turn continues.
+
+        If it is the last open one that has set a context, that is released, once a running turn is over: the session's
+        own tool providers and MCP servers are closed.
+        """
         self._is_closed = True
+        if (loaded := self.mount.loaded_sessions.peek(self.session_id)) is not None:
+            await loaded.let_go(self)
 
     def _check_open(self) -> None:
         self.mount.holdfast.engine.owner.callers.check_open(None)

@@ -88,6 +88,12 @@ class Engine:
             live.forget()
         self._close_attachments(live)
 
+    async def release(self, session_id: str) -> None:
+        """Forget a session that is not there any more, and wait until what hangs on it is closed."""
+        self.drop(session_id)
+        if self._closing:
+            await asyncio.gather(*self._closing, return_exceptions=True)
+
     def make_room(self, for_more: int = 0) -> None:
         """Forget the sessions that were not used for the longest time, if there are too many."""
         excess = len(self._live_sessions) + for_more - self._hot_programs

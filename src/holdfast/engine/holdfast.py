@@ -259,7 +259,7 @@ class Holdfast:
     async def delete(self, session_id: str) -> None:
         """Remove a session with everything that belongs to it. Its id is not used again."""
         await self.store.delete(session_id, self._owner.now())
-        self._engine.drop(session_id)
+        await self._engine.release(session_id)
 
     def drive(
         self,

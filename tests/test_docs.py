@@ -20,6 +20,7 @@ from holdfast.programs.sandbox.source import python_code
 from holdfast.strategies.checks import check
 from holdfast.strategies.dry_run import dry_run
 from holdfast.testing.patience import HANG_S
+from tests.examples import SOAK
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "bench" / "README.md"]
@@ -117,6 +118,46 @@ def test_every_example_runs(place: str, code: str, tmp_path: Path) -> None:
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+EXAMPLES = [(str(file.relative_to(ROOT)), file.read_text()) for file in sorted((ROOT / "examples").glob("*.py"))]
+
+
+@pytest.mark.parametrize(("place", "code"), [*runnable_blocks(), *EXAMPLES], ids=lambda value: value.partition("\n")[0])
+def test_importing_an_example_has_no_effects(place: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", "import example"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [file.name for file in tmp_path.iterdir()] == ["example.py"]
+
+
+def durable_examples() -> list[tuple[str, str]]:
+    """Examples that keep sessions in a file: those of the README, and in a soak those of all pages."""
+    return [(place, code) for place, code in runnable_blocks() if "sqlite:///" in code and (SOAK or "README" in place)]
+
+
+@pytest.mark.parametrize(("place", "code"), durable_examples(), ids=[place for place, _ in durable_examples()])
+def test_an_example_that_was_cut_off_at_any_line_works_when_it_is_run_again(
+    place: str, code: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cut_off", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["all lines"]), done.stdout + done.stderr
 
 
 async def test_every_strategy_in_python_passes_the_check() -> None:

@@ -10,6 +10,7 @@ from holdfast.agent.turn_phases import PhaseProbe, phase_of, tell
 from holdfast.core.kinds import KindView
 from holdfast.core.records import Entry
 from holdfast.engine.engine import Engine
+from holdfast.engine.owner import ViewObserver
 from holdfast.store.contract import Store
 
 Residency: TypeAlias = Literal["keep_all", "active_path_only"]
@@ -30,8 +31,7 @@ class Conversations:
     def __init__(self, engine: Engine, residency: Residency = "keep_all") -> None:
         self._engine = engine
         self._keep_all = engine.owner.keeps_all_views = residency == "keep_all"
-        self._probes: dict[str, PhaseProbe] = {}
-        engine.owner.view_observers.append(self._observe)
+        self._probes: dict[str, ViewObserver] = {}
 
     async def get(self, session_id: str, *, fresh: bool = False) -> Conversation:
         """A conversation, with all that this process has written; with `fresh`, what others have written as well.
@@ -44,7 +44,8 @@ class Conversations:
     def at_hand(self, session_id: str) -> Conversation | None:
         """A conversation as far as this process knows it now; None if it knows nothing of it."""
         live = self._engine.alive(session_id)
-        return live.shown if live is not None and isinstance(live.shown, Conversation) else None
+        view = live.shown if live is not None else None
+        return view if isinstance(view, Conversation) else None
 
     async def with_query(self, session_id: str, query_id: str) -> Conversation:
         """The conversation in which a query waits. Another process may have asked it."""
@@ -63,13 +64,19 @@ class Conversations:
 
     def probe(self, session_id: str, probe: PhaseProbe | None) -> None:
         """Call a probe with the phases of a session's turns when they become known here; None stops that."""
-        self._probes.pop(session_id, None)
+        owner = self._engine.owner
+        if (former := self._probes.pop(session_id, None)) is not None:
+            owner.ignore_view(session_id, former)
         if probe is not None:
-            self._probes[session_id] = probe
+            self._probes[session_id] = observer = _observer_of(probe)
+            owner.observe_view(session_id, observer)
 
-    def _observe(self, session_id: str, view: KindView, entry: Entry) -> Callable[[], None] | None:
-        probe = self._probes.get(session_id)
-        phase = phase_of(view, entry) if probe is not None and isinstance(view, Conversation) else None
-        if probe is None or phase is None:
-            return None
-        return lambda: tell(probe, phase)
+
+def _observer_of(probe: PhaseProbe) -> ViewObserver:
+    """What tells a probe of the phases of turns."""
+
+    def observe(view: KindView, entry: Entry) -> Callable[[], None] | None:
+        phase = phase_of(view, entry) if isinstance(view, Conversation) else None
+        return None if phase is None else lambda: tell(probe, phase)
+
+    return observe

@@ -191,9 +191,9 @@ _JOURNALLED = frozenset({ToolStartedEvent, ToolFinishedEvent, UsageEvent, Waitin
 class _LiveDraft:
     """The reply and the tool output that this process is producing in a session now."""
 
-    def __init__(self, turn: str, call: str) -> None:
+    def __init__(self, started: ModelStartedEvent, call: str) -> None:
         self.call = call
-        self.started = ModelStartedEvent(turn=turn, iteration=0, model="")
+        self.started = started
         self.attempt = 1
         self.pieces: list[tuple[bool, str]] = []
         """Each with whether it is reasoning."""
@@ -274,16 +274,19 @@ class LiveEvents:
         return _pass_on(event, list(sinks)) if sinks else None
 
     def _publish_event(self, session_id: str, event: LiveEvent) -> None:
+        kind = type(event)
         draft = self._drafts.get(session_id)
         if draft is None:
-            draft = self._drafts[session_id] = _LiveDraft(event.turn, self._new_call())
+            started = ModelStartedEvent(turn=event.turn, iteration=0, model="")
+            draft = _LiveDraft(event if isinstance(event, ModelStartedEvent) else started, self._new_call())
+            self._drafts[session_id] = draft
             while len(self._drafts) > MAX_DRAFTS:
                 del self._drafts[next(iter(self._drafts))]
-        if type(event) is ModelStartedEvent:
+        elif type(event) is ModelStartedEvent:
             draft.begin(event, self._new_call())
-        else:
+        if kind is not ModelStartedEvent and kind is not UsageEvent:  # of which nothing is drafted
             draft.take(event)
-        if type(event) in _JOURNALLED:
+        if kind in _JOURNALLED:
             return
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
         if asyncio.get_running_loop().time() - draft.reminded > REMIND_S:

@@ -114,7 +114,7 @@ class LoadedSession:
         self._catalogs: OrderedDict[_CatalogKey, SessionCatalog] = OrderedDict()
         self._prompt_layers: tuple[object, tuple[PromptLayer, ...]] | None = None
         self._loading = asyncio.Lock()
-        self._notifying: asyncio.Task[None] | None = None
+        self.notifying: asyncio.Task[None] | None = None
         """Calls `turn_ended` of the plugins."""
         self.builds = 0
         """How often a catalog was built."""
@@ -266,23 +266,25 @@ class LoadedSession:
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Tell plugins of entries that this process has just made durable, and of the end of a turn."""
-        self.hooks.committed(entries)
         if self._is_released_after_turn and any(map(ends_turn, entries)):
             self._is_released_after_turn = False
             self._releasing = asyncio.get_running_loop().create_task(self.set_context())
+        if not self.hooks.plugins:
+            return
+        self.hooks.committed(entries)
         if self.hooks.has("turn_ended") and any(map(ends_turn, entries)):
-            self._notifying = asyncio.get_running_loop().create_task(self._notify_ended(entries, self._notifying))
-            self._notifying.add_done_callback(self._notified)
+            self.notifying = asyncio.get_running_loop().create_task(self._notify_ended(entries, self.notifying))
+            self.notifying.add_done_callback(self._notified)
 
     async def plugins_notified(self) -> None:
         """Wait until plugins know of the turns that have ended here."""
-        if self._notifying is not None:
-            await asyncio.shield(self._notifying)
+        if self.notifying is not None:
+            await asyncio.shield(self.notifying)
 
     async def close(self) -> None:
         """Release the session, and what its own tool providers hold."""
-        if self._notifying is not None:
-            await asyncio.gather(self._notifying, return_exceptions=True)
+        if self.notifying is not None:
+            await asyncio.gather(self.notifying, return_exceptions=True)
         if self._releasing is not None:
             await asyncio.gather(self._releasing, return_exceptions=True)
         await self.hooks.closed()
@@ -295,11 +297,11 @@ class LoadedSession:
         ended = (turn for turn in conversation.turns.backwards() if turn.ended is not None)
         recent = takewhile(lambda turn: turn.ended_position >= entries[0].position, ended)
         for turn in reversed([turn for turn in recent if turn.ended_position <= entries[-1].position]):
-            await self.hooks.turn_ended(result_of(conversation, turn, replayed=False))
+            await self.hooks.turn_ended(result_of(turn, replayed=False))
 
     def _notified(self, done: asyncio.Task[None]) -> None:
-        if self._notifying is done:
-            self._notifying = None
+        if self.notifying is done:
+            self.notifying = None
         if not done.cancelled() and (error := done.exception()) is not None:
             log.error("session '%s': its plugins were not told of a turn's end", self.session_id, exc_info=error)
 
@@ -335,5 +337,6 @@ class LoadedSessions:
 
     async def plugins_notified(self, session_id: str) -> None:
         """Wait until plugins know of the turns of a session that have ended here."""
-        if (loaded := self.peek(session_id)) is not None:
+        loaded = self.peek(session_id)
+        if loaded is not None and loaded.notifying is not None:
             await loaded.plugins_notified()

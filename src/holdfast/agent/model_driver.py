@@ -154,7 +154,7 @@ class ModelDriver:
 
         try:
             choices = self._choices(caller.session_id, policy, request.model)
-            random = self._mount.holdfast.engine.owner.random.random
+            random = self._mount.engine.owner.random.random
             return await call(choices, request, retry=self._runtime.models.retry, emit=publish, random=random)
         except ProviderError as error:
             return Failure(str(error), error.fault)
@@ -194,7 +194,7 @@ class ModelDriver:
 
         try:
             choices = self._choices(attempt.session_id, policy, request.model)[:1]
-            random = self._mount.holdfast.engine.owner.random.random
+            random = self._mount.engine.owner.random.random
             called = await call(choices, request, retry=self._runtime.models.retry, emit=ignore, random=random)
         except ProviderError as error:
             return Failure(str(error), error.fault)

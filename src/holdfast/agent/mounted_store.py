@@ -35,7 +35,8 @@ class MountedStore:
 
         self.store = store
         self.holdfast = Holdfast(store, **options)
-        self.conversations = Conversations(self.holdfast.engine, residency)
+        self.engine = self.holdfast.engine
+        self.conversations = Conversations(self.engine, residency)
         self.live_events = LiveEvents(store.publish)
         self.observers = Observers(self.holdfast.engine, self.live_events.remind)
         self.loaded_sessions = LoadedSessions(runtime, self)

@@ -21,8 +21,6 @@ from holdfast.agent.observed_events import (
 )
 from holdfast.agent.watched_session import WatchedSession
 from holdfast.core.cursors import Cursor, InvalidCursorError, read_cursor
-from holdfast.core.kinds import KindView
-from holdfast.core.records import Entry
 from holdfast.engine.engine import Engine
 
 
@@ -32,7 +30,6 @@ class Observers:
     def __init__(self, engine: Engine, remind: Callable[[str], bool] = lambda _: False) -> None:
         self._engine = engine
         engine.owner.attachments[WatchedSession] = lambda session_id: WatchedSession(engine, session_id, remind)
-        engine.owner.view_observers.append(self._observe)
 
     def observe(self, session_id: str, *, entries: bool = False) -> Observer:
         """An observer of a session. Nothing is read until it is used."""
@@ -41,11 +38,6 @@ class Observers:
     def watched(self, session_id: str) -> WatchedSession:
         """What all observers of a session share."""
         return self._engine.live(session_id).attachments.get(WatchedSession)
-
-    def _observe(self, session_id: str, view: KindView, entry: Entry) -> Callable[[], None] | None:
-        live = self._engine.alive(session_id)
-        watched = live.attachments.peek(WatchedSession) if live is not None else None
-        return watched.observe(view, entry) if watched is not None else None
 
 
 class Observer:

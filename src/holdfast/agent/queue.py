@@ -169,7 +169,7 @@ class QueuedTurns:
                     new = [turn for turn in conversation.turns.after(before) if turn.items]
                     left = claim(await session.queued_work(), mount.holdfast.now(), in_turn=False)
                     if conversation.running is None and (not left or (limit is not None and len(new) >= limit)):
-                        return [result_of(conversation, turn, replayed=False) for turn in new]
+                        return [result_of(turn, replayed=False) for turn in new]
                     await changes.changed(timeout=OWNER_LOOK_S)
 
 

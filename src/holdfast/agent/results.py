@@ -265,9 +265,7 @@ def _frames(conversation: Conversation) -> list[ViewFrame]:
     return frames
 
 
-def result_of(
-    conversation: Conversation, turn: TurnState, *, replayed: bool, wanted: ResultType | None = None
-) -> TurnResult:
+def result_of(turn: TurnState, *, replayed: bool, wanted: ResultType | None = None) -> TurnResult:
     """The result of a turn that is over. Raises `ResultInvalidError` if its value is not of the wanted type.
 
     That can only happen if another process ran the turn: it knows the schema of the type, but not the type.

@@ -212,7 +212,7 @@ class AgentSession:
         if not conversation.turns[found.turn].is_whole:
             conversation = await self.mount.conversations.whole(self.session_id)
         turn = conversation.turns[found.turn]
-        return msgspec.structs.replace(found, result=result_of(conversation, turn, replayed=True))
+        return msgspec.structs.replace(found, result=result_of(turn, replayed=True))
 
     async def wait_for(self, item_id: str, timeout: float | None = None) -> ItemOutcome:  # noqa: ASYNC109
         """Wait until any process has settled an item. After a `TimeoutError` it can be waited for again."""
@@ -348,9 +348,11 @@ class AgentSession:
 
         Deadlines are those of the tools that this process has now.
         """
-        settings = self._settings
+        settings, deadlines = self._settings, self.runtime.tools.deadlines
+        if settings.change is None and not deadlines:
+            return
         conversation = await self.conversation()
-        recorded, deadlines = conversation.next_policy, self.runtime.tools.deadlines
+        recorded = conversation.next_policy
         if settings.begin is not None or recorded is None or conversation.ended is not None:
             return
         if any(recorded.deadlines.get(tool) != deadline for tool, deadline in deadlines.items()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
@@ -134,7 +133,7 @@ class TurnBuilder:
 
     def _named(self) -> str:
         """The turn's id, the same for every attempt to begin it."""
-        self._id = self._id or new_turn_id(self._session.mount.holdfast.engine.owner.random.randbytes)
+        self._id = self._id or new_turn_id(self._session.mount.engine.owner.random.randbytes)
         return self._id
 
     async def _begin(self) -> _Begun:
@@ -144,17 +143,19 @@ class TurnBuilder:
         journal is read before another attempt. Turns of one handle wait for each other.
         """
         session = self._session
-        if self._command is None:
+        if self._command is None and (session.plugins or self._plugin_inputs):
             self._content = content_with(session.plugins, self._input, self._plugin_inputs, session.session_id)
-        if self._named() in (await session.conversation()).turns:
+        if self._id is not None and self._id in (await session.conversation()).turns:
             return await self._joined()
         async with session.writer:
             if self._command is None or self._command.name == COMPACT:
                 session.check_runs()
             await session.record_settings()
             while True:
-                with contextlib.suppress(TurnContendedError, TurnInProgressError):
+                try:
                     return await self._try(fresh=False)
+                except (TurnContendedError, TurnInProgressError):
+                    pass
                 try:
                     return await self._try(fresh=True)
                 except TurnInProgressError as error:
@@ -185,12 +186,14 @@ class TurnBuilder:
         session.mount.expect(session.session_id, turn_id, self._type)
         try:
             message = FeedMessage([GivenAnswer(turn_input.to_answer(), asked)])
-            await session.mount.holdfast.engine.deliver(session.session_id, message, wait=0)
+            await session.mount.engine.hand_in(session.session_id, message, wait=0)
         except (AnswerConflictError, StaleQueryError, UnknownQueryError):
             raise TurnContendedError(session.session_id, turn_id) from None
-        begun = await self._taken(asked)
+        begun = conversation.running
         session.own_turns = {turn_id}
-        return begun
+        if begun is not None and begun.id == turn_id:
+            return _Begun(conversation, begun, is_here=True)
+        return await self._taken(asked)
 
     async def _taken(self, asked: str) -> _Begun:
         """The turn, once its input is in the journal. If another process owns the session, that takes a moment."""
@@ -198,7 +201,7 @@ class TurnBuilder:
         conversation = await session.conversation()
         if turn_id in conversation.turns:
             return _Begun(conversation, conversation.turns[turn_id], is_here=True)
-        with session.mount.holdfast.engine.watch(session.session_id) as changes:
+        with session.mount.engine.watch(session.session_id) as changes:
             while True:
                 conversation = await session.conversation(fresh=True)
                 if turn_id in conversation.turns:
@@ -234,39 +237,38 @@ class TurnBuilder:
 
     async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
         session, turn = self._session, begun.turn
-        conversation = begun.conversation if turn.ended is not None else await self._watched(begun, sink)
+        if turn.ended is None:
+            turn = await self._watched(begun, sink)
         session.mount.result_types.pop((session.session_id, turn.id), None)
-        result = result_of(conversation, conversation.turns[turn.id], replayed=begun.replayed, wanted=self._type)
+        result = result_of(turn, replayed=begun.replayed, wanted=self._type)
         await session.mount.loaded_sessions.plugins_notified(session.session_id)
         return result
 
-    async def _watched(self, begun: _Begun, sink: Sink | None) -> Conversation:
-        """The conversation once the turn is over."""
-        session, conversation, turn = self._session, begun.conversation, begun.turn
+    async def _watched(self, begun: _Begun, sink: Sink | None) -> TurnState:
+        """The turn once it is over."""
+        session, turn = self._session, begun.turn
         announced: list[str] = []
-        with session.mount.holdfast.engine.watch(session.session_id) as changes:
+        with session.mount.engine.watch(session.session_id) as changes:
             if turn.ended is None and not begun.is_here:
                 # Its owner may be gone. And the watch does not report what was written before it began.
                 await session.mount.holdfast.resume(session.session_id, wait=0)
-                conversation = await session.conversation(fresh=True)
-                turn = conversation.turns[turn.id]
+                turn = (await session.conversation(fresh=True)).turns[turn.id]
             while turn.ended is None:
                 if sink is not None:
                     announced = await self._announce_waiting(turn, sink, announced)
                 await changes.changed()
                 # Commits of this process are known already; another process may work on the turn as well.
                 if turn.ended is None:
-                    conversation = await session.conversation(fresh=True)
-                    turn = conversation.turns[turn.id]
+                    turn = (await session.conversation(fresh=True)).turns[turn.id]
                 if turn.ended is None and session.mount.conversations.is_by_others(session.session_id):
                     # The other process may have answered a query and be unable to take the next step.
                     await session.mount.holdfast.resume(session.session_id, wait=0)
-        return conversation
+        return turn
 
     async def _over(self, turn_id: str) -> None:
         """Wait until another turn is over."""
         session = self._session
-        with session.mount.holdfast.engine.watch(session.session_id) as changes:
+        with session.mount.engine.watch(session.session_id) as changes:
             while (await session.conversation(fresh=True)).turns[turn_id].ended is None:
                 await changes.changed()
 

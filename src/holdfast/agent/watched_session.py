@@ -80,6 +80,7 @@ class WatchedSession:
         self._changed = asyncio.Event()
         self._at_work: list[asyncio.Task[None]] = []
         self._shown: tuple[Cursor, Observation] | None = None
+        engine.owner.observe_view(session_id, self.observe)
         self._forget()
 
     def _forget(self) -> None:
@@ -122,6 +123,7 @@ class WatchedSession:
 
     async def close(self) -> None:
         """Disconnect all watchers: this process is done with the session, or the session is not there any more."""
+        self._engine.owner.ignore_view(self.session_id, self.observe)
         at_work = self._stop()
         await asyncio.gather(*at_work, return_exceptions=True)
         self.failure = ObservationClosedError(self.session_id)

@@ -68,7 +68,7 @@ async def _read_items(id_or_prefix: str) -> list[tuple[Item, ItemOutcome]]:
             continue  # sent to the session that this one was forked from, after the fork
         outcome = outcome_of(session, item.id)
         if outcome.status == "done" and outcome.turn is not None:
-            result = result_of(conversation, conversation.turns[outcome.turn], replayed=True)
+            result = result_of(conversation.turns[outcome.turn], replayed=True)
             outcome = msgspec.structs.replace(outcome, result=result)
         found.append((item, outcome))
     return found

@@ -86,10 +86,8 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
-    @property
-    def is_terminal(self) -> bool:
-        """Whether nothing can happen in this state any more."""
-        return self not in _LIVING
+    is_terminal: bool
+    """Whether nothing can happen in this state any more."""
 
 
 RUNNING, PAUSED = State.RUNNING, State.PAUSED
@@ -129,7 +127,8 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
 }
 
 
-_LIVING = tuple(state for state in State if TRANSITIONS[state])
+for _state in State:
+    _state.is_terminal = not TRANSITIONS[_state]
 
 
 class PendingQuery:
@@ -312,7 +311,7 @@ class Session:
         fold(self, record, at, position)
         if following is not None:
             self.state, self._rules = following, _RULES[following]
-        is_over = self.state is PAUSED and self._pause_is_over()
+        is_over = self.state is PAUSED and (not self.pending if self.wake == "all" else self._pause_is_over())
         if is_over:
             self._wake_up()
         self.metrics.tick(at, self.state is PAUSED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.core.records import Entry
 
@@ -49,11 +49,13 @@ class Attachments:
         attached = self._attached.get(kind)
         if attached is None:
             attached = self._attached[kind] = self._factories[kind](self._session_id)
-        return cast(A, attached)
+        found: A = attached  # type: ignore[assignment]  # it was made for its class
+        return found
 
     def peek(self, kind: type[A]) -> A | None:
         """The attachment of a class, if it was asked for before."""
-        return cast("A | None", self._attached.get(kind))
+        found: A | None = self._attached.get(kind)  # type: ignore[assignment]
+        return found
 
     @property
     def are_pinned(self) -> bool:

@@ -71,8 +71,15 @@ class CallerWatch:
 
     async def changed(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - as `Watch.changed`
         """As `Watch.changed`; raises `RuntimeClosedError` once the engine is closed."""
-        async with self._callers.waiting(self._session_id):
-            return await self._watch.changed(timeout)
+        callers, slot = self._callers, current_slot.get()
+        callers.check_open(self._session_id)
+        if slot is None:
+            has_changed = await self._watch.changed(timeout)
+        else:
+            async with slot.given_back():
+                has_changed = await self._watch.changed(timeout)
+        callers.check_open(self._session_id)
+        return has_changed
 
     async def woken(self) -> bool:
         """As `changed`, for a part of a caller which says elsewhere that it waits."""

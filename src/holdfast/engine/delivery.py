@@ -36,8 +36,8 @@ class Recipient(Protocol):
     @property
     def lock(self) -> asyncio.Lock: ...
 
-    async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
-        """Decide a message; `takes` are the numbers of the mail that it is."""
+    async def take(self, message: Message, takes: Sequence[int] = (), *, is_heard: bool = True) -> Event | None:
+        """Decide a message; `takes` are the numbers of the mail that it is. None unless the reply `is_heard`."""
         ...
 
     def whole(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -58,10 +58,24 @@ Find: TypeAlias = Callable[[str], Recipient]
 """Finds a session by its id, anew for each try: what is known of it may have been dropped since the last look."""
 
 
-async def deliver(
-    owner: Owner, find: Find, session_id: str, message: Message, wait: float | None = None, *, is_own: bool = False
-) -> Event:
-    """Deliver a message to the owner of a session: this process, or another through the mailbox.
+async def deliver(owner: Owner, find: Find, session_id: str, message: Message, wait: float | None = None) -> Event:
+    """Deliver a message to the owner of a session, this process or another through the mailbox, and get the reply."""
+    event = await hand_in(owner, find, session_id, message, wait, is_heard=True)
+    assert event is not None
+    return event
+
+
+async def hand_in(
+    owner: Owner,
+    find: Find,
+    session_id: str,
+    message: Message,
+    wait: float | None = None,
+    *,
+    is_own: bool = False,
+    is_heard: bool = False,
+) -> Event | None:
+    """Deliver a message; unless the reply `is_heard`, there need not be one.
 
     `is_own` if an effect of the session brings its answer: nobody but the session can cancel that.
     """
@@ -71,9 +85,9 @@ async def deliver(
     for _ in range(RETRIES):
         session = find(session_id)
         try:
-            taken = session.take(message, takes)
+            taken = session.take(message, takes, is_heard=is_heard)
             event = await (taken if is_own else session.whole(taken))
-            return msgspec.structs.replace(event, replayed=False) if was_sent else event
+            return msgspec.structs.replace(event, replayed=False) if was_sent and event is not None else event
         except StaleError:
             continue
         except MessageTakenError:

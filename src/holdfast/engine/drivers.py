@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -117,7 +118,7 @@ class Driver:
         else:
             call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
         outcome = call() if self._is_async else await asyncio.to_thread(_contained, call)
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+        return await outcome if type(outcome) is CoroutineType or isinstance(outcome, Awaitable) else outcome
 
     async def recover(self, query: Query, attempt: Attempt, why: str) -> GivenAnswer | None:
         """The answer to a query whose last attempt has no outcome, and why not; None to run the effect again."""

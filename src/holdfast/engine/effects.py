@@ -125,19 +125,15 @@ class Effects:
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
-        if not self.running and not self._planned:
-            return False
-        waiting = pending.keys()
-        return not waiting.isdisjoint(self.running) or not waiting.isdisjoint([query.id for query in self._driven])
+        waiting, planned = pending.keys(), self._planned
+        if not planned:
+            return not waiting.isdisjoint(self.running)
+        return not waiting.isdisjoint([*self.running, *[query.id for query in planned if query.kind != "child"]])
 
     @property
     def is_planned(self) -> bool:
         """Whether effects wait for a commit. Children need none: whoever finds one missing starts it."""
-        return bool(self._planned and self._driven)
-
-    @property
-    def _driven(self) -> list[Query]:
-        return [query for query in self._planned if not isinstance(query, ChildQuery)]
+        return any(query.kind != "child" for query in self._planned)
 
     # --- beginning and stopping ---------------------------------------------------------------------
 
@@ -229,13 +225,13 @@ class Effects:
     async def _bring(self, given: GivenAnswer) -> None:
         """Bring an answer home; one that cannot be kept is a failure of its driver."""
         try:
-            await insist(lambda: self._session.answer(given))
+            await insist(self._session.answer, given)
         except InvalidValueError as error:
             failure = failure_of(error, given.query_id)
-            await insist(lambda: self._session.answer(failure))
+            await insist(self._session.answer, failure)
 
     async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
-        pending = await insist(lambda: self._session.pending_query(query.id))
+        pending = await insist(self._session.pending_query, query.id)
         if pending is None:
             return None
         attempt = Attempt(self._session.id, query.id, pending.attempts)
@@ -250,15 +246,14 @@ class Effects:
         else:
             fresh = bool(pending.attempts)
         if not fresh:
-            number = await insist(lambda: self._session.attempt(query.id, driver.name))
+            number = await insist(self._session.attempt, query.id, driver.name)
             if number is None:
                 return None
             attempt = msgspec.structs.replace(attempt, number=number)
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
-        run = attempt
-        given = await insist(lambda: driver.run(query, run))
+        given = await insist(driver.run, query, attempt)
         if seam is not None:
             await seam("after effect")
         return given

@@ -140,6 +140,11 @@ class Engine:
         check_id(session_id, "session id")
         return delivery.deliver(self.owner, self.live, session_id, message, wait)
 
+    def hand_in(self, session_id: str, message: Message, wait: float | None = None) -> Coroutine[Any, Any, object]:
+        """Deliver a message whose reply nobody reads."""
+        check_id(session_id, "session id")
+        return delivery.hand_in(self.owner, self.live, session_id, message, wait)
+
     def watch(self, session_id: str | None) -> CallerWatch:
         """Wakes a caller that waits for a session, or for any, to change; and when the engine is closed."""
         return self.owner.callers.watch(session_id)

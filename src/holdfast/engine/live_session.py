@@ -25,7 +25,7 @@ from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
-from holdfast.engine.delivery import Recipient, attend, deliver
+from holdfast.engine.delivery import Recipient, attend, hand_in
 from holdfast.engine.effects import Children, Effects
 from holdfast.engine.errors import ProgramElsewhereError, StaleError
 from holdfast.engine.keeper import Keeper
@@ -276,8 +276,8 @@ class LiveSession:
             return work
         return self._owner.shielded(self.id, work)
 
-    async def take(self, message: Message, takes: Sequence[int] = ()) -> Event:
-        """Decide a message, do what follows from it, and say so once it is durable."""
+    async def take(self, message: Message, takes: Sequence[int] = (), *, is_heard: bool = True) -> Event | None:
+        """Decide a message, do what follows from it, and say so once it is durable; None unless that `is_heard`."""
         await self.lock.acquire()
         try:
             if takes:
@@ -309,6 +309,8 @@ class LiveSession:
             except BaseException as error:
                 self._drop_uncommitted(error)
                 raise
+            if not is_heard:
+                return None
             if not decision.drafts and decision.is_replay:
                 if isinstance(message, KindMessage):
                     return msgspec.structs.replace(self.event(), replayed=True)
@@ -380,7 +382,7 @@ class LiveSession:
 
     async def answer(self, given: GivenAnswer) -> None:
         """Bring the answer of an effect to the session, also if another process owns it by now."""
-        await deliver(self._owner, self._others.live, self.id, FeedMessage([given]), is_own=True)
+        await hand_in(self._owner, self._others.live, self.id, FeedMessage([given]), is_own=True)
 
     async def let_go(self) -> None:
         """Release the session if it is held for nothing any more."""
@@ -471,13 +473,12 @@ class LiveSession:
         """Write the batch; after that, begin what was waiting for it to be durable."""
         fold, owner, effects = self._fold, self._owner, self._effects
         session, batch = fold.session, fold.batch
-        has_ended = session.is_terminal
+        has_ended = session.state.is_terminal
         holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
-        due = await self._writer.write(reason, takes, holds=holds)
+        due = await self._writer.write(session, reason, takes, holds=holds)
         for observer in owner.on_commit:
             observer(self.id, batch.entries)
-        if self.attachments:
-            self.attachments.committed(batch.entries)
+        self.attachments.committed(batch.entries)
         if holds:
             self._keeper.start()
         effects.begin(session, batch.abandoned)
@@ -494,6 +495,6 @@ class LiveSession:
             owner.on_due(due)
         for attendant in owner.attendants:
             attendant.committed(session, under_way=self.is_under_way)
-        if session.is_terminal and session.started is not None and session.started.parent is not None:
+        if session.state.is_terminal and session.started is not None and session.started.parent is not None:
             self._family.tell(session, session.started.parent)
         self._others.make_room()

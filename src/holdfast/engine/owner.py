@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.core.errors import InvalidValueError
@@ -42,8 +43,8 @@ SEED_BITS = 53
 Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
 """Called with the session and the entries of a commit."""
 
-ViewObserver: TypeAlias = Callable[[str, KindView, Entry], Callable[[], None] | None]
-"""Called with the session, its view, and the next entry of it, before that is folded into the view. What it returns is
+ViewObserver: TypeAlias = Callable[[KindView, Entry], Callable[[], None] | None]
+"""Called with the view of a session and the next entry of it, before that is folded into the view. What it returns is
 called after that."""
 
 Seam: TypeAlias = Callable[[str], Awaitable[None]]
@@ -85,8 +86,8 @@ class Owner:
         self.attendants: list[Attendant] = []
         self.on_commit: list[Observer] = []
         """Called with every commit that was made here, as soon as it is durable."""
-        self.view_observers: list[ViewObserver] = []
-        """Called with every entry that becomes known here of a session whose view is kept, in order."""
+        self.view_observers: dict[str, list[ViewObserver]] = {}
+        """Called with every entry of a session that becomes known here, in order, if the session's view is kept."""
         self.keeps_all_views = True
         """Whether views keep everything in memory, or only what their sessions need to go on."""
         self.attachments: dict[type[Any], Callable[[str], Attachment]] = {}
@@ -100,6 +101,18 @@ class Owner:
         """Random hex of so many bytes."""
         return self.random.randbytes(size).hex()
 
+    def observe_view(self, session_id: str, observer: ViewObserver) -> None:
+        """Call an observer with the entries of a session from now on."""
+        self.view_observers.setdefault(session_id, []).append(observer)
+
+    def ignore_view(self, session_id: str, observer: ViewObserver) -> None:
+        """Do not call an observer any more."""
+        observers = self.view_observers.get(session_id, [])
+        if observer in observers:
+            observers.remove(observer)
+        if not observers:
+            self.view_observers.pop(session_id, None)
+
     # --- background work ---------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -110,8 +123,16 @@ class Owner:
         return task
 
     async def shielded(self, session_id: str, work: Coroutine[Any, Any, T]) -> T:
-        """Do something with a session to the end, even if the caller is cancelled; until this process lets go of it."""
-        task = asyncio.create_task(work)
+        """Do something with a session to the end, even if the caller is cancelled; until this process lets go of it.
+
+        It gets a task of its own once it has to wait.
+        """
+        try:
+            waits_for = work.send(None)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        task = asyncio.create_task(_rest_of(work, waits_for))
         ended = task.get_loop().create_future()
 
         def end(done: asyncio.Task[T]) -> None:
@@ -158,3 +179,23 @@ class Owner:
             return True
         driver = self.drivers.find(session_id, query)
         return driver is not None and not (attempts and driver.recovery == "ask")
+
+
+async def _rest_of(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
+    """What is left of a coroutine that waits for something."""
+    return await _resumed(work, waits_for)
+
+
+@types.coroutine
+def _resumed(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(sent)
+    except StopIteration as done:
+        result: T = done.value
+        return result

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.queries import ChildQuery
-from holdfast.core.records import Entry, PausedRecord, Record, RecordDraft
+from holdfast.core.records import Entry, PausedRecord, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.engine.batch import Batch
@@ -185,8 +185,10 @@ class SessionFold:
         tracker, session, batch = self._tracker, self._tracker.session, self.batch
         now = max(now, session.metrics.last_activity_at)
         for draft in drafts:
-            entry = Entry(session.position + 1, now, draft.record)
-            waited_for = _children_before(session, draft.record)
+            record = draft.record
+            entry = Entry(session.position + 1, now, record)
+            may_abandon = record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS
+            waited_for = _child_queries(session) if may_abandon else ()
             waking = tracker.apply(entry)
             if waking is not None:
                 self.waking = waking
@@ -222,17 +224,20 @@ class SessionFold:
                 for entry in entries:
                     view.apply(entry)
             return
+        observers = self._owner.view_observers.get(self.id, ())
         for entry in entries:
-            if entry.position == view.position + 1:
-                reactions = [observer(self.id, view, entry) for observer in self._owner.view_observers]
+            if entry.position != view.position + 1:
+                continue
+            if not observers:
                 view.apply(entry)
-                for react in reactions:
-                    if react is not None:
-                        react()
+                continue
+            reactions = [observer(view, entry) for observer in observers]
+            view.apply(entry)
+            for react in reactions:
+                if react is not None:
+                    react()
 
 
-def _children_before(session: Session, record: Record) -> list[str]:
-    """The child queries that wait before a record after which some may not."""
-    if not (record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS):
-        return []
+def _child_queries(session: Session) -> list[str]:
+    """The child queries that wait."""
     return [asked for asked, pending in session.pending.items() if isinstance(pending.query, ChildQuery)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
@@ -26,14 +27,14 @@ class SessionWriter:
         """The lease that is held, if one is."""
         return None if self.epoch is None else Lease(self._fold.id, self._owner.name, self.epoch, 0)
 
-    async def write(self, reason: str, takes: Sequence[int], *, holds: bool) -> int | None:
-        """Commit the batch; returns when the session is due next (unix ms).
+    async def write(self, session: Session, reason: str, takes: Sequence[int], *, holds: bool) -> int | None:
+        """Commit the batch, after which the session is like this; returns when the session is due next (unix ms).
 
         `holds` says whether the lease is held from then on. `StaleError` if others have written first.
         """
         fold, owner = self._fold, self._owner
-        session, batch = fold.session, fold.batch
-        snapshot = None if session.is_terminal else batch.snapshot
+        batch = fold.batch
+        snapshot = None if session.state.is_terminal else batch.snapshot
         commit = Commit(
             session_id=fold.id,
             expected=fold.committed,

@@ -31,7 +31,7 @@ def is_asked(session: Session) -> bool:
     """Whether a session asks anything of the durable state."""
     for pending in session.pending.values():
         query = pending.query
-        if asks_state(query):
+        if query.kind == "tool" and asks_state(query):
             return True
     return False
 

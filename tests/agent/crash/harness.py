@@ -123,7 +123,7 @@ class Found:
     @property
     def result(self) -> TurnResult:
         """What the journal says that the turn came to."""
-        return result_of(self.conversation, self.conversation.turns[TURN], replayed=True)
+        return result_of(self.conversation.turns[TURN], replayed=True)
 
     def lines(self, what: str) -> list[dict[str, Any]]:
         return [line for line in self.seen if line["what"] == what]

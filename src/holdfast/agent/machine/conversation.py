@@ -10,7 +10,6 @@ skipped (an input, a reply in an unknown form) is skipped here as well.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -79,6 +78,8 @@ class Conversation:
         """How the session ended, if it did. It then takes no more turns."""
         self._archive = Archive(keep_all=keep_all)
         """All nodes and turns. The earlier ones may be in segments that were not decoded yet."""
+        self.nodes: ArchivedNodes = self._archive.nodes
+        self.turns: ArchivedTurns = self._archive.turns
         self._gained = Part()
         """What is not in any segment yet."""
         self._segmented = 0
@@ -250,14 +251,6 @@ class Conversation:
         return self.tree.window
 
     @property
-    def nodes(self) -> ArchivedNodes:
-        return self._archive.nodes
-
-    @property
-    def turns(self) -> ArchivedTurns:
-        return self._archive.turns
-
-    @property
     def leaf(self) -> str | None:
         return self.tree.leaf
 
@@ -315,8 +308,11 @@ class Conversation:
     def _on_answer(self, entry: Entry, query: Query | None, answer: Answer, usage: Usage | None) -> None:
         match query:
             case InputQuery():
-                with contextlib.suppress(ValueError):
-                    self._on_input(entry, query.id, input_of(answer))
+                try:
+                    brought = input_of(answer)
+                except ValueError:
+                    return  # the program does not understand it either, and asks again
+                self._on_input(entry, query.id, brought)
             case SummaryQuery():
                 if usage is not None and self.running is not None:
                     self.running.usage.append(("compaction", self._model_of(_reply_in(answer)), usage))
@@ -386,9 +382,10 @@ class Conversation:
         self.running.calls += self._batch
 
     def _model_of(self, reply: RecordedReply | None) -> str:
-        if reply is None:
-            return ""
-        return reply.model or (self.policy.model if self.policy is not None else "")
+        if reply is None or reply.model:
+            return "" if reply is None else reply.model
+        policy = self.policy
+        return policy.model if policy is not None else ""
 
     def _append_results(self, entry: Entry) -> None:
         """Append the results of the calls, in their order. Providers require one for each, even if it did not run."""

@@ -272,7 +272,7 @@ class AgentInstance:
     # --- input -------------------------------------------------------------------------------------
 
     def _wait_for_input(self, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
-        [asked] = self._numbered([InputQuery()])
+        asked = self._next(InputQuery())
         self._state = _BetweenTurns(asked.id)
         return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
 
@@ -305,7 +305,7 @@ class AgentInstance:
 
     def _command(self, run: _TurnRun, name: str, arguments: dict[str, Json]) -> Step:
         if name != COMPACT:
-            [asked] = self._numbered([ToolQuery(name=COMMAND_TOOL, arguments={"name": name, "arguments": arguments})])
+            asked = self._next(ToolQuery(name=COMMAND_TOOL, arguments={"name": name, "arguments": arguments}))
             self._state = _Commanding(run, asked.id, name)
             return AskStep(queries=[asked])
         settings = {name: value for name, value in arguments.items() if value is not None}
@@ -364,7 +364,7 @@ class AgentInstance:
         return _Summary(reason, then, self._gauge.keep(self._policy.window, compaction), compaction.instructions)
 
     def _sum_up(self, run: _TurnRun, summary: _Summary, notes: Sequence[Note] = ()) -> Step:
-        [asked] = self._numbered([SummaryQuery(prompt=summary.instructions, keep=summary.keep)])
+        asked = self._next(SummaryQuery(prompt=summary.instructions, keep=summary.keep))
         self._state = _SummingUp(run, asked.id, summary)
         return AskStep(queries=[asked], notes=list(notes))
 
@@ -431,7 +431,7 @@ class AgentInstance:
                 run.sent_before = self.session.metrics.prompt_tokens.tokens
                 unseen = agent_fold(self.session).inbox.unseen.values()
                 self._gauge.said(sum(content_tokens(item.content) for item in unseen) + value_tokens(remark))
-                [asked] = self._numbered([ReplyQuery(iteration=iteration, remark=remark)])
+                asked = self._next(ReplyQuery(iteration=iteration, remark=remark))
                 self._state = _Replying(run, asked.id)
                 return AskStep(queries=[asked], notes=list(notes))
             case CallTools(calls=wished):
@@ -453,6 +453,10 @@ class AgentInstance:
         if isinstance(outcome, MessageOutcome):
             return self._wait_for_input(notes, withdrawn)
         return self._wait_for_input([*notes, TurnRecord(outcome=outcome)], withdrawn)
+
+    def _next(self, query: Query) -> Query:
+        """A query with the id that it will have, if it is asked alone."""
+        return msgspec.structs.replace(query, id=query_id(self.session.queries_asked))
 
     def _numbered(self, queries: Sequence[Query]) -> list[Query]:
         """Queries with the ids that they will have."""

@@ -60,7 +60,7 @@ class Hooks:
     @property
     def revision(self) -> tuple[tuple[str, int], ...]:
         """Changes whenever the plugins' contributions to prompts and catalogs may have changed."""
-        return tuple((plugin.id, plugin.revision) for plugin in self.plugins)
+        return tuple([(plugin.id, plugin.revision) for plugin in self.plugins]) if self.plugins else ()
 
     def get(self, plugin_id: str) -> Plugin | None:
         return next((plugin for plugin in self.plugins if plugin.id == plugin_id), None)

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.store.commits import Commit
-from holdfast.store.journal_rows import JournalRow, is_small, is_sound, packed_row
-from holdfast.store.limits import ROW_RECORDS
+from holdfast.store.journal_rows import JournalRow, is_sound, packed_row
+from holdfast.store.limits import ROW_RECORDS, SMALL_ROW_BYTES
 from holdfast.store.sqlite import statements as sql
 
 MOST_ROWS = 1_024
 """Rows that are packed with one segment: several times those between two, and some milliseconds."""
+
+_IS_SMALL = f"j.size IS NULL AND length(CAST(j.body AS BLOB)) <= {SMALL_ROW_BYTES} AND NOT instr(j.body, '\"$')"
+"""Whether a row holds less of what somebody said than of what is the same in every row, and no reference to a blob."""
 
 _Stored = tuple[int, JournalRow]
 """A row with its number."""
@@ -28,7 +31,8 @@ def pack_rows(connection: sqlite3.Connection, num: int, commit: Commit) -> None:
     session_id = commit.session_id
     found = connection.execute(
         f"SELECT j.id, {sql.ROW_COLUMNS} FROM journal j WHERE j.session = ?1"
-        f" AND j.first BETWEEN {sql.ROW_WITH.format(session='?1', position='?2')} AND ?3 ORDER BY j.first LIMIT ?4",
+        f" AND j.first BETWEEN {sql.ROW_WITH.format(session='?1', position='?2')} AND ?3"
+        f" AND {_IS_SMALL} ORDER BY j.first LIMIT ?4",
         (num, commit.segment.after, min(commit.expected, commit.segment.position), MOST_ROWS),
     ).fetchall()
     rows = [(number, JournalRow(*columns)) for number, *columns in found]
@@ -51,7 +55,7 @@ def _runs(session_id: str, rows: Iterable[_Stored]) -> Iterator[list[_Stored]]:
     """Rows that can be packed into one, each time two or more. What is damaged is none of them, and stays as it is."""
     run: list[_Stored] = []
     for number, row in rows:
-        is_fit = is_sound(session_id, row) and is_small(row)
+        is_fit = is_sound(session_id, row)
         if not is_fit or (run and (row.first != run[-1][1].last + 1 or row.last >= run[0][1].first + ROW_RECORDS)):
             if len(run) > 1:
                 yield run

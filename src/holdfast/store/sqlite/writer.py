@@ -89,7 +89,8 @@ class Writer:
         if began < self._rest_until:
             raise NotHereError
         if not self._flush_is_due:
-            self._expect_flush()
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
             self._first, self._first_at, self._in_row = asyncio.current_task(), began, 1
         elif (
             self._was_alone
@@ -106,7 +107,8 @@ class Writer:
         """A future of the work's result, done once the result is durable."""
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._flush_is_due:
-            self._expect_flush()
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
         if self._first is not asyncio.current_task():
             self._has_others = True
         self._fresh.append(_Job(work, future))
@@ -127,10 +129,6 @@ class Writer:
         if self._thread is not None:
             self._groups.put(None)
             await asyncio.to_thread(self._thread.join)
-
-    def _expect_flush(self) -> None:
-        self._flush_is_due = True
-        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._was_alone, self._has_others = not self._has_others, False

@@ -15,8 +15,9 @@ from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
 from holdfast.testing.simulation.outside import Outside
-from holdfast.testing.simulation.run import BrokenLawError, Run, check, report, shrink, simulate, sweep, without
+from holdfast.testing.simulation.run import Run, simulate, sweep, without
 from holdfast.testing.simulation.scenario import Scenario
+from holdfast.testing.simulation.shrinking import BrokenLawError, check, report, shrink
 from holdfast.testing.simulation.world import SimulatedProcess, World
 
 __all__ = [

@@ -6,7 +6,7 @@ import contextlib
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Query, Value
@@ -38,6 +38,14 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.law}: {self.text}"
+
+
+class RecordedAttempt(NamedTuple):
+    """An attempt at an effect, as a process has recorded it before."""
+
+    at_s: float
+    process: str
+    epoch: int
 
 
 @dataclass
@@ -126,13 +134,14 @@ class Evidence:
         }
 
     @cached_property
-    def attempted(self) -> dict[str, list[tuple[float, str]]]:
-        """When and by which process each effect was attempted, by its key."""
-        found: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        for at_s, call, commit, _ in self.commits:
+    def attempted(self) -> dict[str, list[RecordedAttempt]]:
+        """The attempts that were recorded at each effect, by its key."""
+        found: dict[str, list[RecordedAttempt]] = defaultdict(list)
+        for at_s, call, commit, receipt in self.commits:
             for entry in commit.entries:
                 for asked in attempted_in(entry.record):
-                    found[f"{commit.session_id}/{asked}"].append((at_s, call.client.rpartition(".")[0]))
+                    made = RecordedAttempt(at_s, call.client.rpartition(".")[0], receipt.epoch)
+                    found[f"{commit.session_id}/{asked}"].append(made)
         return found
 
     def was_disturbed(self, key: str, until_s: float) -> bool:
@@ -142,7 +151,7 @@ class Evidence:
         """
         return any(
             at_s - LONGEST_S <= moment <= until_s
-            for at_s, process in self.attempted[key]
+            for at_s, process, _ in self.attempted[key]
             for moment in self.world.disturbances.get(process, ())
         )
 

@@ -18,6 +18,7 @@ from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.core.tokens import measure_text
 from holdfast.core.values import value_bytes
+from holdfast.engine.drivers import MAX_DEATHS
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.outside import Execution
 from holdfast.testing.simulation.shared_state import shared_state
@@ -97,7 +98,7 @@ def never_again(run: Evidence) -> Iterator[Problem]:
 def _is_permitted(run: Evidence, again: Execution) -> bool:
     """Whether a probe has said, since the effect was begun the last time, that it has not happened."""
     earlier = [each.began_s for each in run.world.outside.of(again.key) if each.began_s < again.began_s]
-    since_s = max(earlier, default=run.attempted[again.key][0][0])
+    since_s = max(earlier, default=run.attempted[again.key][0].at_s)
     return any(since_s <= moment <= again.began_s for moment in run.world.outside.denials.get(again.key, ()))
 
 
@@ -122,6 +123,9 @@ def truthful(run: Evidence) -> Iterator[Problem]:
                 at_s = run.settled[session_id, record.query_id].at_s
                 if answer.code == "unknown_outcome" and not run.was_disturbed(key, at_s):
                     text = f"the outcome of {key} is said to be unknown, though its process was not disturbed"
+                    yield Problem("truthful", session_id, text)
+                if answer.code == "process_died" and len({each.epoch for each in run.attempted[key]}) < MAX_DEATHS:
+                    text = f"{key} was given up after {run.attempted[key]}, though not so many processes died"
                     yield Problem("truthful", session_id, text)
             elif key in values and answer.value not in values[key]:
                 yield Problem("truthful", session_id, f"{key} was answered with {answer.value!r}, which did not happen")

@@ -1,4 +1,4 @@
-"""Runs: `simulate` makes one of a seed, `sweep` one for each step of a process, `shrink` a small one of a large one."""
+"""Runs: `simulate` makes one of a seed, and `sweep` one for each step of a process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from holdfast.store.patience import PATIENCE
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
 from holdfast.testing.simulation.laws import LAWS
 from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.store import ServerCall
-from holdfast.testing.simulation.trace import TraceLine, side_by_side
+from holdfast.testing.simulation.trace import TraceLine
 from holdfast.testing.simulation.world import AIM, SimulatedProcess, World
 
 CALM_S = 90.0
@@ -32,6 +33,10 @@ class Run:
     faults: Faults
     only: frozenset[int] | None
     """Numbers of the faults that were allowed to happen; None for all."""
+    left_out: frozenset[str]
+    """Parts of the scenario that were left out."""
+    parts: list[str]
+    """Parts of the scenario that can be left out."""
     problems: list[Problem]
     struck: list[str]
     """The faults that were about to happen, by number."""
@@ -46,17 +51,16 @@ class Run:
     @property
     def command(self) -> str:
         """The command that makes the same run again."""
-        only = "" if self.only is None else f" --only {','.join(map(str, sorted(self.only))) or 'none'}"
-        return f"python -m holdfast.testing.simulation {self.scenario.name} {self.seed}{only} --trace"
+        only = "" if self.only is None else f" --only {','.join(map(str, self.happened)) or 'none'}"
+        left_out = f" --leave-out {','.join(sorted(self.left_out))}" if self.left_out else ""
+        patience = f"HOLDFAST_PATIENCE={PATIENCE:g} " if PATIENCE != 1 else ""
+        command = f"python -m holdfast.testing.simulation {self.scenario.name} {self.seed}"
+        return f"{patience}{command}{only}{left_out} --trace"
 
     @property
     def happened(self) -> list[int]:
         """Numbers of the faults that have happened."""
         return [number for number in range(len(self.struck)) if self.only is None or number in self.only]
-
-
-class BrokenLawError(AssertionError):
-    """A run has broken a law."""
 
 
 Crash = tuple[str, int]
@@ -69,12 +73,17 @@ def simulate(
     faults: Faults | None = None,
     *,
     only: Collection[int] | None = None,
+    leave_out: Collection[str] = (),
     crash: Crash | None = None,
 ) -> Run:
-    """Make one run. `faults` are by default drawn for the seed; `only` allows but some of them, by number."""
+    """Make one run. `faults` are by default drawn for the seed; `only` allows but some of them, by number.
+
+    `leave_out` names parts of the scenario that are left out, as `Scenario.keeps` knows them.
+    """
     faults = profile(seed) if faults is None else faults
     world = World(seed, faults, only)
     made = scenario(world)
+    made.left_out = frozenset(leave_out)
     problems: list[Problem] = []
 
     async def main() -> None:
@@ -103,6 +112,8 @@ def simulate(
         seed,
         faults,
         None if only is None else frozenset(only),
+        made.left_out,
+        made.parts,
         problems,
         world.struck,
         world.trace,
@@ -179,51 +190,9 @@ def sweep(scenario: type[Scenario], seed: int, process: str, faults: Faults | No
         yield simulate(scenario, seed, faults, crash=(process, step))
 
 
-def shrink(run: Run) -> Run:
-    """The same problem with as few faults as possible: they are left out by halves, and then one by one."""
-    laws = {problem.law for problem in run.problems}
-
-    def fails(only: list[int]) -> Run | None:
-        again = simulate(run.scenario, run.seed, run.faults, only=only)
-        return again if laws & {problem.law for problem in again.problems} else None
-
-    best, size = run, max(1, len(run.happened) // 2)
-    while True:
-        kept = best.happened
-        for start in range(0, len(kept), size):
-            if (smaller := fails([*kept[:start], *kept[start + size :]])) is not None:
-                best = smaller
-                break
-        else:
-            if size == 1:
-                return best
-            size = max(1, size // 2)
-
-
 def without(faults: Faults, *names: str) -> Faults:
     """Faults of which some classes are off."""
     return replace(faults, **{name: type(getattr(faults, name))() for name in names})
-
-
-def report(run: Run, *, shrunk: bool = True) -> str:
-    """What is wrong with a run, how to make it again, and what happened in it to the session concerned."""
-    small = shrink(run) if shrunk and run.problems else run
-    happened = [small.struck[number] for number in small.happened]
-    session_id = next((problem.session_id for problem in small.problems if problem.session_id), "")
-    lines = [
-        f"{run.scenario.name} {run.seed} breaks {len(run.problems)} laws: {run.problems[0] if run.problems else ''}",
-        f"faults: {run.faults}",
-        f"make it again: {small.command}",
-        *(f"  {problem}" for problem in small.problems[:10]),
-        f"with {len(happened)} faults: {'; '.join(happened[:20])}",
-    ]
-    return "\n".join([*lines, *side_by_side(small.trace, session_id)])
-
-
-def check(run: Run) -> None:
-    """Raise `BrokenLawError`, with all that helps to find out why, if a run has broken a law."""
-    if run.problems:
-        raise BrokenLawError(report(run))
 
 
 @contextmanager

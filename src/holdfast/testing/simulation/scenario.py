@@ -41,6 +41,10 @@ class Scenario:
         self.random = Random(f"{world.seed}/workload")
         self.history = History()
         self.liveness = Liveness(world)
+        self.left_out: frozenset[str] = frozenset()
+        """Parts that this run does without."""
+        self.parts: list[str] = []
+        """Parts that a run can do without, in the order in which they were asked for."""
 
     # --- to be overridden ----------------------------------------------------------------------------
 
@@ -54,14 +58,25 @@ class Scenario:
         """What is wrong with a run that is over, beside the laws of every run."""
         return iter(())
 
+    def keeps(self, part: str) -> bool:
+        """Whether to have a part of the scenario in this run: a session, one of its steps, a process.
+
+        To shrink a run that fails, parts are left out. What is drawn for a part must be drawn in any case, so that the
+        others stay as they are.
+        """
+        self.parts.append(part)
+        return part not in self.left_out
+
     # --- what runs in the processes ------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Start all processes."""
         for number in range(self.random.randint(*self.engines)):
-            self.world.add_process(f"engine-{number}", self.serve, restarts=True)
+            if number == 0 or self.keeps(f"engine-{number}"):
+                self.world.add_process(f"engine-{number}", self.serve, restarts=True)
         for number in range(self.random.randint(*self.clients)):
-            self.world.add_process(f"client-{number}", self.run_client, restarts=False)
+            if number == 0 or self.keeps(f"client-{number}"):
+                self.world.add_process(f"client-{number}", self.run_client, restarts=False)
 
     async def serve(self, process: SimulatedProcess) -> None:
         """One life of an engine: it serves until it is asked to close."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ import msgspec
 from holdfast.core.queries import Failure
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, InterruptedRecord, PausedRecord, Record, type_of
 from holdfast.store.commits import Commit, CommitReceipt
+
+COLUMN = 40
+"""Characters of a column: a process and its neighbour fit into a terminal."""
 
 
 class TraceLine(NamedTuple):
@@ -56,15 +60,25 @@ def _record_text(record: Record) -> str:
 def side_by_side(trace: list[TraceLine], session_id: str = "") -> list[str]:
     """A trace with a column for each process; of what concerns sessions, only the one that is named."""
     names = sorted({line.process for line in trace})
-    width = 3 + max((len(name) for name in names), default=0)
-    shown = [
-        line
-        for line in trace
-        if not session_id
-        or session_id in line.text
-        or not any(mark in line.text for mark in ("effect ", "fed ", "commits to "))
-    ]
+    shown = [line for line in trace if _concerns(line, session_id)]
+    rule = "-" * (COLUMN - 2)
     return [
-        f"{line.at_s:9.4f}  {'.' * (width // 3 * names.index(line.process)):<{width}}{line.process}: {line.text}"
-        for line in shown
+        _row("time", dict(enumerate(names))),
+        _row("", dict.fromkeys(range(len(names)), rule)),
+        *(
+            _row(f"{line.at_s:.4f}" if number == 0 else "", {names.index(line.process): text})
+            for line in shown
+            for number, text in enumerate(textwrap.wrap(line.text, COLUMN - 2) or [""])
+        ),
     ]
+
+
+def _concerns(line: TraceLine, session_id: str) -> bool:
+    """Whether a line is about a session, or about none."""
+    is_about_one = any(mark in line.text for mark in ("effect ", "fed ", "commits to ", "queued "))
+    return not session_id or not is_about_one or session_id in line.text
+
+
+def _row(at: str, texts: dict[int, str]) -> str:
+    columns = [texts.get(index, "") for index in range(max(texts, default=-1) + 1)]
+    return f"{at:>9}  " + "".join(f"{text:<{COLUMN}}" for text in columns).rstrip()

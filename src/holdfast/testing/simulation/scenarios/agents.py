@@ -145,16 +145,22 @@ class Agents(Scenario):
         self.items: list[ItemCall] = []
         self.results: list[tuple[str, str, str]] = []
         """The results of turns that clients were told: session, input and text."""
-        self.inputs: dict[str, list[PlannedInput]] = {}
+        drawn: dict[str, list[PlannedInput]] = {}
         for number in range(self.random.randint(1, 3)):
             random = Random(f"{self.world.seed}/inputs/{number}")
-            self.inputs[f"a{number}"] = [self._input(random, index) for index in range(random.randint(1, 3))]
-        self.cancels = {f"{each}-i0" for each in self.inputs if self.random.random() < 0.2}
-        self.observers: list[AgentObserver] = []
-        if self.random.random() < 0.5:
-            self.observers = [AgentObserver(each, self.random.choice(MANNERS)) for each in self.inputs]
+            drawn[f"a{number}"] = [self._input(random, index) for index in range(random.randint(1, 3))]
+        self.cancels = {f"{each}-i0" for each in drawn if self.random.random() < 0.2}
+        is_observed = self.random.random() < 0.5
+        observers = [AgentObserver(each, self.random.choice(MANNERS)) for each in drawn]
+        kept = {session_id: inputs for session_id, inputs in drawn.items() if self.keeps(session_id)}
         super().prepare()
-        if self.observers:
+        self.inputs = {
+            session_id: [each for index, each in enumerate(inputs) if self.keeps(f"{session_id}/{index}")]
+            for session_id, inputs in kept.items()
+        }
+        self.observers: list[AgentObserver] = []
+        if is_observed and self.keeps("observer"):
+            self.observers = [each for each in observers if each.session_id in kept]
             self.world.add_process("observer", self.run_observer, restarts=True)
 
     @staticmethod
@@ -345,7 +351,7 @@ class Agents(Scenario):
             record = entry.record
             if isinstance(record, TurnRecord) and not self.world.faults.provider_faults:
                 text = str(record)
-                if "provider_error" in text:
+                if "provider_error" in text and "its process died" not in text:
                     yield Problem(
                         "truthful", session_id, f"no provider failed, but a turn of {session_id} says: {text}"
                     )

@@ -84,13 +84,18 @@ class Strategies(Scenario):
     name: ClassVar[str] = "strategies"
 
     def prepare(self) -> None:
-        self.plans = {f"s{number}": self._plan(number) for number in range(self.random.randint(2, 5))}
+        drawn = {f"s{number}": self._plan(number) for number in range(self.random.randint(2, 5))}
         self.asks_once = self.random.random() < 0.3
         """Whether clients answer without waiting for that to be taken, and never again."""
-        self.cancels = {session_id for session_id in self.plans if self.random.random() < 0.15}
+        self.cancels = {session_id for session_id in drawn if self.random.random() < 0.15}
         is_observed = self.random.random() < 0.5
+        kept = {session_id: steps for session_id, steps in drawn.items() if self.keeps(session_id)}
         super().prepare()
-        if is_observed:
+        self.plans = {
+            session_id: [step for index, step in enumerate(steps) if self.keeps(f"{session_id}/{index}")]
+            for session_id, steps in kept.items()
+        }
+        if is_observed and self.keeps("observer"):
             self.world.add_process("observer", self.run_observer, restarts=False)
 
     async def run_observer(self, process: SimulatedProcess) -> None:

@@ -32,6 +32,26 @@ async def parent(ctx: Context) -> str:
     return f"got {await ctx.child(child, {'word': 'hello'})}"
 
 
+@strategy(name="runtime-greedy")
+async def greedy(ctx: Context) -> int:
+    for calls in range(20):
+        try:
+            await ctx.llm("more")
+        except QueryFailedError:
+            return calls
+    return 20
+
+
+async def test_children_side_by_side_do_not_spend_more_than_their_parent_may(hf: Holdfast) -> None:
+    async def three_children(ctx: Context) -> list[int]:
+        return list(await asyncio.gather(*(ctx.child(greedy) for _ in range(3))))
+
+    hf.drive("llm", lambda query: "yes")
+    event = await soon(hf.start(three_children, budget={"max_llm_calls": 7}))
+    assert sorted(result(event)) == [2, 2, 3]
+    assert event.stats["auto"]["llm_calls"] == 7
+
+
 async def test_a_child_that_needs_a_host_makes_the_start_of_its_parent_return(hf: Holdfast) -> None:
     event = await soon(hf.start(parent))
     assert prompts(event) == {"q-0.q-0": "child asks"}

@@ -2,11 +2,15 @@
 
 Every query reserves what it may come to cost (one call; its prompt's tokens and its `max_tokens`; their price) until
 its answer says what it did cost. A pause whose queries do not all fit is refused as a whole: a batch cannot overshoot.
+
+A query for a child reserves the child's share until the child has ended: what is left is divided equally among the
+children that are asked for together, and their parent, if it may go on meanwhile. Shares follow from the journal, and a
+child starts with its share as its budget. What it did not spend is its parent's again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,6 +55,14 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Prompt and response tokens together."""
     max_cost: float | None = None
     """In the currency of the session's prices."""
+
+
+class ChildShare(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a child may spend of its parent's budget; 0 also where that has no limit."""
+
+    llm_calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
 
 
 def check_limits(budget: Budget | None, prices: Mapping[str, Price]) -> None:
@@ -101,8 +113,12 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
         return
     budget = started.budget
     freed = [spent.open[query] for query in withdrawn if query in spent.open]
+    returned = [spent.shares[query] for query in withdrawn if query in spent.shares]
+    reserved_calls = spent.reserved_calls - sum(share.llm_calls for share in returned)
     reserved_tokens = spent.reserved_tokens - sum(exchange.reserved_tokens for exchange in freed)
+    reserved_tokens -= sum(share.tokens for share in returned)
     reserved_cost = spent.reserved_cost - sum(exchange.reserved_cost for exchange in freed)
+    reserved_cost -= sum(share.cost for share in returned)
 
     def refuse(limit: str, why: str) -> BudgetExceededError:
         return BudgetExceededError(session.id, limit, why)
@@ -110,8 +126,9 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
     if (most := budget.max_llm_calls) is not None:
         if spent.llm_calls >= most:
             raise refuse("max_llm_calls", f"max_llm_calls ({most}) reached ({spent.llm_calls} used)")
-        if spent.llm_calls + len(asked) > most:
-            why = f"max_llm_calls ({most}) would be passed ({spent.llm_calls} used, {len(asked)} asked)"
+        if spent.llm_calls + reserved_calls + len(asked) > most:
+            kept = f"{reserved_calls} reserved for children, " if reserved_calls else ""
+            why = f"max_llm_calls ({most}) would be passed ({spent.llm_calls} used, {kept}{len(asked)} asked)"
             raise refuse("max_llm_calls", why)
     if (most := budget.max_elapsed_ms) is not None and (elapsed := spent.elapsed_ms(now)) >= most:
         raise refuse("max_elapsed_ms", f"max_elapsed_ms ({most}ms) reached ({elapsed}ms elapsed)")
@@ -141,17 +158,44 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
             raise refuse("max_cost", why)
 
 
-def for_child(session: Session, own: Budget | None, now: int) -> Budget | None:
-    """What a child may spend that begins at `now`: what is left of its parent's budget, and no more than its `own`.
+def child_shares(
+    budget: Budget, spent: Metrics, children: Sequence[str], *, parent_goes_on: bool
+) -> dict[str, ChildShare]:
+    """What is set aside for children that are asked for together, by their queries.
 
-    The time that the parent itself may compute is its own.
+    `parent_goes_on` if their parent waits for something else as well, and may ask more meanwhile: it keeps a part.
+    """
+    left = remaining(budget, spent, spent.last_activity_at)
+    parts = len(children) + parent_goes_on
+    cost = 0.0 if left.cost is None else left.cost / parts
+    return {
+        asked: ChildShare(_part(left.llm_calls, number, parts), _part(left.tokens, number, parts), cost)
+        for number, asked in enumerate(children)
+    }
+
+
+def _part(left: int | None, number: int, parts: int) -> int:
+    """One of so many equal parts; the first ones get what does not divide."""
+    whole, rest = divmod(left or 0, parts)
+    return whole + (number < rest)
+
+
+def for_child(session: Session, asked: str, own: Budget | None, now: int) -> Budget | None:
+    """What the child of a query may spend that begins at `now`, and no more than its `own`.
+
+    That is its share of its parent's budget, and the time that is left of it. The time that the parent itself may
+    compute is its own.
     """
     started = session.started
     if started is None or started.budget is None:
         return own
-    left = remaining(started.budget, session.metrics, now)
+    budget, share = started.budget, session.metrics.shares.get(asked, ChildShare())
+    left = remaining(budget, session.metrics, now)
     given = Budget(
-        max_llm_calls=left.llm_calls, max_elapsed_ms=left.elapsed_ms, max_tokens=left.tokens, max_cost=left.cost
+        max_llm_calls=None if budget.max_llm_calls is None else share.llm_calls,
+        max_elapsed_ms=left.elapsed_ms,
+        max_tokens=None if budget.max_tokens is None else share.tokens,
+        max_cost=None if budget.max_cost is None else share.cost,
     )
     if own is None:
         return given if given != Budget() else None
@@ -179,7 +223,7 @@ def remaining(budget: Budget, spent: Metrics, now: int) -> RemainingBudget:
 
     most_cost = budget.max_cost
     return RemainingBudget(
-        llm_calls=left(budget.max_llm_calls, spent.llm_calls),
+        llm_calls=left(budget.max_llm_calls, spent.llm_calls + spent.reserved_calls),
         elapsed_ms=left(budget.max_elapsed_ms, spent.elapsed_ms(now)),
         own_ms=left(budget.max_own_ms, spent.own_ms(now)),
         tokens=left(budget.max_tokens, spent.total_tokens + spent.reserved_tokens),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.budget import Budget, Price, price_for
+from holdfast.core.budget import Budget, ChildShare, Price, price_for
 from holdfast.core.limits import HISTORY_ENTRIES, RECENT_LOGS
 from holdfast.core.queries import Answer, Failure, LlmQuery, Usage, Value
 from holdfast.core.records import LoggedRecord, ProgressedRecord
@@ -85,6 +85,10 @@ class Metrics:
     cost: float = 0.0
     reserved_tokens: int = 0
     reserved_cost: float = 0.0
+    reserved_calls: int = 0
+    """Model calls that are set aside for children; those that were asked here are counted already."""
+    shares: dict[str, ChildShare] = field(default_factory=dict)
+    """What is set aside for children that have not answered, by query. It is part of what is reserved."""
     children: ChildrenUsage = field(default_factory=ChildrenUsage)
     """What children have spent. It is part of the other sums as well."""
     custom: dict[str, Json] = field(default_factory=dict)
@@ -154,6 +158,16 @@ class Metrics:
         """A query nobody waits for any more frees what it had reserved; its prompt stays counted."""
         if (exchange := self.open.pop(query_id, None)) is not None:
             self._free(exchange)
+        elif query_id in self.shares:
+            self._return_share(query_id)
+
+    def set_aside(self, shares: Mapping[str, ChildShare]) -> None:
+        """Reserve what children may spend, by their queries."""
+        for asked, share in shares.items():
+            self.shares[asked] = share
+            self.reserved_calls += share.llm_calls
+            self.reserved_tokens += share.tokens
+            self.reserved_cost += share.cost
 
     def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None, at: int) -> None:
         chars = size = estimate = 0
@@ -191,8 +205,12 @@ class Metrics:
             self.prompt_tokens.correct(exchange.prompt_tokens, usage.prompt_tokens)
             exchange.prompt_tokens = usage.prompt_tokens
 
-    def answer_child(self, usage: Usage) -> None:
-        """A child has ended: what it spent was spent on behalf of this session."""
+    def answer_child(self, asked: str, usage: Usage | None) -> None:
+        """A child has ended: what it spent was spent on behalf of this session, and the rest of its share is free."""
+        if asked in self.shares:
+            self._return_share(asked)
+        if usage is None:
+            return
         calls, prompt, response = (
             spent or 0 for spent in (usage.llm_calls, usage.prompt_tokens, usage.completion_tokens)
         )
@@ -220,7 +238,16 @@ class Metrics:
     def _free(self, exchange: LlmCall) -> None:
         self.reserved_tokens -= exchange.reserved_tokens
         if self.reserved_cost:
-            self.reserved_cost = self.reserved_cost - exchange.reserved_cost if self.open else 0.0
+            self._free_cost(exchange.reserved_cost)
+
+    def _return_share(self, asked: str) -> None:
+        share = self.shares.pop(asked)
+        self.reserved_calls -= share.llm_calls
+        self.reserved_tokens -= share.tokens
+        self._free_cost(share.cost)
+
+    def _free_cost(self, cost: float) -> None:
+        self.reserved_cost = self.reserved_cost - cost if self.open or self.shares else 0.0
 
     # --- reading -------------------------------------------------------------------------------
 

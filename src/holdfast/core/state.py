@@ -43,7 +43,7 @@ from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
-from holdfast.core.budget import Price, price_for
+from holdfast.core.budget import Price, child_shares, price_for
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.folded import FORMAT, FoldedQuery, FoldedSession
 from holdfast.core.ids import query_id, query_number
@@ -363,6 +363,7 @@ class Session:
 
     def _on_paused(self, record: PausedRecord, at: int, position: int) -> None:
         pending, metrics, queries = self.pending, self.metrics, record.queries
+        children: list[str] = []
         for gone in record.withdrawn:
             if pending.pop(gone, None) is not None:
                 metrics.withdraw(gone)
@@ -370,7 +371,11 @@ class Session:
             pending[query.id] = PendingQuery(query, at, int(record.attempted))
             if isinstance(query, LlmQuery):
                 metrics.ask(query, self._prices, at)
+            elif type(query) is ChildQuery:
+                children.append(query.id)
             self.kind_fold.on_asked(query)
+        if children:
+            self._set_aside(children, record.wake)
         self.asked_last = len(queries)
         self.queries_asked += len(queries)
         self.wake = record.wake
@@ -380,6 +385,13 @@ class Session:
                 self._is_outward = True
                 break
         metrics.pauses += self._is_outward
+
+    def _set_aside(self, children: Sequence[str], wake: Wake) -> None:
+        """Reserve what children may spend that were just asked for."""
+        if self.started is None or self.started.budget is None:
+            return
+        goes_on = wake != "all" and any(type(each.query) is not ChildQuery for each in self.pending.values())
+        self.metrics.set_aside(child_shares(self.started.budget, self.metrics, children, parent_goes_on=goes_on))
 
     def _on_refused(self, record: RefusedRecord, at: int, position: int) -> None:
         self.metrics.refused += record.queries
@@ -397,8 +409,8 @@ class Session:
         if isinstance(query, LlmQuery):  # first, because measuring an answer is all that could raise
             price = price_for(query, self._prices) if self._prices else None
             self.metrics.answer(query, answer, record.usage, price, at)
-        elif record.usage is not None and isinstance(query, ChildQuery):
-            self.metrics.answer_child(record.usage)
+        elif type(query) is ChildQuery:
+            self.metrics.answer_child(asked, record.usage)
         del self.pending[asked]
         settled[asked] = position
         if len(settled) > RECENT_ANSWERS:

@@ -156,7 +156,7 @@ def answers_parent(child: str, parent: str) -> bool:
 
 
 def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> StartedRecord:
-    """How a child begins: with the program found now, and with what is left of its parent's budget now."""
+    """How a child begins: with the program found now, and with its share of its parent's budget."""
     assert parent.started is not None
     if query.program_kind == "any":
         program = child_program(query.program, parent.started.program)
@@ -166,7 +166,7 @@ def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> Started
         program,
         service=parent.started.service,
         ctx=query.ctx,
-        budget=for_child(parent, budget_in_ctx(program, query.ctx), now),
+        budget=for_child(parent, query.id, budget_in_ctx(program, query.ctx), now),
         prices=parent.started.prices,
         parent=Parent(parent.id, query.id),
         seed=seed,

@@ -98,7 +98,8 @@ _KNOWING = (
     ),
     FunctionSpec(
         "budget_remaining",
-        "What is left of the session's budget. Questions that wait for an answer count as asked.",
+        "What is left of the session's budget. Questions that wait for an answer count as asked, and the shares of "
+        "children that have not ended as spent.",
         (),
         (
             ResultSpec(

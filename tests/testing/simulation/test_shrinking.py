@@ -58,6 +58,7 @@ def test_an_error_shows_the_law_the_command_and_the_processes_side_by_side() -> 
     text = str(raised.value)
     assert "s1 cannot bear it" in text
     assert re.search("make it again: .*python -m holdfast.testing.simulation fragile 3 --only", text)
+    assert "keep it in the corpus: fragile 3 " in text
     header = next(line for line in text.splitlines() if line.lstrip().startswith("time"))
     assert "client-0" in header
     assert "engine-0" in header

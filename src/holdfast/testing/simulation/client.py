@@ -11,7 +11,6 @@ from holdfast.core.errors import (
     AnswerConflictError,
     HoldfastError,
     NoPendingQueryError,
-    SessionExistsError,
     SessionNotFoundError,
     StaleQueryError,
     TransitionError,
@@ -64,9 +63,8 @@ class Client:
                 await self.rest()
 
     async def start(self, program: Any, session_id: str, ctx: Json = None, **options: Any) -> None:
-        """Start a session, unless an earlier try or life has."""
-        with contextlib.suppress(SessionExistsError):
-            await self.insist(lambda: self.hf.start(program, ctx=ctx, id=session_id, wait=0, **options))
+        """Start a session; if an earlier try or life has, this one is told the same."""
+        await self.insist(lambda: self.hf.start(program, ctx=ctx, id=session_id, wait=0, **options))
         self.history.started.setdefault(session_id, self.now_s())
 
     async def feed(self, session_id: str, query_id: str, value: Json, *, wait: float | None = None) -> Told:

@@ -24,6 +24,10 @@ CALM_S = 90.0
 orphans (2 s) and lost notifications (2 s), and timers and effects of up to 10 s, some of them one after the other."""
 
 
+GENERATOR = 4
+"""Version of what is drawn in the scenarios of Holdfast: a seed means another run once it has changed."""
+
+
 @dataclass
 class Run:
     """One run and what came of it."""
@@ -56,6 +60,14 @@ class Run:
         patience = f"HOLDFAST_PATIENCE={PATIENCE:g} " if PATIENCE != 1 else ""
         command = f"python -m holdfast.testing.simulation {self.scenario.name} {self.seed}"
         return f"{patience}{command}{only}{left_out} --trace"
+
+    @property
+    def corpus_line(self) -> str:
+        """The line that keeps this run among those that have failed once, except for what it was."""
+        only = "all" if self.only is None else ",".join(map(str, self.happened)) or "none"
+        law = self.problems[0].law if self.problems else "-"
+        left_out = ",".join(sorted(self.left_out)) or "-"
+        return f"{self.scenario.name} {self.seed} {only} {left_out} v{GENERATOR} {law}"
 
     @property
     def happened(self) -> list[int]:

@@ -63,6 +63,7 @@ def report(run: Run, *, shrunk: bool = True) -> str:
         f"{run.scenario.name} {run.seed} breaks {len(run.problems)} laws: {run.problems[0] if run.problems else ''}",
         f"faults: {run.faults}",
         f"make it again: {small.command}",
+        f"keep it in the corpus: {small.corpus_line}",
         *(f"  {problem}" for problem in small.problems[:10]),
         f"without {', '.join(sorted(small.left_out)) or 'nothing'} of the scenario",
         f"with {len(happened)} faults: {'; '.join(happened[:SHOWN_FAULTS])}",

@@ -1,6 +1,6 @@
-"""The native strategies that a command may run: those of `--serve`, and those that the project's `holdfast.toml` names.
+"""The trusted code that a command may run: that of `--serve`, and that which the project's `holdfast.toml` names.
 
-They are imported because whoever runs the command says so. What a store names is never imported.
+It is run because whoever runs the command says so. What a store names is never imported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def serve_option(function: F) -> F:
         "--serve",
         multiple=True,
         metavar="MODULE:NAME|FILE.py",
-        help="Import a native strategy, so that its sessions can be continued here; also FILE.py:NAME. Repeatable."
+        help="Import a native strategy, so that its sessions can be continued here; also FILE.py:NAME, and FILE.lua for"
+        " one that was started with --trusted. Repeatable."
         f"  [also: serve = […] in {CONFIG_FILE}]",
         expose_value=False,
         callback=keep,
@@ -44,8 +45,9 @@ def serve_option(function: F) -> F:
 
 
 def load_served() -> list[Strategy]:
-    """Import the strategies that this command may run."""
+    """Import the native strategies that this command may run, and let it run the trusted Lua files."""
     from holdfast.programs.errors import ProgramNotFoundError
+    from holdfast.programs.kinds import get_language
     from holdfast.programs.registry import serve
 
     find_modules_here()
@@ -53,7 +55,10 @@ def load_served() -> list[Strategy]:
     served: list[Strategy] = []
     for said_by, where in named:
         try:
-            served += serve(where)
+            if where.endswith(".lua"):
+                get_language("lua").read_program(Path(where), trust="trusted")
+            else:
+                served += serve(where)
         except ProgramNotFoundError as error:
             raise InputError(f"{said_by}: {error.why}") from error
     return served
@@ -77,7 +82,7 @@ def _named_in_config() -> list[tuple[str, str]]:
 
 def _place_below(root: Path, where: str) -> str:
     place, colon, name = where.rpartition(":") if ":" in where else (where, "", "")
-    return f"{os.path.normpath(root / place)}{colon}{name}" if place.endswith(".py") else where
+    return f"{os.path.normpath(root / place)}{colon}{name}" if place.endswith((".py", ".lua")) else where
 
 
 def _read_config(file: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.alc.lua.source import lua_code, source_of
 from holdfast.core.events import PausedEvent
-from holdfast.core.queries import ChildQuery, Failure, HumanQuery, Query, TimerQuery, ToolQuery
+from holdfast.core.queries import ChildQuery, Failure, HumanQuery, Query, TimerQuery, ToolQuery, Value
 from holdfast.core.records import PausedRecord
 from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.programs.native.ctx import Context
@@ -234,7 +234,7 @@ def test_a_person_is_asked_with_choices_and_a_limit(hf: SyncHoldfast) -> None:
 def test_a_tool_is_called_with_named_arguments_and_gives_any_value(hf: SyncHoldfast) -> None:
     session, query = one_query(hf, "return alc.tool('read', { path = 'a.txt', lines = { 1, 2 } })")
     assert query == ToolQuery(id="q-0", name="read", arguments={"path": "a.txt", "lines": [1, 2]})
-    assert result(hf.feed(session, {"text": "x", "size": 1})) == {"text": "x", "size": 1}
+    assert result(hf.feed(session, Value(value={"text": "x", "size": 1}))) == {"text": "x", "size": 1}
     _, bare = one_query(hf, "return alc.tool('look')")
     assert bare == ToolQuery(id="q-0", name="look")
 

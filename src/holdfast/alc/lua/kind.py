@@ -15,6 +15,7 @@ from holdfast.alc.lua.outcomes import raised, step_of
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.alc.lua.pool import Pool, StuckError
 from holdfast.alc.lua.source import KIND, LuaSource, source_of
+from holdfast.alc.lua.trust import NOT_ALLOWED, is_allowed
 from holdfast.core.budget import remaining
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, Value
@@ -72,6 +73,8 @@ class LuaKind:
     def _found(self, program: Program) -> LuaSource:
         """What to run. A package that was not kept and has moved is looked up again, as for a new session."""
         source = source_of(program)
+        if not is_allowed(source):
+            raise ProgramNotFoundError(program.name, f"it {NOT_ALLOWED}")
         if source.package is None or source.package in source.modules:
             return source
         if find_package(source.roots, source.package) is not None:

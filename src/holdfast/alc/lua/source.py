@@ -12,6 +12,7 @@ import msgspec
 from holdfast.alc.lua.kept import Module, absent_names, kept_modules
 from holdfast.alc.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
+from holdfast.alc.lua.trust import NOT_ALLOWED, allow, is_allowed
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
@@ -72,12 +73,14 @@ def lua_package(name: str, **options: Unpack[ProgramOptions]) -> Program:
 def lua_child(name: str, parent: LuaSource) -> Program | None:
     """The package of that name as a Lua program finds it, run with the options of its parent; None if there is none."""
     child = parent
+    if not is_allowed(parent):
+        raise ProgramNotFoundError(name, f"its parent {NOT_ALLOWED}")
     if name not in parent.modules:
         if find_package(parent.roots, name) is None:
             return None
         found = _source(parent.roots, package=name)
         child = msgspec.structs.replace(parent, modules=found.modules, absent=found.absent)
-    return _recorded(name, msgspec.structs.replace(child, code=None, package=name))
+    return recorded_program(name, msgspec.structs.replace(child, code=None, package=name))
 
 
 def _source(roots: Roots, *, code: str | None = None, package: str | None = None) -> LuaSource:
@@ -96,12 +99,15 @@ def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
         deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
         memory_mib=_limit(options.get("memory_mib"), "memory_mib", MAX_MEMORY_MIB),
     )
-    return _recorded(name, recorded)
+    return recorded_program(name, recorded)
 
 
-def _recorded(name: str, source: LuaSource) -> Program:
+def recorded_program(name: str, source: LuaSource) -> Program:
+    """The program as sessions record it. One that is trusted may be run by this process from now on."""
     # Interned: many sessions have the same, and it may be long.
     text = sys.intern(msgspec.json.encode(source).decode())
+    if source.trust == "trusted":
+        allow(source)
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
 
 

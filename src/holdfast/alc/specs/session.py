@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.packages import Roots, find_roots
-from holdfast.alc.lua.source import KIND, LuaSource
+from holdfast.alc.lua.source import LuaSource, recorded_program
 from holdfast.alc.specs.discovery import Specs
 from holdfast.alc.specs.results import FileResult, LiveCounts, TestFailure
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
@@ -54,7 +54,7 @@ class Plan:
             trust="trusted",
             variables={"PWD": str(self.specs.root)},
         )
-        return Program(kind=KIND, name="pkg-test", source=msgspec.json.encode(source).decode())
+        return recorded_program("pkg-test", source)
 
     def ctx(self, file: Path, number: int, trail: Path) -> dict[str, Any]:
         return {

@@ -87,7 +87,7 @@ def _is_left(event: Event) -> TypeIs[SentEvent]:
 
 def how_to_serve(event: SentEvent) -> str:
     """The command that takes an answer which waits for its program."""
-    where = event.program if ":" in event.program else "MODULE:NAME"
+    where = event.program if ":" in event.program else "FILE"
     return f"holdfast run --resume {event.session_id} --serve {where}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 
 from holdfast.agent.machine.approval import check_decision
 from holdfast.core.errors import InvalidValueError
@@ -42,6 +43,17 @@ TEXTS = [
     "Score: 8.5/10, because yes. No, maybe -1e3 or 1,000.25",
     "The answer is: YES",
 ]
+
+
+def test_a_decision_that_says_two_things_is_refused() -> None:
+    for text in (
+        '{"decision": "deny", "decision": "approve"}',
+        '{"decision": "always", "match": {"a": "x", "a": "*"}}',
+    ):
+        with pytest.raises(InvalidValueError, match="more than once"):
+            check_decision("write", {"a": "y"}, Value(value=text))
+
+
 WORDS = ["[", "]", "{", "}", '"', "```", "```json\n", "- ", "1. ", "/10", "%", "-", "e", ".", "\\", "yes", "no", ":"]
 
 READERS: list[Callable[[str], Any]] = [

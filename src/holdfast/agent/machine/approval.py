@@ -12,6 +12,7 @@ Rules of this file
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
@@ -214,12 +215,21 @@ def decision_of(answer: Answer) -> Decision:
             if not word.startswith("{"):
                 return _DECISIONS[word.casefold()]
             value = msgspec.json.decode(word)
+            json.loads(word, object_pairs_hook=_refuse_repeated)
         return msgspec.convert(value, ApproveDecision | DenyDecision | AlwaysDecision)
     except KeyError:
         why = f"{preview(value)} is not a decision"
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:  # not JSON, or JSON of another shape
         why = f"{preview(value)} is not a decision ({str(error)[: 4 * ERROR_PREVIEW_CHARS]})"
     raise InvalidValueError("decision", f"{why}; {HOW_TO_DECIDE}")
+
+
+def _refuse_repeated(pairs: list[tuple[str, Json]]) -> None:
+    """Raise if a key stands twice in an object: readers differ in which of the two they follow."""
+    keys = [key for key, _ in pairs]
+    repeated = next((key for key in keys if keys.count(key) > 1), None)
+    if repeated is not None:
+        raise InvalidValueError("decision", f"the key {preview(repeated)} stands in it more than once; {HOW_TO_DECIDE}")
 
 
 HOW_TO_DECIDE = (

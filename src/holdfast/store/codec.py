@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.core.decide import Message
 from holdfast.core.decide import decode_message as read_message
+from holdfast.core.limits import MAX_VALUE_BYTES
 from holdfast.core.values import Json, encode, encode_checked, fingerprint
 from holdfast.store.commits import Snapshot
 from holdfast.store.errors import CorruptSessionError, CorruptStateError
@@ -49,6 +50,28 @@ class _Collect(dict[str, Json]):
     def __getitem__(self, blob_id: str) -> Json:
         self.found.add(blob_id)
         return None
+
+
+class _Measure(dict[str, Json]):
+    """Stands in for the blobs, and adds up how large those are that were asked for."""
+
+    def __init__(self, blobs: Mapping[str, bytes]) -> None:
+        self.blobs = blobs
+        self.size = 0
+
+    def __getitem__(self, blob_id: str) -> Json:
+        self.size += len(self.blobs[blob_id])
+        return None
+
+
+def filled_size(value: Json, blobs: Mapping[str, bytes]) -> int:
+    """How many bytes `fill_in` adds to a value; `KeyError` with the id of a blob that is not there.
+
+    A blob may be referred to very often: what it adds up to is known before it is there.
+    """
+    measure = _Measure(blobs)
+    fill_in(value, measure)
+    return measure.size
 
 
 def move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> Json:
@@ -105,7 +128,7 @@ def pack_blob(data: bytes) -> tuple[str, bytes]:
 
 def unpack_blob(blob_id: str, packing: object, size: object, stored: object) -> bytes | None:
     """A blob's content, or None if what is stored is not what was put."""
-    if not isinstance(stored, (bytes, memoryview)) or not isinstance(size, int):
+    if not isinstance(stored, (bytes, memoryview)) or not isinstance(size, int) or not 0 <= size <= MAX_VALUE_BYTES:
         return None
     data = bytes(stored)
     if packing == "zstd":

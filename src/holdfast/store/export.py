@@ -22,18 +22,27 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError, SessionExistsError
 from holdfast.core.ids import check_id
-from holdfast.core.limits import ERROR_PREVIEW_CHARS
+from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_VALUE_BYTES
 from holdfast.core.records import Entry
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.core.values import preview
-from holdfast.store.codec import pack_blob, unpack_blob
+from holdfast.store.codec import filled_size, has_marks, pack_blob, unpack_blob
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.errors import ExportFileError, SchemaVersionError
 from holdfast.store.journal_rows import decode_body, encode_entry, without_large
 
 EXPORT_VERSION = 1
+
+LEAST_UNPACKED_BYTES = 2 * MAX_VALUE_BYTES
+"""Bytes that the records of any file may have once they are unpacked: as many as two of the largest."""
+
+MOST_UNPACKING = 64
+"""How many times as many bytes as its file the records of a larger session may have: packed text gives ten at most."""
+
+LAST_TIME = 253_402_300_799_999
+"""The last millisecond of the year 9999. No clock shows a later one."""
 
 
 class _Header(msgspec.Struct, tag="session", tag_field="holdfast"):
@@ -190,11 +199,14 @@ def parse_export(lines: Iterable[bytes]) -> tuple[str, list[Entry]]:
         raise ExportFileError(number, "this is not an export of a session")
     blobs: dict[str, bytes] = {}
     entries: list[Entry] = []
+    unpacking = _Unpacking()
     for number, line in opened:
         match line:
             case _Blob():
+                unpacking.add(number, len(line.data), line.bytes)
                 blobs[line.id] = _unpack(number, line)
             case _Line():
+                unpacking.add(number, len(bytes(line.record)), _unpacked_size(number, line, blobs))
                 entries.append(_entry(number, header, line, len(entries) + 1, blobs))
             case _End():
                 if len(entries) != header.records:
@@ -246,6 +258,32 @@ def _check_version(text: bytes) -> None:
         raise SchemaVersionError("export file", found, EXPORT_VERSION)
 
 
+class _Unpacking:
+    """Keeps what is unpacked in proportion to what was read: a small file may hold very much of the same."""
+
+    def __init__(self) -> None:
+        self._read = 0
+        self._unpacked = 0
+
+    def add(self, number: int, read: int, unpacked: int) -> None:
+        """Before so many bytes of a line are unpacked to so many; `ExportFileError` if that is too much."""
+        self._read += read
+        self._unpacked += unpacked
+        if self._unpacked > max(LEAST_UNPACKED_BYTES, MOST_UNPACKING * self._read):
+            why = f"it unpacks to {self._unpacked} bytes or more, far more than the export of a session would"
+            raise ExportFileError(number, why)
+
+
+def _unpacked_size(number: int, line: _Line, blobs: dict[str, bytes]) -> int:
+    body = bytes(line.record)
+    try:
+        return len(body) + (filled_size(msgspec.json.decode(body), blobs) if has_marks(body) else 0)
+    except KeyError as error:
+        raise ExportFileError(number, f"blob {preview(error.args[0])} is missing") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
+
+
 def _unpack(number: int, line: _Blob) -> bytes:
     try:
         content = unpack_blob(line.id, line.packing, line.bytes, base64.b64decode(line.data, validate=True))
@@ -262,9 +300,11 @@ def _entry(number: int, header: _Header, line: _Line, expected: int, blobs: dict
         raise ExportFileError(number, f"the record at position {expected} is missing; the next one is {line.position}")
     if _checksum(header.session_id, line.position, line.at, body) != line.checksum:
         raise ExportFileError(number, f"the record at position {expected} was changed after it was written")
+    if not 0 <= line.at <= LAST_TIME:
+        raise ExportFileError(number, f"the time of the record at position {expected} is {line.at}, which is no date")
     try:
         return Entry(line.position, line.at, decode_body(body, blobs))
     except KeyError as error:
         raise ExportFileError(number, f"blob {preview(error.args[0])} is missing") from None
-    except (HoldfastError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (HoldfastError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None

@@ -17,10 +17,10 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MIN_INTEGER
+from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MAX_VALUE_BYTES, MIN_INTEGER
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
 from holdfast.core.values import check_number, encode, encode_checked, preview
-from holdfast.store.codec import fill_in, has_marks, move_out, references
+from holdfast.store.codec import fill_in, filled_size, has_marks, move_out, references
 from holdfast.store.commits import Commit
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS, SMALL_ROW_BYTES
@@ -264,8 +264,11 @@ def decode_bodies(
 def decode_body(body: bytes, blobs: Mapping[str, bytes]) -> Record:
     """A record from its stored JSON; `KeyError` with the id of a blob that is not among those given."""
     if has_marks(body):
+        stored = msgspec.json.decode(body)
+        if filled_size(stored, blobs) > MAX_VALUE_BYTES:
+            raise ValueError(f"with its blobs it has more than {MAX_VALUE_BYTES} bytes, which no record has")
         values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(body)}
-        body = encode(fill_in(msgspec.json.decode(body), values))
+        body = encode(fill_in(stored, values))
     return _with_shared_source(decode_record(body))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 from pathlib import Path
@@ -16,6 +17,7 @@ from holdfast.core.values import Json
 from holdfast.store.export import export_lines, export_session, import_session
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.sessions import begin, entries_of, picture
+from holdfast.zstd import compress
 from tests.fuzz.fuzzer import Fuzzer, assert_is_declared
 from tests.fuzz.generation import Draw, changed_bytes, changed_json, encoded
 
@@ -69,13 +71,32 @@ def record(body: bytes) -> bytes:
 
 _HEADER = b'{"holdfast":"session","version":1,"session_id":"s-1","records":1'
 
+
+def blob(content: bytes) -> tuple[str, bytes]:
+    """A line with a blob, and the reference to it."""
+    known = hashlib.sha256(content).hexdigest()
+    data = base64.b64encode(compress(content))
+    line = b'{"holdfast":"blob","id":"%b","packing":"zstd","bytes":%d,"data":"%b"'
+    return known, line % (known.encode(), len(content), data)
+
+
+def bomb(blobs: int, references: int) -> bytes:
+    """A small file that unpacks to so many times so many values of 16 MB."""
+    made = [blob(b'"%d%b"' % (number, b"0" * (16 << 20))) for number in range(blobs)]
+    refs = b",".join(b'{"$blob":"%b"}' % known.encode() for known, _ in made for _ in range(references))
+    return sealed(_HEADER, *(line for _, line in made), record(b'{"type":"logged","message":[%b]}' % refs))
+
+
 KNOWN = [
+    bomb(1, 40),
+    bomb(8, 1),
+    sealed(_HEADER, b'{"holdfast":"blob","id":"x","packing":"zstd","bytes":%d,"data":"%b"' % (1 << 40, b"")),
     sealed(b'{"holdfast":"\xed\xa0\x80"'),
     sealed(b'{"holdfast":"session","version":' + b"[" * 100_000),
     sealed(_HEADER, record(b'{"type":"\xed\xa0\x80"}')),
     sealed(_HEADER, record(b'{"type":"logged","message":{"$blob":{}}}')),
 ]
-"""Files that once ended an import with an undeclared error."""
+"""Files that once ended an import with an undeclared error, or took all memory."""
 
 
 def test_an_export_that_was_changed_and_sealed_again_is_imported_whole_or_not_at_all(

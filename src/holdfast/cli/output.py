@@ -103,12 +103,20 @@ def width() -> int:
 
 def clock(at: int) -> str:
     """A time of day, to the millisecond."""
-    return datetime.fromtimestamp(at / 1000).strftime("%H:%M:%S.") + f"{at % 1000:03d}"
+    return _formatted(at, "%H:%M:%S.") + f"{at % 1000:03d}"
 
 
 def date(at: int) -> str:
     """A date and time, to the second."""
-    return datetime.fromtimestamp(at / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    return _formatted(at, "%Y-%m-%d %H:%M:%S")
+
+
+def _formatted(at: int, form: str) -> str:
+    """A time in a form; what no calendar has, in milliseconds."""
+    try:
+        return datetime.fromtimestamp(at / 1000).strftime(form)
+    except (ValueError, OverflowError, OSError):
+        return f"{at} ms "
 
 
 def ago(at: int) -> str:

@@ -130,7 +130,7 @@ class AnswersOnce(ParentAndChild):
         await client.start(model_and_person, "s")
         told = "unknown"
         while not await client.has_ended("s"):
-            is_held = (await client.hf.store.session("s")).owner is not None
+            is_held = (await client.insist(lambda: client.hf.store.session("s"))).owner is not None
             for asked in await client.open_questions("s"):
                 if told == "unknown" and (is_held or client.now_s() > 4.0):
                     told = await client.feed(*asked, "well", wait=0)

@@ -6,13 +6,16 @@ Each mutant names what it breaks, where it is looked for, and after how many see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from holdfast import strategy
+from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError
+from holdfast.core.records import Entry
 from holdfast.engine import delivery, drivers, effects, keeper, live_session, session_fold
 from holdfast.engine.children import ChildSessions
 from holdfast.engine.drivers import Attempt, Driver
@@ -23,13 +26,13 @@ from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
 from holdfast.programs.native.ctx import Context
 from holdfast.store import leases, memory
-from holdfast.store.commits import Commit
+from holdfast.store.commits import Commit, CommitReceipt, StateWrite
 from holdfast.store.errors import PositionConflictError
 from holdfast.store.leases import LeaseState
 from holdfast.testing.simulation import Client, Evidence, Faults, Problem, Scenario, SimulatedProcess, simulate
 from holdfast.testing.simulation.scenarios.strategies import Strategies
-from holdfast.testing.simulation.store import StoreServer
-from tests.testing.simulation.test_findings import AnswersOnce, LongTool, ParentAndChild
+from holdfast.testing.simulation.store import ServerCall, StoreServer
+from tests.testing.simulation.test_findings import AnswersOnce, Counters, LongTool, ParentAndChild
 
 
 class _NeverRaisedError(HoldfastError):
@@ -71,16 +74,37 @@ _carry_out = StoreServer.carry_out
 
 
 def _forgets_some(server: StoreServer, client: Any, name: str, args: tuple[Any, ...]) -> Any:
-    """Every fortieth commit is acknowledged, and gone."""
-    before = dict(server._by_id)
-    outcome = _carry_out(server, client, name, args)
-    if name == "_append" and len(server.calls) % 40 == 0 and args[0].session_id not in before:
-        del server._by_id[args[0].session_id]
-    return outcome
+    """Every fortieth call is acknowledged and not carried out, if it is a commit to a session that is there."""
+    commit = args[-1] if args else None
+    if name != "_append" or len(server.calls) % 40 or not isinstance(commit, Commit) or not commit.expected:
+        return _carry_out(server, client, name, args)
+    epoch = commit.epoch or server._by_id[commit.session_id].head.epoch + 1
+    receipt = CommitReceipt(commit.session_id, commit.expected + len(commit.entries), epoch)
+    server.calls.append(ServerCall(0.0, server.now(), client.name, name, args, receipt))
+    return receipt
 
 
 async def _at_once(call: Callable[[], Any]) -> Any:
     return await call()
+
+
+_answer = drivers._answer
+
+
+def _without_usage(outcome: Any, asked: str) -> GivenAnswer:
+    return msgspec.structs.replace(_answer(outcome, asked), usage=None)
+
+
+def _whatever_version(write: StateWrite, version: int) -> int:
+    return version + 1
+
+
+_watch = Holdfast.watch
+
+
+async def _shows_the_last_again(hf: Holdfast, session_id: str, from_: int = 0) -> AsyncIterator[Entry]:
+    async for entry in _watch(hf, session_id, max(0, from_ - 1)):
+        yield entry
 
 
 def _held_for_ever(owner: str, hold_ms: int, now: int) -> tuple[str, int]:
@@ -142,6 +166,19 @@ class Reads(ParentAndChild):
             await client.rest()
 
 
+class AnswersBusy(AnswersOnce):
+    """The same, with a tool that takes long: the answer comes while the session is held."""
+
+    name = "answers busy"
+
+    def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
+        async def effect(attempt: Attempt) -> Any:
+            await asyncio.sleep(2.0)
+            return await self.world.outside.perform(process, "safe", attempt)
+
+        hf.drive("quick", effect, recovery="safe")
+
+
 TROUBLE = Faults(until_s=8.0, store_errors=0.03)
 SKEWED = Faults(until_s=6.0, skew_s=2.0, kills=3)
 CALM = Faults(until_s=1.0)
@@ -184,7 +221,12 @@ MUTANTS = [
     Mutant("an error stops effects", [(live_session, TROUBLED, _NeverRaisedError)], LongTool, TROUBLE),
     Mutant("an answer is given up at an error", [(effects, "insist", _at_once)], LongTool, TROUBLE),
     Mutant("an error of the store is an answer", [(drivers, TROUBLED, _NeverRaisedError)], Reads, TROUBLE),
-    Mutant("a message is refused at an error", [(delivery, TROUBLED, _NeverRaisedError)], AnswersOnce, GREAT_TROUBLE),
+    Mutant(
+        "a message is refused at an error", [(delivery, TROUBLED, _NeverRaisedError)], AnswersBusy, GREAT_TROUBLE, 120
+    ),
+    Mutant("what a model says that it cost is forgotten", [(drivers, "_answer", _without_usage)]),
+    Mutant("a shared value is written whatever it is", [(leases, "next_version", _whatever_version)], Counters, CALM),
+    Mutant("an observer that comes back sees the last again", [(Holdfast, "watch", _shows_the_last_again)]),
     Mutant("times of a journal fall", [(session_fold, "max", lambda now, last: now)], ParentAndChild, SKEWED),
 ]
 

@@ -58,7 +58,7 @@ def once(run: Evidence) -> Iterator[Problem]:
     for session_id, text in run.history.contradictions(run.settled):
         yield Problem("once", session_id, text)
     for session_id, at_s in run.history.started.items():
-        if run.committed.get((session_id, 1), float("inf")) > at_s:
+        if session_id not in run.journals or run.committed.get((session_id, 1), float("inf")) > at_s:
             yield Problem("once", session_id, f"{session_id} was started at {at_s:.3f}, and was not there")
     for session_id, at_s in run.history.cancelled.items():
         if run.ended.get(session_id, float("inf")) > at_s:

@@ -7,10 +7,11 @@ import re
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.fuzzer import FACTOR, SEED
+from tests.fuzz.fuzzer import COUNTS, FACTOR, SEED
 from tests.paths import REPO
 
 SECONDS = "FUZZ_SECONDS"
@@ -32,14 +33,16 @@ LINE_CHARS = 500
 def main() -> int:
     total = float(os.environ.get(SECONDS, "600"))
     paths = sys.argv[1:] or [str(Path(__file__).parent)]
-    began, factor, number = time.monotonic(), FIRST_FACTOR, 0
+    began, factor, number, tried = time.monotonic(), FIRST_FACTOR, 0, 0
     while (left := total - (time.monotonic() - began)) > 0:
         number += 1
         seed = int(os.environ.get(SEED) or secrets.randbits(32))
         start = time.monotonic()
-        result = _round(paths, seed, factor)
+        result, inputs = _round(paths, seed, factor)
         took = time.monotonic() - start
-        print(f"round {number}  seed {seed}  factor {factor:.0f}  {took:.0f} s  {_summary(result.stdout)}", flush=True)
+        tried += inputs
+        counts = f"{inputs} inputs, {tried} in all  {_summary(result.stdout)}"
+        print(f"round {number}  seed {seed}  factor {factor:.0f}  {took:.0f} s  {counts}", flush=True)
         if result.returncode != 0:
             print("\n".join(line[:LINE_CHARS] for line in (result.stdout + result.stderr).splitlines()))
             return 1
@@ -48,11 +51,14 @@ def main() -> int:
     return 0
 
 
-def _round(paths: list[str], seed: int, factor: float) -> subprocess.CompletedProcess[str]:
+def _round(paths: list[str], seed: int, factor: float) -> tuple[subprocess.CompletedProcess[str], int]:
+    """How a round ended, and how many inputs it tried."""
     workers = os.environ.get("HOLDFAST_TEST_WORKERS", str(os.cpu_count() or 1))
     command = [sys.executable, "-m", "pytest", "-k", "random", "-n", workers, "--dist", "worksteal", *paths]
-    env = {**os.environ, SEED: str(seed), FACTOR: f"{factor:.2f}"}
-    return subprocess.run(command, env=env, cwd=REPO, capture_output=True, text=True, check=False)
+    with tempfile.NamedTemporaryFile("r", encoding="ascii") as counts:
+        env = {**os.environ, SEED: str(seed), FACTOR: f"{factor:.2f}", COUNTS: counts.name}
+        result = subprocess.run(command, env=env, cwd=REPO, capture_output=True, text=True, check=False)
+        return result, sum(int(line) for line in counts)
 
 
 def _summary(output: str) -> str:

@@ -32,6 +32,9 @@ SEED = "HOLDFAST_FUZZ_SEED"
 FACTOR = "HOLDFAST_FUZZ_FACTOR"
 """Names the variable by which the number of random inputs is multiplied."""
 
+COUNTS = "HOLDFAST_FUZZ_COUNTS"
+"""Names the variable with a file to which each test adds a line: how many inputs it has tried."""
+
 RANDOM_SHARE = 4
 """With a factor of 1, one random input is tried for so many fixed ones."""
 
@@ -82,7 +85,11 @@ class Fuzzer:
             suppress_health_check=list(HealthCheck),
         )
 
+        tried = 0
+
         def check_within_bounds(shown: _Shown[T]) -> None:
+            nonlocal tried
+            tried += 1
             with _cpu_bounded(), _ends():
                 check(shown.value)
 
@@ -95,6 +102,10 @@ class Fuzzer:
             how = f"{SEED}={self._seed} {FACTOR}={self._factor} " if self._is_random else ""
             error.add_note(f"To see it again: {how}.venv/bin/pytest -n 0 '{self._test}'")
             raise
+        finally:
+            if counts := os.environ.get(COUNTS):
+                with open(counts, "a", encoding="ascii") as file:
+                    file.write(f"{tried}\n")
         assert _peak_kb() - before < MEMORY_KB, "the inputs took more memory than anything so small may"
 
 

@@ -34,7 +34,7 @@ def test_a_changed_decision_is_taken_or_refused(fuzzer: Fuzzer) -> None:
 
     written = [each if isinstance(each, str) else json.dumps(each) for each in DECISIONS]
     known: list[Json] = ['{"a":' * 3_000, '{"\ud800": 1}', {"value": "\ud800"}, {"decision": "deny", "x" * 9_000: 1}]
-    fuzzer.run(check, changed_json(DECISIONS) | changed_text(written), examples=250, known=known)
+    fuzzer.run(check, changed_json(DECISIONS) | changed_text(written), examples=150, known=known)
 
 
 TEXTS = [

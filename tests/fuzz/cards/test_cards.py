@@ -80,7 +80,7 @@ def test_changed_files_of_cards_are_named_and_hide_no_other(fuzzer: Fuzzer, tmp_
         assert box.get(cards.healthy) is not None
         assert {path: path.read_bytes() for path in changed} == changed
 
-    fuzzer.run(check, changes(cards), examples=150)
+    fuzzer.run(check, changes(cards), examples=100)
 
 
 def test_changed_questions_about_cards_are_answered_or_refused(fuzzer: Fuzzer, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_changed_json_file_gets_the_entry_and_keeps_the_rest_or_is_refused(fuz
         assert json.dumps(after, sort_keys=True) == json.dumps(wanted, sort_keys=True)
         assert set_json(changed, PATH, ENTRY) == changed
 
-    fuzzer.run(check, changed_text(JSON_FILES, words=WORDS), examples=400, known=KNOWN)
+    fuzzer.run(check, changed_text(JSON_FILES, words=WORDS), examples=250, known=KNOWN)
 
 
 def test_a_changed_toml_file_gets_the_entry_and_keeps_the_rest_or_is_refused(fuzzer: Fuzzer) -> None:

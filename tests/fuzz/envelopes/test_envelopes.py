@@ -56,7 +56,7 @@ SAMPLES = [FLUERS, MARKED]
 
 
 def test_a_changed_envelope_is_refused_or_continued(fuzzer: Fuzzer, tmp_path: Path) -> None:
-    fuzzer.run(lambda data: asyncio.run(_continue(data, tmp_path)), changed_document(SAMPLES), examples=250)
+    fuzzer.run(lambda data: asyncio.run(_continue(data, tmp_path)), changed_document(SAMPLES), examples=150)
 
 
 def test_a_changed_file_harms_no_other_envelope(fuzzer: Fuzzer, tmp_path: Path) -> None:

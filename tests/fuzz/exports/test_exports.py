@@ -102,7 +102,7 @@ KNOWN = [
 def test_an_export_that_was_changed_and_sealed_again_is_imported_whole_or_not_at_all(
     fuzzer: Fuzzer, tmp_path: Path
 ) -> None:
-    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), resealed_files(), examples=400, known=KNOWN)
+    fuzzer.run(lambda data: asyncio.run(_import(data, tmp_path)), resealed_files(), examples=250, known=KNOWN)
 
 
 def test_an_export_whose_bytes_were_changed_is_imported_whole_or_not_at_all(fuzzer: Fuzzer, tmp_path: Path) -> None:

@@ -141,6 +141,18 @@ async def test_without_any_provider_a_session_can_be_opened_and_runs_no_turns(ho
         assert (await session.read_view()).policy.provider == "scripted"
 
 
+async def test_what_a_process_without_a_provider_begins_and_sends_is_worked_by_one_that_has_one(
+    shared_home: Home,
+) -> None:
+    async with Runtime(shared_home.store()) as front:
+        session = await front.session("s").spec(limits={"iterations": 3}).open()
+        await session.enqueue("Hi").id("i-1")
+        async with shared_home.runtime("Hello") as back, back.work():
+            outcome = await soon(session.wait_for("i-1"))
+            assert outcome.result is not None
+            assert (outcome.result.text, [request.model for request in requests(back)]) == ("Hello", ["m-1"])
+
+
 async def test_a_process_without_the_provider_can_look_enqueue_and_cancel(shared_home: Home) -> None:
     owner, other = shared_home.runtime(tool_call("ask_ann")), Runtime(shared_home.store())
     for runtime in (owner, other):

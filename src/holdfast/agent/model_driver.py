@@ -46,6 +46,8 @@ class _Caller(NamedTuple):
     turn: str
     iteration: int
     """0 for a summary."""
+    model: str
+    """The model that the session is recorded with."""
 
 
 class ModelDriver:
@@ -59,8 +61,9 @@ class ModelDriver:
         if not isinstance(query, ReplyQuery | SummaryQuery):
             return await self._of_strategy(query, attempt)
         conversation = await self._mount.conversations.with_query(attempt.session_id, query.id)
-        policy, turn = conversation.policy, conversation.running
-        assert policy is not None
+        turn = conversation.running
+        assert conversation.policy is not None
+        policy = self._runtime.provided(conversation.policy)
         try:
             loaded = await self._mount.loaded_sessions.at_work(conversation)
             if isinstance(query, SummaryQuery):
@@ -68,7 +71,8 @@ class ModelDriver:
             request = await self._request(loaded, conversation, policy, attempt)
         except AbortTurn as abort:
             return abort_failure(abort)
-        caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration)
+        recorded = conversation.policy.model
+        caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration, recorded)
         return await self._ask(policy, request, caller, loaded.hooks)
 
     async def _request(
@@ -98,13 +102,14 @@ class ModelDriver:
         inputs = [id(message) for message in running.messages if message.role == "user"] if running is not None else []
         if all(id(message) in inputs for message in tree.summed):  # the model is shown its input in any case
             return Failure("there is nothing to summarize: the whole conversation is kept as it is", NOTHING_TO_SUM_UP)
-        caller = _Caller(attempt.session_id, running.id if running is not None else "", 0)
+        recorded = conversation.policy.model if conversation.policy is not None else ""
+        caller = _Caller(attempt.session_id, running.id if running is not None else "", 0, recorded)
         await self._emit(caller, live.CompactionStartedEvent(turn=caller.turn, model=policy.model))
         called = await self._summary(query, tree, policy, caller, attempt.key)
         if isinstance(called, Failure):
             await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, error=called.message))
             return called
-        done = await self._reply(called, policy, caller)
+        done = await self._reply(called, caller)
         await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, summary=text_of(called.reply.content)))
         return done
 
@@ -127,7 +132,7 @@ class ModelDriver:
         if isinstance(called, Failure):
             return called
         changed = await hooks.after_model(request, called.reply) if hooks.plugins else None
-        return await self._reply(called, policy, caller, changed)
+        return await self._reply(called, caller, changed)
 
     async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""
@@ -159,14 +164,12 @@ class ModelDriver:
         except ProviderError as error:
             return Failure(str(error), error.fault)
 
-    async def _reply(
-        self, called: CallResult, policy: Policy, caller: _Caller, changed: ModelReply | None = None
-    ) -> Reply:
+    async def _reply(self, called: CallResult, caller: _Caller, changed: ModelReply | None = None) -> Reply:
         """A reply as the journal keeps it, with its cost."""
         reply, usage = changed or called.reply, self._priced(called)
         if usage is not None:
             await self._emit(caller, live.UsageEvent(turn=caller.turn, model=called.model, usage=usage))
-        model = "" if called.model == policy.model else called.model
+        model = "" if called.model == caller.model else called.model
         kept = RecordedReply(content=reply.content, stop=reply.stop, model=model, attempts=called.attempts)
         return Reply(kept.to_value(), usage)
 

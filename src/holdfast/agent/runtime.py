@@ -152,6 +152,13 @@ class Runtime:
             window = window_of(model, self.windows)
         return msgspec.structs.replace(spec, model=model, window=window)
 
+    def provided(self, policy: Policy) -> Policy:
+        """The policy of a session that was begun without a provider, with the runtime's own; any other as it is."""
+        if policy.provider:
+            return policy
+        own = self.policy
+        return self.windowed(msgspec.structs.replace(policy, provider=own.provider, model=policy.model or own.model))
+
     def windowed(self, policy: Policy) -> Policy:
         """The policy with the context window of its model, if that is known."""
         if policy.window is not None:

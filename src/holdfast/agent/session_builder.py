@@ -185,10 +185,7 @@ class SessionBuilder:
     def _changed_policy(self, recorded: Policy) -> Policy:
         """The recorded policy with what this builder names. A session without a provider yet gets the runtime's."""
         runtime, spec = self._runtime, self._spec_with_provider()
-        if not recorded.provider:
-            model = recorded.model or runtime.policy.model
-            recorded = msgspec.structs.replace(recorded, provider=runtime.policy.provider, model=model)
-        policy = resolve(spec, recorded)
+        policy = resolve(spec, runtime.provided(recorded))
         if self._has_prompts or spec.instructions is not None:
             base = resolve(spec, runtime.policy)
             policy = msgspec.structs.replace(policy, instructions=base.instructions, prompt=base.prompt)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import hypothesis.strategies as st
 import msgspec
@@ -17,6 +19,8 @@ from holdfast.core.values import Json, check_value
 from tests.agent.mcp.helpers import hosting
 from tests.fuzz.fuzzer import Fuzzer, assert_is_declared
 from tests.fuzz.generation import Draw, changed_bytes, changed_json, encoded
+
+CHILD = Path(__file__).parent / "stdio_child.py"
 
 WAIT_S = 0.3
 """How long a server is waited for that does not answer: many of these do not."""
@@ -110,6 +114,17 @@ KNOWN = [Server({**RESULTS, "initialize": {**RESULTS["initialize"], "protocolVer
 """A server that once was quoted in full."""
 
 
+async def use(client: McpClient) -> None:
+    """Connect to a server and call its tools."""
+    try:
+        async with hosting(client) as host:
+            for entry in list(host.catalog)[:2]:
+                _assert_can_be_kept(host.tool(entry.name).spec)
+                _assert_can_be_kept(await host.done(entry.name, a=1))
+    except Exception as error:
+        assert_is_declared(error)
+
+
 async def check(server: Server) -> None:
     waits = McpLimits(connect_s=WAIT_S, list_s=WAIT_S, call_s=WAIT_S, call_max_s=WAIT_S)
     serving: set[asyncio.Task[None]] = set()
@@ -123,12 +138,7 @@ async def check(server: Server) -> None:
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
     try:
-        async with hosting(McpClient.http("srv", url, timeouts=waits)) as host:
-            for entry in list(host.catalog)[:2]:
-                _assert_can_be_kept(host.tool(entry.name).spec)
-                _assert_can_be_kept(await host.done(entry.name, a=1))
-    except Exception as error:
-        assert_is_declared(error)
+        await use(McpClient.http("srv", url, timeouts=waits))
     finally:
         listening.close()
         for task in serving:
@@ -146,3 +156,24 @@ def _assert_can_be_kept(struct: msgspec.Struct) -> None:
 
 def test_a_server_whose_answers_were_changed_is_used_or_named(fuzzer: Fuzzer) -> None:
     fuzzer.run(lambda server: asyncio.run(check(server)), servers(), examples=30, known=KNOWN)
+
+
+CHILD_WAIT_S = 2.0
+"""As `WAIT_S`, for a server that has to be started."""
+
+
+async def check_child(server: Server, file: Path) -> None:
+    """The same server as a child process."""
+    lines = {
+        method: encoded({"jsonrpc": "2.0", "id": "@id@", "result": result}, ascii_only=False).decode("latin-1")
+        for method, result in server.results.items()
+    }
+    if server.garbled is not None:
+        lines["tools/call"] = server.garbled.decode("latin-1")
+    file.write_text(json.dumps(lines), "ascii")
+    waits = McpLimits(connect_s=CHILD_WAIT_S, list_s=WAIT_S, call_s=WAIT_S, call_max_s=WAIT_S)
+    await use(McpClient.stdio("srv", [sys.executable, "-S", str(CHILD), str(file)], timeouts=waits))
+
+
+def test_a_child_whose_answers_were_changed_is_used_or_named(fuzzer: Fuzzer, tmp_path: Path) -> None:
+    fuzzer.run(lambda server: asyncio.run(check_child(server, tmp_path / "lines")), servers(), examples=10)

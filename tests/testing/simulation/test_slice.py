@@ -11,11 +11,13 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from holdfast.testing.simulation import Faults, check, profile, simulate, sweep
 from holdfast.testing.simulation.scenarios import SCENARIOS
+from holdfast.testing.simulation.scenarios.agents import Agents, PlannedInput
 from tests.testing.simulation.test_findings import ParentAndChild
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +42,7 @@ DIGESTS = """
 import sys
 from holdfast.testing.simulation import simulate
 from holdfast.testing.simulation.scenarios import SCENARIOS
+from holdfast.testing.simulation.scenarios.agents import Agents, PlannedInput
 for name, first, last in zip(*[iter(sys.argv[1:])] * 3):
     for seed in range(int(first), int(last)):
         run = simulate(SCENARIOS[name], seed)
@@ -71,6 +74,26 @@ def test_runs_that_failed_once_keep_the_laws(line: list[str]) -> None:
 def test_a_crash_at_each_step_of_an_engine_loses_nothing() -> None:
     runs = list(sweep(ParentAndChild, 1, "engine-0", Faults(until_s=2.0)))
     assert len(runs) > 50
+    for run in runs:
+        check(run)
+
+
+class OneAgent(Agents):
+    """One agent with one input, which calls two tools."""
+
+    name: ClassVar[str] = "one agent"
+    engines: ClassVar[tuple[int, int]] = (1, 1)
+    clients: ClassVar[tuple[int, int]] = (1, 1)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.inputs = {"a0": [PlannedInput("enqueue", "input 0 call never confirm", 1)]}
+        self.observers, self.cancels = [], set()
+
+
+def test_a_crash_at_each_step_of_the_engine_of_an_agent_loses_nothing() -> None:
+    runs = list(sweep(OneAgent, 5, "engine-0", Faults(until_s=2.0)))
+    assert len(runs) > 150
     for run in runs:
         check(run)
 

@@ -253,15 +253,21 @@ def returns(value: object) -> Hook:
     return lambda *given: value
 
 
+def once(hook: Hook) -> Hook:
+    """A hook that does nothing from its second call on."""
+    calls = itertools.count()
+    return lambda *given: hook(*given) if next(calls) == 0 else None
+
+
 @each_row("hook", ["turn_started", "history", "before_model", "before_tool"])
 @each_row("way", [raises, returns])
 async def test_a_plugin_stops_the_turn_before_a_model_or_a_tool(hook: str, way: Callable[[Any], Hook]) -> None:
     async with Runtime("memory:", provider=ScriptedProvider([*SUM, "Hello."]), tools=[add]) as runtime:
-        session = await runtime.session("s-1").plugin(made("guard", **{hook: way(AbortTurn("not today"))})).open()
+        aborts = once(way(AbortTurn("not today")))
+        session = await runtime.session("s-1").plugin(made("guard", **{hook: aborts})).open()
         result = await soon(session.turn("Hi").run())
         assert result.outcome == StoppedOutcome("plugin_abort", "not today")
-        plain = await runtime.session("s-1").open()
-        again = await soon(plain.turn("Hi").run())
+        again = await soon(session.turn("Hi").run())
         assert isinstance(again.outcome, MessageOutcome)  # the session goes on
 
 

@@ -16,7 +16,7 @@ def test_run_asks_each_question_in_turn(home: Home) -> None:
         terminal.expect("completed")
         terminal.expect('"three"')
         assert terminal.exit_code() == 0
-    assert home.json("sessions", "--state", "completed")["sessions"][0]["strategy"] == "panel"
+    assert home.json("sessions", "--state", "completed")["sessions"][0]["strategy"] == "strategies:panel"
 
 
 def test_choices_are_numbered_and_checked(home: Home) -> None:
@@ -29,6 +29,18 @@ def test_choices_are_numbered_and_checked(home: Home) -> None:
         terminal.expect("completed")
         terminal.expect("coffee")
         assert terminal.exit_code() == 0
+
+
+def test_an_answer_whose_program_is_not_here_is_kept_and_the_command_that_goes_on_is_shown(home: Home) -> None:
+    sid = home.start("greet")
+    (home.folder / "holdfast.toml").write_text("")
+    with home.terminal("run", "--resume", sid) as terminal:
+        terminal.expect("> ")
+        terminal.type("Ada\n")
+        terminal.expect("the answer is kept in the mailbox")
+        terminal.expect(f"holdfast run --resume {sid} --serve strategies:greet")
+        assert terminal.exit_code() == 0
+    assert "Hello Ada" in home.process("run", "--resume", sid, "--serve", "strategies:greet").stdout
 
 
 def test_an_empty_answer_is_asked_for_again_and_several_lines_make_one(home: Home) -> None:
@@ -92,14 +104,12 @@ def test_the_questions_of_children_are_asked_too(home: Home) -> None:
         assert terminal.exit_code() == 0
 
 
-def test_a_strategy_that_is_gone_ends_the_conversation_with_a_sentence(home: Home) -> None:
+def test_a_file_to_serve_that_is_gone_is_said_before_anything_is_asked(home: Home) -> None:
     sid = home.start("greet")
     home.file.unlink()
     with home.terminal("run", "--resume", sid) as terminal:
-        terminal.expect("> ")
-        terminal.type("Ada\n")
-        terminal.expect("cannot be run here")
-        assert terminal.exit_code() == 3
+        terminal.expect("serve: 'strategies.py'")
+        assert terminal.exit_code() == 2
 
 
 def test_timers_are_waited_for_and_can_be_left(home: Home) -> None:

@@ -294,6 +294,12 @@ def test_without_write_the_configuration_is_printed_and_no_file_is_touched(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_to_be_served_is_written_with_its_whole_path(tmp_path: Path) -> None:
+    printed = _mcp(tmp_path, "--install", "codex", "--serve", "jobs.py", "--serve", "app.triage:triage")
+    args = tomllib.loads(printed.stdout)["mcp_servers"]["holdfast"]["args"]
+    assert args[-5:] == ["mcp", "--serve", f"{tmp_path}/jobs.py", "--serve", "app.triage:triage"]
+
+
 def test_the_command_replaces_the_key(tmp_path: Path) -> None:
     told = json.loads(_mcp(tmp_path, "--rotate-key", "--json").stdout)
     assert told == {"path": f"{tmp_path}/.local/share/holdfast/mcp.keys", "kept": 0}

@@ -16,7 +16,7 @@ import click
 from holdfast.cli.errors import InputError
 from holdfast.cli.options import common, settings
 from holdfast.cli.output import plain, print_json
-from holdfast.cli.served import load_served, serve_option
+from holdfast.cli.served import load_served, place_below, serve_option
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -182,6 +182,8 @@ def _server_command(project: Path | None, tools: Family) -> ServerCommand:
         args += ["--tools", tools]
     if project is not None:
         args += ["--project", str(project)]
+    for where in settings().serve:
+        args += ["--serve", place_below(Path.cwd(), where)]
     if settings().store is not None:
         args += ["--store", _absolute(settings().url(create=True))]
     return ServerCommand(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})

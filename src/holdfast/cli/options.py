@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,11 @@ class CliSettings:
 def settings() -> CliSettings:
     """The common options of the command that runs now."""
     return click.get_current_context().ensure_object(CliSettings)
+
+
+def serve_words() -> str:
+    """What a command that continues the work of this one has to name, with a space before it."""
+    return "".join(f" --serve {shlex.quote(each)}" for each in settings().serve)
 
 
 def common(*, from_environment: bool = False) -> Callable[[F], F]:

@@ -77,10 +77,11 @@ def _named_in_config() -> list[tuple[str, str]]:
         raise InputError(f'{file}: serve has to be a list of texts, as in serve = ["app.triage:triage", "jobs.py"]')
     if named and str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    return [(f"{file}: serve: '{each}'", _place_below(root, each)) for each in named]
+    return [(f"{file}: serve: '{each}'", place_below(root, each)) for each in named]
 
 
-def _place_below(root: Path, where: str) -> str:
+def place_below(root: Path, where: str) -> str:
+    """What `--serve` names, with a path that begins at a directory."""
     place, colon, name = where.rpartition(":") if ":" in where else (where, "", "")
     return f"{os.path.normpath(root / place)}{colon}{name}" if place.endswith((".py", ".lua")) else where
 

@@ -8,7 +8,7 @@ import click
 
 from holdfast.agent.machine.queries import ApprovalQuery, InputQuery, ReplyQuery
 from holdfast.cli.display.calls import approval_commands, call_lines, call_to_approve
-from holdfast.cli.options import settings
+from holdfast.cli.options import serve_words, settings
 from holdfast.cli.output import count, dim, duration, heading, plain, pretty, print_json, state
 from holdfast.core.errors import ExitCode
 from holdfast.core.events import (
@@ -97,7 +97,7 @@ def how_to_answer(sid: str, query_id: str, pending: int, *, is_chat: bool, is_ap
         return f"Continue with: holdfast chat {sid}"
     if is_approval:
         return "Answer with: " + "\n         or: ".join(approval_commands(sid, query_id))
-    return f"Answer with: holdfast answer {sid}{f' --query {query_id}' if pending > 1 else ''} TEXT"
+    return f"Answer with: holdfast answer {sid}{f' --query {query_id}' if pending > 1 else ''} TEXT{serve_words()}"
 
 
 def is_chat_query(query: Query) -> bool:

@@ -144,6 +144,8 @@ def _start(options: RunOptions) -> int:
         deadline_s=options.deadline,
         memory_mib=options.memory,
     )
+    if ":" in options.program or (options.trusted and options.program.endswith((".py", ".lua"))):
+        settings().serve += (options.program,)  # whoever continues the session has to name it, too
     try:
         if options.dry_run:
             from holdfast.cli.run.dry_run import show_dry_run

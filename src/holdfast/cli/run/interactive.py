@@ -16,11 +16,11 @@ from holdfast.cli.approval import ask_decision, attention
 from holdfast.cli.display.calls import call_to_approve
 from holdfast.cli.display.events import is_chat_query, print_event, show_query
 from holdfast.cli.engine import open_store
-from holdfast.cli.options import settings
+from holdfast.cli.options import serve_words, settings
 from holdfast.cli.output import dim, heading, plain
 from holdfast.cli.session_lookup import check_runs_here
 from holdfast.core.errors import AnswerConflictError, ExitCode, StaleQueryError
-from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent
+from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
 from holdfast.core.queries import HumanQuery, Query, ToolQuery
 from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.engine.upkeep import Upkeep
@@ -56,11 +56,12 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
             session_id = model.session_id  # it has asked something, so it is in the store
         if not session_id:
             raise
+        served = serve_words()
         by_model = " --model …" if model else ""
         click.echo(
             f"\n\nSession {session_id} waits; nothing is lost. Continue with\n"
-            f"  holdfast run --resume {session_id}{by_model}\n"
-            f"  holdfast answer {session_id} TEXT"
+            f"  holdfast run --resume {session_id}{by_model}{served}\n"
+            f"  holdfast answer {session_id} TEXT{served}"
         )
         return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
 
@@ -90,7 +91,9 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionMod
                 more = dim(f"  ({len(others)} more after this)") if others else ""
                 with _display_held(model):
                     click.echo(show_query(query) + more)
-                    _answer(hf, session_id, query)
+                    left = _answer(hf, session_id, query)
+                if left is not None:
+                    return left
             case AcceptedEvent():
                 pass
             case RunningEvent(waits_for=kinds):
@@ -112,17 +115,19 @@ async def _check_runs_here(session_id: str) -> None:
         await check_runs_here(store, session_id)
 
 
-def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> None:
+def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> SentEvent | None:
+    """Ask the person, and answer the query; gives the event if the answer waits for a process that has the program."""
     from holdfast.core.decide import GivenAnswer
     from holdfast.core.queries import Value
 
     value = _read_answer(query)
     try:
-        hf.feed(session_id, GivenAnswer(Value(value=value), query.id), by="person", wait=0)
+        event = hf.feed(session_id, GivenAnswer(Value(value=value), query.id), by="person", wait=0)
     except (AnswerConflictError, InvalidDecisionError, StaleQueryError) as error:
         click.echo(f"{plain(str(error))}\n", err=True)  # if the query still waits, it is asked again
-    else:
-        click.echo()
+        return None
+    click.echo()
+    return event if isinstance(event, SentEvent) and event.program else None
 
 
 def _read_answer(query: Query) -> Any:

@@ -91,10 +91,15 @@ class Home:
         """Run the command in this process. What it registers by name is gone afterwards, as with its own process."""
         before = registry.registered()
         try:
-            return CliRunner().invoke(cli, list(args), input=stdin, env={**self._own, **(env or {})})
+            own = {**self._own, "HOLDFAST_PROJECT_ROOT": str(self.folder)}  # processes of their own work in the folder
+            return CliRunner().invoke(cli, list(args), input=stdin, env={**own, **(env or {})})
         finally:
             registry._registered.clear()
             registry._registered.update(before)
+
+    def serve_nothing(self) -> None:
+        """Let the folder be no project, and no command have native strategies of its own accord."""
+        (self.folder / "holdfast.toml").unlink()
 
     def ok(self, *args: str, stdin: str | None = None) -> str:
         """What a command prints that has to succeed."""
@@ -150,7 +155,6 @@ class Home:
         return {
             "HOLDFAST_STORE": self.url,
             "HOLDFAST_HOME": str(self.folder / "own"),
-            "HOLDFAST_PROJECT_ROOT": str(self.folder),
         }
 
 

@@ -77,7 +77,7 @@ def test_nothing_is_stored_and_no_store_is_made(home: Home) -> None:
     assert not home.db.exists()
     home.start("greet")
     home.ok("run", team(home), "--task", "x", "--dry-run")
-    assert [row["strategy"] for row in home.json("sessions")["sessions"]] == ["greet"]
+    assert [row["strategy"] for row in home.json("sessions")["sessions"]] == ["strategies:greet"]
 
 
 def test_cards_that_a_dry_run_makes_are_not_among_those_of_the_user(home: Home) -> None:

@@ -14,6 +14,7 @@ from tests.cli.helpers import Home
 
 
 def test_a_new_strategy_passes_its_check_its_test_and_a_dry_run(home: Home) -> None:
+    home.serve_nothing()
     made = home.process("new", "my-idea")
     assert made.returncode == 0, made.stderr
     assert made.stdout.splitlines()[:3] == [
@@ -42,6 +43,7 @@ def test_a_new_strategy_passes_its_check_its_test_and_a_dry_run(home: Home) -> N
 
 
 def test_the_commands_that_are_told_next_work(home: Home) -> None:
+    home.serve_nothing()
     told = home.process("new", "idea").stdout
     commands = [line.partition("#")[0].strip() for line in told.splitlines() if line.startswith("  ")]
     assert commands == [

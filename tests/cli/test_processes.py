@@ -137,7 +137,7 @@ def test_completion_knows_sessions_strategies_and_functions_of_a_file(home: Home
         return home.process(env=env).stdout.splitlines()
 
     assert "s-one" in suggested("holdfast show s-")
-    assert "greet" in suggested("holdfast run gr")
+    assert "strategies:greet" in "\n".join(suggested("holdfast run strategies:gr")).replace("\\:", ":")
     assert f"{home.file}:panel" in "\n".join(suggested(f"holdfast run {home.file}:pa")).replace("\\:", ":")
     assert "sessions" in suggested("holdfast ses")
 

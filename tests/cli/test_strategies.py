@@ -167,6 +167,7 @@ def test_show_tells_doc_parameters_facts_and_the_pauses_as_lines_in_a_pipe(home:
 
 
 def test_show_draws_boxes_on_a_terminal(home: Home, project: Path) -> None:
+    home.serve_nothing()
     with home.terminal("strategies", "show", "rounds") as terminal:
         terminal.expect("■ result Done.")
         assert terminal.exit_code() == 0

@@ -127,8 +127,9 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
 }
 
 
+ENDED = tuple(state for state in State if not TRANSITIONS[state])
 for _state in State:
-    _state.is_terminal = not TRANSITIONS[_state]
+    _state.is_terminal = _state in ENDED
 
 
 class PendingQuery:
@@ -232,7 +233,7 @@ class Session:
             position=self.position,
             started=self.started,
             ended=self.ended,
-            pending=[_folded_query(each) for each in self.pending.values()],
+            pending=[FoldedQuery(p.query, p.asked_at, p.attempts, p.interrupted) for p in self.pending.values()],
             settled=self.settled,
             undelivered=list(undelivered),
             failure_undelivered=self._failure_undelivered,
@@ -260,7 +261,7 @@ class Session:
         if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
             return None
         for each in folded.pending:
-            session.pending[each.query.id] = PendingQuery(each.query, each.asked_at, each.attempts, each.interrupted)
+            session.pending[each.query.id] = PendingQuery(*msgspec.structs.astuple(each))
         session.settled = folded.settled
         session.undelivered = [asked for asked, _ in folded.undelivered]
         session._failure_undelivered = folded.failure_undelivered
@@ -486,10 +487,6 @@ _RULES: dict[State, dict[type[Any], _Rule]] = {
     state: {row: _Rule(following, _REASON_AGAINST.get(row), _FOLD[row]) for row, following in rows.items()}
     for state, rows in TRANSITIONS.items()
 }
-
-
-def _folded_query(pending: PendingQuery) -> FoldedQuery[Query]:
-    return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.interrupted)
 
 
 def _row_of(record: Record) -> type[Any]:

@@ -3,7 +3,6 @@
 Everything it holds can be lost. It is right as long as nobody else has written to the session, and the store tells it
 when somebody has: a commit that is refused makes it forget what it knew, and the message is decided again on what is
 there now. So the journal needs no lock while a program runs; the expected position is enough.
-
 A lease is held only where others must keep out: while a step takes long, and while drivers execute effects.
 """
 
@@ -214,13 +213,13 @@ class LiveSession:
 
     def unrepeatable(self) -> list[asyncio.Task[None]]:
         """Effects under way here that cannot simply be run again elsewhere."""
-        return self._effects.unrepeatable(self._fold.known.pending) if self._fold.known is not None else []
+        return self._effects.unrepeatable(known.pending if (known := self.known) else {})
 
     async def close(self) -> None:
         """Stop what runs here, and release the session, so that others can resume it at once."""
         tasks = [*self._effects.running.values(), *self._keeper.stop()]
         tasks += [task for task in (self._run.thinking, self._run.concluding) if task is not None]
-        interrupted = self._effects.interrupted(self._fold.known.pending) if self._fold.known is not None else []
+        interrupted = self._effects.interrupted(known.pending if (known := self.known) else {})
         self._undo()
         self._stop_running()
         if tasks:

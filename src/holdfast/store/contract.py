@@ -42,7 +42,7 @@ from holdfast.core.decide import Message
 from holdfast.core.ids import check_id
 from holdfast.core.limits import MAX_INTEGER
 from holdfast.core.records import Entry
-from holdfast.core.state import Session, State
+from holdfast.core.state import ENDED, Session, State
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.commits import (
@@ -379,7 +379,7 @@ class Store(ABC):
 
     async def prune(self, ended_before: int, limit: int = READ_LIMIT) -> list[str]:
         """Retention: delete at most `limit` sessions that had ended before a time, and give back their ids."""
-        page = await self.sessions(SessionFilter(states=_ENDED, updated_before=ended_before), limit=limit)
+        page = await self.sessions(SessionFilter(states=ENDED, updated_before=ended_before), limit=limit)
         gone = [row.session_id for row in page.rows]
         for session_id in gone:
             await self.delete(session_id, ended_before)
@@ -496,6 +496,3 @@ def _check_state_key(namespace: str, key: str) -> None:
 def _in_range(number: int) -> int:
     """A position, time or limit of a read, brought into what stores can count."""
     return max(0, min(number, MAX_INTEGER // 4))  # so that two of them can be added
-
-
-_ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED)

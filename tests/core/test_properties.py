@@ -261,12 +261,14 @@ class Walk(RuleBasedStateMachine):
         assert positions == list(self.session.settled.items())
 
     @invariant()
-    def reservations_are_those_of_the_pending_calls(self) -> None:
+    def reservations_are_those_of_the_pending_calls_and_children(self) -> None:
         metrics, pending = self.session.metrics, self.session.pending.values()
         calls = [p.query for p in pending if isinstance(p.query, LlmQuery)]
-        assert metrics.reserved_tokens == sum(query.max_tokens for query in calls)
+        assert set(metrics.shares) <= {p.query.id for p in pending if isinstance(p.query, ChildQuery)}
+        shares = sum(share.tokens for share in metrics.shares.values())
+        assert metrics.reserved_tokens == sum(query.max_tokens for query in calls) + shares
         assert metrics.reserved_cost >= -1e-12
-        if not calls:
+        if not calls and not metrics.shares:
             assert metrics.reserved_cost == 0
 
     @invariant()

@@ -19,6 +19,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = Home(folder)
+        self.home.serve_nothing()
         self.env = {
             "HOME": str(folder / "user"),
             "HOLDFAST_HOME": str(folder / "own"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.events import CompletedEvent
-from holdfast.core.queries import HumanQuery, ToolQuery
+from holdfast.core.queries import HumanQuery, ToolQuery, Value
 from holdfast.core.records import (
     LoggedRecord,
     ProgressedRecord,
@@ -30,7 +30,7 @@ async def test_ask_is_a_question_to_a_person_with_choices(hf: Holdfast) -> None:
 
     event = await hf.start(personal)
     assert asked(event) == [HumanQuery(id="q-0", prompt="colour?", choices=["red", "blue"])]
-    assert result(await hf.feed(event.session_id, {"any": ["json", 1]})) == {"any": ["json", 1]}
+    assert result(await hf.feed(event.session_id, Value(value={"any": ["json", 1]}))) == {"any": ["json", 1]}
 
 
 async def test_tool_is_a_question_with_arguments(hf: Holdfast) -> None:

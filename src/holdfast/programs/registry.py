@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Function: TypeAlias = "Callable[[Context], Coroutine[Any, Any, Any]]"
 
+MOST_NAMES = 12
+"""Names of strategies that an error lists: what a reader takes in."""
+
 KIND = "native"
 
 
@@ -118,7 +121,9 @@ def find(given: Strategy | Function | str) -> Strategy:
         return known
     if ":" in given or given.endswith(".py"):
         return load(given)
-    names = ", ".join(sorted(_registered)) or "none is registered"
+    names = ", ".join(sorted(_registered)[:MOST_NAMES]) or "none is registered"
+    if len(_registered) > MOST_NAMES:
+        names += f" and {len(_registered) - MOST_NAMES} more"
     raise ProgramNotFoundError(given, f"no strategy has that name (known: {names}); give FILE.py:name or module:name")
 
 

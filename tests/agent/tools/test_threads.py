@@ -15,6 +15,7 @@ from holdfast.testing.patience import HANG_S, soon, until
 
 
 async def test_an_idle_thread_is_used_again() -> None:
+    threads._idle.clear()  # of other tests
     first = await soon(in_thread(threading.get_ident))
     await until(lambda: threads._idle)
     assert await soon(in_thread(threading.get_ident)) == first

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,8 @@ def children_of(pid: int) -> set[int]:
     """The processes that a process has started itself."""
     found: set[int] = set()
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found |= {int(child) for child in task.read_text().split()}
+        with suppress(OSError):  # the thread has ended meanwhile
+            found |= {int(child) for child in task.read_text().split()}
     return found
 
 

@@ -88,8 +88,9 @@ class Home:
         (folder / "holdfast.toml").write_text('serve = ["strategies.py"]\n')
 
     def call(self, *args: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
-        """Run the command in this process. What it registers by name is gone afterwards, as with its own process."""
+        """Run the command in this process, with no registered strategies but its own, as in a process of its own."""
         before = registry.registered()
+        registry._registered.clear()
         try:
             own = {**self._own, "HOLDFAST_PROJECT_ROOT": str(self.folder)}  # processes of their own work in the folder
             return CliRunner().invoke(cli, list(args), input=stdin, env={**own, **(env or {})})

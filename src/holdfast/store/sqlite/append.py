@@ -14,7 +14,7 @@ from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.journal_rows import encode_commit
 from holdfast.store.leases import lease_columns
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.packing import pack_rows
+from holdfast.store.sqlite.packed_rows import pack_rows
 from holdfast.store.sqlite.schema import StoreConnection
 
 KNOWN_ROWS = 4_096

@@ -11,13 +11,13 @@
 `docs/how-to/simulate.md` has the whole of it.
 """
 
+from holdfast.testing.simulation.broken_run import BrokenLawError, check, report, shrink
 from holdfast.testing.simulation.client import Client
 from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.run import Run, simulate, sweep, without
 from holdfast.testing.simulation.scenario import Scenario
-from holdfast.testing.simulation.shrinking import BrokenLawError, check, report, shrink
 from holdfast.testing.simulation.world import SimulatedProcess, World
 
 __all__ = [

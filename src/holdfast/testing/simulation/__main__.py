@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Iterator
 
+from holdfast.testing.simulation.broken_run import report, shrink
 from holdfast.testing.simulation.faults import profile
 from holdfast.testing.simulation.run import simulate, without
 from holdfast.testing.simulation.scenarios import SCENARIOS
 from holdfast.testing.simulation.scenarios.harm import HARM
 from holdfast.testing.simulation.scenarios.known import KNOWN
-from holdfast.testing.simulation.shrinking import report, shrink
 from holdfast.testing.simulation.trace import side_by_side
 
 NAMED = {**SCENARIOS, **HARM, **KNOWN}

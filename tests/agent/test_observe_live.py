@@ -30,7 +30,7 @@ from holdfast.testing.patience import HANG_S, soon, until
 from holdfast.testing.postgres_server import fresh_database
 from holdfast.testing.provider import ScriptedProvider, fault, stream, tool_call
 from tests.agent.helpers import Home
-from tests.agent.watch_helpers import Paused, Watcher, resumed, said_in, texts, watching
+from tests.agent.watch_helpers import Hesitant, Paused, Watcher, resumed, said_in, texts, watching
 
 
 async def test_a_late_watcher_gets_the_text_so_far_in_one_piece_and_then_the_rest(any_home: Home) -> None:
@@ -174,17 +174,21 @@ async def test_who_comes_late_from_another_process_is_soon_told_what_was_said(
 ) -> None:
     monkeypatch.setattr(live, "REMIND_S", 0.0)
     home = Home(fresh_database(server))
-    go_on, end = asyncio.Event(), asyncio.Event()
-    model = Paused("It ", "is ", go_on, "late", end, ".")
+    model = Hesitant("It ", "is ")
     async with home.runtime(provider=model) as runtime, home.runtime() as other:
         session = await runtime.session("s").open()
         turn = asyncio.create_task(session.turn("1").run())
         async with watching(session.observe(), None) as near, watching(other.observe("s"), None) as far:
             await near.until(lambda now: said_in(now.seen) == "It is ")
-            await far.until(lambda now: now.has(TurnBeganEvent))
-            go_on.set()
-            await far.until(lambda now: said_in(now.seen) == "It is late")
-            end.set()
+            await far.until(lambda now: now.has(TurnBeganEvent))  # though it may not hear live events yet
+
+            def is_told() -> bool:
+                model.next_word.set()
+                return said_in(far.seen).startswith("It is ")
+
+            await until(is_told)
+            model.is_done = True
+            model.next_word.set()
             await soon(turn)
             await far.until(lambda now: now.has(TurnEndedEvent))
 

@@ -87,6 +87,27 @@ class Paused:
         yield ModelReply(content=[TextBlock(whole)])
 
 
+class Hesitant:
+    """A model that says a few pieces at once, and then a dot whenever `next_word` is set, until `is_done`."""
+
+    def __init__(self, *said: str) -> None:
+        self.id = "scripted"
+        self.next_word = asyncio.Event()
+        self.is_done = False
+        self._said = said
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamItem, None]:
+        for piece in self._said:
+            yield protocol.TextDelta(piece)
+        dots = 0
+        while not self.is_done:
+            await self.next_word.wait()
+            self.next_word.clear()
+            dots += 1
+            yield protocol.TextDelta(".")
+        yield ModelReply(content=[TextBlock("".join(self._said) + "." * dots)])
+
+
 def said_in(seen: list[ObservedEvent]) -> str:
     """The text that stands there for who has seen this."""
     text = ""

@@ -228,6 +228,7 @@ async def test_an_owner_that_was_stopped_past_its_lease_is_refused_when_it_wakes
     async with another() as owner, another() as heir:
         await owner.do("drive", what="work", recovery="safe")
         await owner.do("start", program=called.name, id="s", ctx={"ms": 1000}, wait=0)
+        await until(lambda: _is_so(runs()))
         owner.stop()
         await heir.do("drive", what="work", recovery="safe")
         assert await soon(hf.result("s")) == f"done by {heir.pid}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.budget import Price
+from holdfast.core.call_history import CallHistory
 from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery, Usage
 from holdfast.core.records import LoggedRecord, ProgressedRecord, RefusedRecord, StatRecord
 from holdfast.core.state import State
@@ -297,7 +298,7 @@ def test_the_last_twenty_logs_are_kept_with_their_times() -> None:
 
 
 def history(journal: Journal) -> list[dict[str, Any]]:
-    return [exchange.to_json() for exchange in journal.session.metrics.history]
+    return CallHistory(journal.entries).to_json()
 
 
 def test_the_last_ten_exchanges_are_kept() -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.core.budget import Budget, Price
+from holdfast.core.call_history import CallHistory
 from holdfast.core.decide import (
     CancelMessage,
     Decision,
@@ -294,7 +295,7 @@ class Walk(RuleBasedStateMachine):
 
     @invariant()
     def it_can_always_be_shown(self) -> None:
-        encode(snapshot(self.session, self.now, include_history=True))
+        encode(snapshot(self.session, self.now, history=CallHistory(self.entries)))
         if self.session.state is not State.ABSENT:
             assert event_of(self.session, self.now).to_json()["session_id"] == "s-walk"
 

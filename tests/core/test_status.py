@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.budget import Budget
+from holdfast.core.call_history import CallHistory
 from holdfast.core.errors import InvalidFilterError
 from holdfast.core.queries import Failure, HumanQuery, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord
@@ -138,14 +139,14 @@ def test_history_is_shown_only_on_request() -> None:
     journal = paused(llm("a"), llm("b")).answer("q-0", "one")
     journal.feed(given("q-1", Failure("no")))
     assert "conversation_history" not in shown(journal)["metrics"]
-    history = shown(journal, include_history=True)["metrics"]["conversation_history"]
+    history = shown(journal, history=CallHistory(journal.entries))["metrics"]["conversation_history"]
     assert [(x["query_id"], x["prompt"], x["response"]) for x in history] == [("q-0", "a", "one"), ("q-1", "b", None)]
 
 
 def test_looking_at_a_session_changes_nothing() -> None:
     journal = paused()
     before = picture(journal.session)
-    shown(journal.later(50), pending_filter=parse_pending_filter("full"), include_history=True)
+    shown(journal.later(50), pending_filter=parse_pending_filter("full"))
     assert picture(journal.session) == before
 
 

@@ -115,9 +115,9 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
     freed = [spent.open[query] for query in withdrawn if query in spent.open]
     returned = [spent.shares[query] for query in withdrawn if query in spent.shares]
     reserved_calls = spent.reserved_calls - sum(share.llm_calls for share in returned)
-    reserved_tokens = spent.reserved_tokens - sum(exchange.reserved_tokens for exchange in freed)
+    reserved_tokens = spent.reserved_tokens - sum(call.reserved_tokens for call in freed)
     reserved_tokens -= sum(share.tokens for share in returned)
-    reserved_cost = spent.reserved_cost - sum(exchange.reserved_cost for exchange in freed)
+    reserved_cost = spent.reserved_cost - sum(call.reserved_cost for call in freed)
     reserved_cost -= sum(share.cost for share in returned)
 
     def refuse(limit: str, why: str) -> BudgetExceededError:

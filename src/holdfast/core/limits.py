@@ -30,7 +30,7 @@ RECENT_LOGS = 20
 """Log lines that a session keeps in memory for its status; the journal keeps all of them."""
 
 HISTORY_ENTRIES = 10
-"""Model calls that a session keeps in memory for its status; the journal keeps all of them."""
+"""Model calls that the status of a session shows on request; the journal keeps all of them."""
 
 PROMPT_PREVIEW_CHARS = 200
 """Characters of a prompt shown by the `preview` filter."""

@@ -9,43 +9,41 @@ from typing import Any
 import msgspec
 
 from holdfast.core.budget import Budget, ChildShare, Price, price_for
-from holdfast.core.limits import HISTORY_ENTRIES, RECENT_LOGS
-from holdfast.core.queries import Answer, Failure, LlmQuery, Usage, Value
+from holdfast.core.limits import RECENT_LOGS
+from holdfast.core.queries import Answer, LlmQuery, Usage, Value
 from holdfast.core.records import LoggedRecord, ProgressedRecord
 from holdfast.core.tokens import TokenCount, measure_text
 from holdfast.core.values import Json, value_bytes
 
 
-class LlmCall(msgspec.Struct, omit_defaults=True):
-    """One `llm` query and, once there is one, its answer."""
+class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An `llm` query without an answer: what it was estimated at, and what is set aside for its answer."""
 
     query_id: str
-    prompt: str
     prompt_tokens: int
     reserved_tokens: int
     reserved_cost: float
     started_at: int
-    response_tokens: int = 0
-    answer: Answer | None = None
-    completed_at: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        match self.answer:
-            case Value(value=value):
-                shown: dict[str, Json] = {"response": value}
-            case Failure(message=message):
-                shown = {"response": None, "error": message}
-            case _:
-                shown = {"response": None}
-        return {
-            "query_id": self.query_id,
-            "prompt": self.prompt,
-            **shown,
-            "prompt_tokens": self.prompt_tokens,
-            "response_tokens": self.response_tokens,
-            "started_at": self.started_at,
-            "completed_at": self.completed_at,
-        }
+
+def measure_query(query: LlmQuery) -> tuple[int, int, int]:
+    """Characters, bytes and estimated tokens of what a model is asked, its system prompt included."""
+    if query.system is None:
+        return measure_text(query.prompt)
+    chars, size, tokens = measure_text(query.prompt)
+    system_chars, system_size, system_tokens = measure_text(query.system)
+    return chars + system_chars, size + system_size, tokens + system_tokens
+
+
+def measure_answer(answer: Answer) -> tuple[int, int, int]:
+    """Characters, bytes and estimated tokens of what was answered; a failure has none."""
+    if type(answer) is not Value:
+        return 0, 0, 0
+    value = answer.value
+    if type(value) is str:
+        return measure_text(value)
+    chars, size = value_bytes(value)
+    return chars, size, (size + 3) // 4
 
 
 class ChildrenUsage(msgspec.Struct, omit_defaults=True):
@@ -94,19 +92,11 @@ class Metrics:
     custom: dict[str, Json] = field(default_factory=dict)
     progress: ProgressedRecord | None = None
     recent_logs: list[tuple[int, LoggedRecord]] = field(default_factory=list)
-    history: list[LlmCall] = field(default_factory=list)
-    """The latest model calls, the oldest first."""
-    open: dict[str, LlmCall] = field(default_factory=dict)
-    """Model calls without an answer, by query; those in `history` are the same objects."""
+    open: dict[str, OpenCall] = field(default_factory=dict)
+    """Model calls without an answer, by query."""
     _own_ms: int = 0
     _waiting_ms: int = 0
     _waiting: bool = False
-
-    def __post_init__(self) -> None:
-        """After reading them back: an open call that is in the history is one object again."""
-        for call in self.history if self.open else ():
-            if call.query_id in self.open:
-                self.open[call.query_id] = call
 
     # --- folding -------------------------------------------------------------------------------
 
@@ -127,21 +117,14 @@ class Metrics:
             self._own_ms += passed
 
     def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
-        chars, size, tokens = measure_text(query.prompt)
+        chars, size, tokens = measure_query(query)
         if query.system is not None:
-            system_chars, system_size, system_tokens = measure_text(query.system)
-            self.system_chars += system_chars
-            chars, size, tokens = chars + system_chars, size + system_size, tokens + system_tokens
+            self.system_chars += len(query.system)
         most, cost = query.max_tokens, 0.0
         if prices and (price := price_for(query, prices)) is not None:
             cost = price.of(tokens, most)
             self.reserved_cost += cost
-        exchange = LlmCall(query.id, query.prompt, tokens, most, cost, at)
-        self.open[query.id] = exchange
-        history = self.history
-        history.append(exchange)
-        if len(history) > HISTORY_ENTRIES:
-            del history[0]
+        self.open[query.id] = OpenCall(query.id, tokens, most, cost, at)
         self.llm_calls += 1
         self.prompt_chars += chars
         self.prompt_bytes += size
@@ -156,8 +139,8 @@ class Metrics:
 
     def withdraw(self, query_id: str) -> None:
         """A query nobody waits for any more frees what it had reserved; its prompt stays counted."""
-        if (exchange := self.open.pop(query_id, None)) is not None:
-            self._free(exchange)
+        if (call := self.open.pop(query_id, None)) is not None:
+            self._free(call)
         elif query_id in self.shares:
             self._return_share(query_id)
 
@@ -169,41 +152,33 @@ class Metrics:
             self.reserved_tokens += share.tokens
             self.reserved_cost += share.cost
 
-    def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None, at: int) -> None:
-        chars = size = estimate = 0
-        if type(answer) is Value:
-            said = answer.value
-            if type(said) is str:
-                chars, size, estimate = measure_text(said)
-            else:
-                chars, size = value_bytes(said)
-                estimate = (size + 3) // 4
-        exchange = self.open.pop(query.id)
-        self._free(exchange)
-        exchange.answer = answer
-        exchange.completed_at = at
+    def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None) -> None:
+        chars, size, response = measure_answer(answer)
+        call = self.open.pop(query.id)
+        self._free(call)
         self.response_chars += chars
         self.response_bytes += size
-        exchange.response_tokens = estimate
+        prompt = call.prompt_tokens
         if usage is None:
-            self.response_tokens.tokens += estimate
+            self.response_tokens.tokens += response
         else:
-            self._correct(exchange, usage)
+            prompt, response = self._correct(prompt, response, usage)
         if usage is not None and usage.cost is not None:
             self.cost += usage.cost
         elif price is not None:
-            self.cost += price.of(exchange.prompt_tokens, exchange.response_tokens)
+            self.cost += price.of(prompt, response)
 
-    def _correct(self, exchange: LlmCall, usage: Usage) -> None:
-        """Count what whoever answered has counted, as far as it has."""
+    def _correct(self, prompt: int, response: int, usage: Usage) -> tuple[int, int]:
+        """Count what whoever answered has counted, as far as it has; gives the tokens of both."""
         if usage.completion_tokens is None:
-            self.response_tokens.tokens += exchange.response_tokens
+            self.response_tokens.tokens += response
         else:
-            exchange.response_tokens = usage.completion_tokens
-            self.response_tokens.correct(0, usage.completion_tokens)
+            response = usage.completion_tokens
+            self.response_tokens.correct(0, response)
         if usage.prompt_tokens is not None:
-            self.prompt_tokens.correct(exchange.prompt_tokens, usage.prompt_tokens)
-            exchange.prompt_tokens = usage.prompt_tokens
+            self.prompt_tokens.correct(prompt, usage.prompt_tokens)
+            prompt = usage.prompt_tokens
+        return prompt, response
 
     def answer_child(self, asked: str, usage: Usage | None) -> None:
         """A child has ended: what it spent was spent on behalf of this session, and the rest of its share is free."""
@@ -235,10 +210,10 @@ class Metrics:
             llm_calls=self.llm_calls,
         )
 
-    def _free(self, exchange: LlmCall) -> None:
-        self.reserved_tokens -= exchange.reserved_tokens
+    def _free(self, call: OpenCall) -> None:
+        self.reserved_tokens -= call.reserved_tokens
         if self.reserved_cost:
-            self._free_cost(exchange.reserved_cost)
+            self._free_cost(call.reserved_cost)
 
     def _return_share(self, asked: str) -> None:
         share = self.shares.pop(asked)

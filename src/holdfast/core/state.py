@@ -409,7 +409,7 @@ class Session:
         query = self.pending[asked].query
         if isinstance(query, LlmQuery):  # first, because measuring an answer is all that could raise
             price = price_for(query, self._prices) if self._prices else None
-            self.metrics.answer(query, answer, record.usage, price, at)
+            self.metrics.answer(query, answer, record.usage, price)
         elif type(query) is ChildQuery:
             self.metrics.answer_child(asked, record.usage)
         del self.pending[asked]

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from holdfast.core.budget import remaining
+from holdfast.core.call_history import CallHistory
 from holdfast.core.errors import InvalidFilterError
 from holdfast.core.events import query_json
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
@@ -83,10 +84,11 @@ def snapshot(
     now: int,
     *,
     pending_filter: PendingFilter | None = None,
-    include_history: bool = False,
+    history: CallHistory | None = None,
     below: Mapping[str, PendingQuery] | None = None,
 ) -> dict[str, Any]:
-    """What a session looks like at `now`, without changing it; with what its children wait for, where that is given."""
+    """What a session looks like at `now`, without changing it; with its latest calls and with what its children wait
+    for, where those are given."""
     metrics = session.metrics
     started = session.started
     shown: dict[str, Any] = {
@@ -95,7 +97,7 @@ def snapshot(
         "phase": str(session.state),
         "started_at": metrics.started_at,
         "last_activity_at": metrics.last_activity_at,
-        "metrics": _metrics_json(session, now, include_history),
+        "metrics": _metrics_json(session, now, history),
     }
     if started is not None:
         shown["strategy"] = started.program.name
@@ -107,7 +109,7 @@ def snapshot(
     return shown
 
 
-def _metrics_json(session: Session, now: int, include_history: bool) -> dict[str, Any]:
+def _metrics_json(session: Session, now: int, history: CallHistory | None) -> dict[str, Any]:
     metrics = session.metrics
     waiting = next(reversed(metrics.open.values()), None)
     current = waiting and {
@@ -137,8 +139,8 @@ def _metrics_json(session: Session, now: int, include_history: bool) -> dict[str
         shown["progress"] = {"step": progress.step, "total": progress.total, "message": progress.message}
     if session.started is not None and session.started.budget is not None:
         shown["budget_remaining"] = msgspec.to_builtins(remaining(session.started.budget, metrics, now))
-    if include_history:
-        shown["conversation_history"] = [exchange.to_json() for exchange in metrics.history]
+    if history is not None:
+        shown["conversation_history"] = history.to_json()
     return shown
 
 

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 
 from holdfast.core.budget import Budget, Price
+from holdfast.core.call_history import CallHistory
 from holdfast.core.compare import Comparison, compare
 from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
@@ -170,9 +171,13 @@ class Holdfast:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
         wanted = parse_pending_filter(pending)
         row = await self.store.session(session_id)
-        session = await self.store.load(session_id)
+        session, calls = Session(session_id), CallHistory() if history else None
+        async for entry in self.store.journal(session_id):
+            session.apply(entry)
+            if calls is not None:
+                calls.apply(entry)
         below = await pending_below(self.store, session) if wanted is not None else {}
-        shown = snapshot(session, self._owner.now(), pending_filter=wanted, include_history=history, below=below)
+        shown = snapshot(session, self._owner.now(), pending_filter=wanted, history=calls, below=below)
         shown["position"] = session.position
         shown["owner"] = row.owner
         if session.is_terminal:

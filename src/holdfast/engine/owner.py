@@ -132,7 +132,9 @@ class Owner:
         except StopIteration as done:
             result: T = done.value
             return result
-        task = asyncio.create_task(_rest_of(work, waits_for))
+        rest = _rest_of(work, waits_for)
+        rest.send(None)  # a task that is cancelled before its first step runs nothing of what has not begun
+        task = asyncio.create_task(rest)
         ended = task.get_loop().create_future()
 
         def end(done: asyncio.Task[T]) -> None:
@@ -182,13 +184,19 @@ class Owner:
 
 
 async def _rest_of(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
-    """What is left of a coroutine that waits for something."""
+    """What is left of a coroutine that waits for something. It stops once, at its beginning, until it has a task."""
     return await _resumed(work, waits_for)
 
 
 @types.coroutine
 def _resumed(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
     try:
+        try:
+            yield
+        except BaseException as error:
+            if waits_for is not None:
+                waits_for.cancel()  # as the task would have done, had it come to wait for that
+            waits_for = work.throw(error)
         while True:
             try:
                 sent = yield waits_for

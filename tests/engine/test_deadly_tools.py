@@ -59,6 +59,16 @@ def test_an_attempt_that_a_shutdown_interrupted_is_no_death() -> None:
         assert (pending.attempts, pending.deaths) == (attempt, in_a_row)
 
 
+def test_an_attempt_that_was_not_begun_is_not_counted_among_the_deaths() -> None:
+    journal = Journal().start().ask(llm())
+    pending = journal.session.pending["q-0"]
+    for attempt, was_begun, in_a_row in [(1, True, 1), (2, False, 1), (3, True, 2), (4, False, 2)]:
+        journal.write(AttemptedRecord(query_id="q-0", driver="llm"))
+        if not was_begun:
+            journal.write(InterruptedRecord(query_id="q-0", was_begun=False))
+        assert (pending.attempts, pending.deaths) == (attempt, in_a_row)
+
+
 def test_a_call_is_begun_at_least_once() -> None:
     with pytest.raises(InvalidValueError, match="at least once"):
         open_holdfast("memory:", max_deaths=0)

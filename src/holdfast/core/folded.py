@@ -22,7 +22,8 @@ class FoldedQuery(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_default
     query: AskedQuery
     asked_at: int
     attempts: int = 0
-    interrupted: int = 0
+    deaths: int = 0
+    attempted_at: int = 0
 
 
 class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defaults=True, kw_only=True):

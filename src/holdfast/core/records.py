@@ -106,9 +106,11 @@ class AttemptedRecord(Record, frozen=True, tag="attempted"):
 
 
 class InterruptedRecord(Record, frozen=True, tag="interrupted"):
-    """The latest attempt at a query ended without an outcome because its process was shut down, which is no death."""
+    """The latest attempt at a query ended without an outcome, and its process did not die of it: it was shut down."""
 
     query_id: str
+    was_begun: bool = True
+    """False if nothing was executed: its process did not learn in time that the attempt had been recorded."""
 
 
 class AnsweredRecord(Record, frozen=True, tag="answered"):

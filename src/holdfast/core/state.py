@@ -135,21 +135,18 @@ for _state in State:
 class PendingQuery:
     """A query that waits for its answer."""
 
-    __slots__ = ("asked_at", "attempts", "due_at", "interrupted", "query")
+    __slots__ = ("asked_at", "attempted_at", "attempts", "deaths", "due_at", "query")
 
-    def __init__(self, query: Query, asked_at: int, attempts: int = 0, interrupted: int = 0) -> None:
+    def __init__(self, query: Query, asked_at: int, attempts: int = 0, deaths: int = 0, attempted_at: int = 0) -> None:
         wait = query.wait_ms
         self.query = query
         self.asked_at = asked_at
         self.due_at = None if wait is None else asked_at + wait
         self.attempts = attempts
-        self.interrupted = interrupted
-        """The number of the last attempt that a shutdown has interrupted; 0 if there is none."""
-
-    @property
-    def deaths(self) -> int:
+        self.deaths = deaths
         """How many attempts in a row their processes did not survive, if the latest is not under way."""
-        return self.attempts - self.interrupted
+        self.attempted_at = attempted_at
+        """When the latest attempt was recorded (unix ms); 0 if there was none."""
 
 
 class Session:
@@ -233,7 +230,9 @@ class Session:
             position=self.position,
             started=self.started,
             ended=self.ended,
-            pending=[FoldedQuery(p.query, p.asked_at, p.attempts, p.interrupted) for p in self.pending.values()],
+            pending=[
+                FoldedQuery(p.query, p.asked_at, p.attempts, p.deaths, p.attempted_at) for p in self.pending.values()
+            ],
             settled=self.settled,
             undelivered=list(undelivered),
             failure_undelivered=self._failure_undelivered,
@@ -333,7 +332,7 @@ class Session:
     def _part(self, at: int) -> None:
         """From here on a fork goes its own way: what its source had begun is not the fork's."""
         for pending in self.pending.values():
-            pending.attempts = pending.interrupted = 0
+            pending.attempts = pending.deaths = pending.attempted_at = 0
         self.kind_fold.on_forked(at)
 
     def _wake_up(self) -> None:
@@ -363,13 +362,13 @@ class Session:
         self._find_kind()
 
     def _on_paused(self, record: PausedRecord, at: int, position: int) -> None:
-        pending, metrics, queries = self.pending, self.metrics, record.queries
+        pending, metrics, queries, begun = self.pending, self.metrics, record.queries, int(record.attempted)
         children: list[str] = []
         for gone in record.withdrawn:
             if pending.pop(gone, None) is not None:
                 metrics.withdraw(gone)
         for query in queries:
-            pending[query.id] = PendingQuery(query, at, int(record.attempted))
+            pending[query.id] = PendingQuery(query, at, begun, begun, at if begun else 0)
             if isinstance(query, LlmQuery):
                 metrics.ask(query, self._prices, at)
             elif type(query) is ChildQuery:
@@ -398,11 +397,14 @@ class Session:
         self.metrics.refused += record.queries
 
     def _on_attempted(self, record: AttemptedRecord, at: int, position: int) -> None:
-        self.pending[record.query_id].attempts += 1
+        pending = self.pending[record.query_id]
+        pending.attempts += 1
+        pending.deaths += 1
+        pending.attempted_at = at
 
     def _on_interrupted(self, record: InterruptedRecord, at: int, position: int) -> None:
         pending = self.pending[record.query_id]
-        pending.interrupted = pending.attempts
+        pending.deaths = 0 if record.was_begun else max(0, pending.deaths - 1)
 
     def _on_answered(self, record: AnsweredRecord, at: int, position: int) -> None:
         asked, answer, settled = record.query_id, record.answer, self.settled

@@ -39,6 +39,7 @@ MAX_DEATHS = 3
 
 DIED = "the process that ran it died before it wrote down the outcome"
 SHUT_DOWN = "it was interrupted by a shutdown of its process before it had ended"
+UNHEARD = "the store did not say whether the attempt was recorded"
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -11,9 +11,18 @@ import msgspec
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.queries import ChildQuery, Query
-from holdfast.core.records import AttemptedRecord, InterruptedRecord, PausedRecord, RecordDraft, attempted_pause
+from holdfast.core.records import (
+    AttemptedRecord,
+    Entry,
+    InterruptedRecord,
+    PausedRecord,
+    Record,
+    RecordDraft,
+    attempted_in,
+    attempted_pause,
+)
 from holdfast.core.state import PendingQuery, Session
-from holdfast.engine.drivers import DIED, SHUT_DOWN, Attempt, Driver, failure_of, given_up
+from holdfast.engine.drivers import DIED, SHUT_DOWN, UNHEARD, Attempt, Driver, failure_of, given_up
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
 from holdfast.engine.slots import EffectSlot, current_slot
@@ -69,6 +78,8 @@ class Effects:
         """The slots that are taken, by query."""
         self._recovering: set[str] = set()
         """Queries that a process which is gone has attempted."""
+        self._unbegun: dict[str, set[tuple[int, int]]] = {}
+        """Attempts that were not begun here, because the store did not say whether it has them: numbers and times."""
         self._planned: list[Query] = []
 
     # --- planning -----------------------------------------------------------------------------------
@@ -108,9 +119,9 @@ class Effects:
             driver = self._owner.drivers.find(self._session.id, query)
             if driver is None:
                 continue  # a child
-            may_run = not each.attempts or (driver.may_repeat and each.deaths < self._owner.max_deaths)
+            may_run = not each.attempts or (driver.may_repeat and self._deaths(each) < self._owner.max_deaths)
             if may_run and self._try_take(asked, driver):
-                attempts.append(RecordDraft(AttemptedRecord(query_id=asked, driver=driver.name)))
+                attempts += map(RecordDraft, self.new_attempt(each, driver.name))
             elif each.attempts:
                 self._recovering.add(asked)
         return attempts
@@ -134,6 +145,28 @@ class Effects:
     def is_planned(self) -> bool:
         """Whether effects wait for a commit. Children need none: whoever finds one missing starts it."""
         return any(query.kind != "child" for query in self._planned)
+
+    # --- attempts that may be recorded ---------------------------------------------------------------
+
+    def doubt(self, entries: Sequence[Entry], pending: Mapping[str, PendingQuery]) -> None:
+        """Do not begin the attempts among these entries: the store did not say whether it has them."""
+        self._unbegun = {asked: numbers for asked, numbers in self._unbegun.items() if asked in pending}
+        for asked in [asked for entry in entries for asked in attempted_in(entry.record) if asked in pending]:
+            self._unbegun.setdefault(asked, set()).add((pending[asked].attempts, pending[asked].attempted_at))
+
+    def new_attempt(self, pending: PendingQuery, driver: str) -> list[Record]:
+        """What there is to record of a new attempt, and of the latest one if that was not begun."""
+        asked = pending.query.id
+        attempted = AttemptedRecord(query_id=asked, driver=driver)
+        return [InterruptedRecord(asked, was_begun=False), attempted] if self._is_unbegun(pending) else [attempted]
+
+    def _deaths(self, pending: PendingQuery) -> int:
+        """How many processes in a row have died while they attempted a query."""
+        return pending.deaths - self._is_unbegun(pending)
+
+    def _is_unbegun(self, pending: PendingQuery) -> bool:
+        """Whether the latest attempt at a query is one of ours; another process may have made one in our place."""
+        return (pending.attempts, pending.attempted_at) in self._unbegun.get(pending.query.id, ())
 
     # --- beginning and stopping ---------------------------------------------------------------------
 
@@ -237,8 +270,9 @@ class Effects:
         attempt = Attempt(self._session.id, query.id, pending.attempts)
         if query.id in self._recovering:
             self._recovering.discard(query.id)
-            deaths = pending.deaths
-            if (given := await driver.recover(query, attempt, DIED if deaths else SHUT_DOWN)) is not None:
+            deaths = self._deaths(pending)
+            why = UNHEARD if self._is_unbegun(pending) else DIED if deaths else SHUT_DOWN
+            if (given := await driver.recover(query, attempt, why)) is not None:
                 return given
             if deaths >= self._owner.max_deaths:
                 return given_up(driver.name, query.id, deaths)
@@ -253,6 +287,7 @@ class Effects:
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
+        self._unbegun.pop(query.id, None)
         given = await insist(driver.run, query, attempt)
         if seam is not None:
             await seam("after effect")

@@ -19,7 +19,7 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
-from holdfast.core.records import AttemptedRecord, InterruptedRecord, Parent, Record, RecordDraft
+from holdfast.core.records import InterruptedRecord, Parent, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.engine.attachments import Attachments
@@ -249,6 +249,7 @@ class LiveSession:
         A store that cannot be reached may have written it all the same: the journal will tell.
         """
         if isinstance(error, StoreUnavailableError) or (isinstance(error, StaleError) and not error.is_lost):
+            self._effects.doubt(self._fold.batch.entries, known.pending if (known := self.known) else {})
             self._undo()
             self._fold.forget()
         else:
@@ -375,7 +376,7 @@ class LiveSession:
             if asked not in session.pending:
                 return None
             with self._undone_on_error:
-                self._record([AttemptedRecord(query_id=asked, driver=driver)], self._owner.now())
+                self._record(self._effects.new_attempt(session.pending[asked], driver), self._owner.now())
                 await self._commit("attempt")
             return self.session.pending[asked].attempts
 

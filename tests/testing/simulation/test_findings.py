@@ -112,6 +112,10 @@ def test_a_child_is_not_said_to_be_impossible_to_start_because_the_store_is_in_t
     assert problems(ParentAndChild, 40, Faults(until_s=6.0, store_errors=0.05, lost_replies=0.05)) == []
 
 
+def test_an_attempt_that_was_not_begun_because_the_reply_of_its_commit_was_lost_is_no_death() -> None:
+    assert problems(ParentAndChild, 25, Faults(until_s=10.0, lost_replies=0.7)) == []
+
+
 def test_times_of_a_journal_do_not_fall_where_its_owners_clocks_differ() -> None:
     assert problems(ParentAndChild, 20, Faults(until_s=6.0, skew_s=2.0, jumps=3, kills=2)) == []
 

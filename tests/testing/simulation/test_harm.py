@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.simulation import Faults, Scenario, simulate
-from holdfast.testing.simulation.scenarios.harm import HARM
+from holdfast.testing.simulation.scenarios.harm import HARM, Deadly
 
 CALM = Faults(until_s=1.0)
 
@@ -13,3 +13,8 @@ CALM = Faults(until_s=1.0)
 @pytest.mark.parametrize("scenario", HARM.values(), ids=list(HARM))
 def test_it_keeps_the_laws(scenario: type[Scenario]) -> None:
     assert [problem for seed in range(8) for problem in simulate(scenario, seed, CALM).problems] == []
+
+
+def test_a_call_that_takes_its_process_down_is_bounded_although_replies_of_commits_are_lost() -> None:
+    faults = Faults(until_s=10.0, store_errors=0.1, lost_replies=0.3)
+    assert [f"{seed}: {problem}" for seed in range(60) for problem in simulate(Deadly, seed, faults).problems] == []

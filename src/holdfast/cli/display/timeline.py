@@ -106,8 +106,9 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("refused", "red", one_line(f"{count} queries: {failure.message}", room))]
         case AttemptedRecord(query_id=asked, driver=driver):
             return [("attempt", "cyan", f"{asked:<5} {driver}")]
-        case InterruptedRecord(query_id=asked):
-            return [("stopped", "magenta", f"{asked:<5} by a shutdown of its process")]
+        case InterruptedRecord(query_id=asked, was_begun=was_begun):
+            why = "by a shutdown of its process" if was_begun else "before it was begun"
+            return [("stopped", "magenta", f"{asked:<5} {why}")]
         case AnsweredRecord(query_id=asked, answer=Failure(message=message, code=code), by=by):
             return [("failed", "red", f"{asked:<5} {one_line(f'{message} ({code}){_by(by)}', room - 6)}")]
         case AnsweredRecord(query_id=asked, answer=answer, by=by):

@@ -48,7 +48,7 @@ def _record_text(record: Record) -> str:
         case AttemptedRecord():
             return f"attempted {record.query_id}"
         case InterruptedRecord():
-            return f"interrupted {record.query_id}"
+            return f"{'interrupted' if record.was_begun else 'not begun'} {record.query_id}"
         case PausedRecord():
             asked = " ".join(query.id for query in record.queries)
             withdrawn = f" without {' '.join(record.withdrawn)}" if record.withdrawn else ""

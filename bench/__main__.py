@@ -32,6 +32,7 @@ from bench import (
     instructions,
     journal,
     lua,
+    lua_instructions,
     mcp,
     observe,
     sandbox,
@@ -44,6 +45,7 @@ BENCHMARKS = (
     | instructions.BENCHMARKS
     | growth.BENCHMARKS
     | lua.BENCHMARKS
+    | lua_instructions.BENCHMARKS
     | sandbox.BENCHMARKS
     | agent.BENCHMARKS
     | agent_instructions.BENCHMARKS

@@ -8,8 +8,10 @@ from pathlib import Path
 from bench import Figure, Plan
 from bench.agent import REOPENED, chat, open_chat
 from bench.callgrind import count, instructions, mark, require_callgrind
-from bench.engine import FOREVER, RESUME_PAUSES, Host
+from bench.engine import FOREVER, RESUME_PAUSES, Host, asks
+from holdfast.core.records import Program
 from holdfast.engine.holdfast import open_holdfast
+from holdfast.programs.registry import Strategy
 
 WARM_UP = 100
 TRIPS = 300
@@ -30,19 +32,24 @@ async def engine_instructions(plan: Plan) -> list[Figure]:
     require_callgrind()
     figures = []
     for place, limit in LIMITS.items():
-        url = "memory:" if place == "memory" else f"sqlite:///{plan.directory / 'engine-instructions.db'}"
+        url = trips_url(plan, place, "engine-instructions")
         (found,) = await asyncio.to_thread(count, plan, "instructions", "make_trips", url)
         name = f"engine-instructions: round trip, {place}"
         figures.append(instructions(plan, name, found / TRIPS, limit))
     return figures
 
 
-def make_trips(url: str) -> None:
+def trips_url(plan: Plan, place: str, name: str) -> str:
+    """Where the session lives whose round trips are counted."""
+    return "memory:" if place == "memory" else f"sqlite:///{plan.directory / name}.db"
+
+
+def make_trips(url: str, program: Strategy | Program = asks) -> None:
     """Run in a process of its own: feed one session."""
 
     async def run() -> None:
         async with open_holdfast(url) as holdfast:
-            host = Host(holdfast)
+            host = Host(holdfast, program)
             session_id = await host.run(FOREVER, WARM_UP)
             mark()
             for number in range(TRIPS):

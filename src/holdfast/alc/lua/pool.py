@@ -37,6 +37,7 @@ from holdfast.alc.lua.limits import (
     START_S,
 )
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
+from holdfast.store.patience import patience
 
 
 class StuckError(Exception):
@@ -133,7 +134,7 @@ class WorkerProcess:
 
     def wait_briefly(self, job: StepJob) -> None:
         """Wait in place for the reply to the only request under way, if it comes soon."""
-        until = time.perf_counter() + SPIN_S
+        until = time.perf_counter() + patience(SPIN_S)
         while not job.done.done() and not self.is_dead:
             left = until - time.perf_counter()
             if left <= 0 or not self._poll.poll(left * 1000):

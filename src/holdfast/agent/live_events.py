@@ -16,6 +16,7 @@ from holdfast.core.queries import Query, Usage
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.replay import ENDS
 from holdfast.core.values import Json
+from holdfast.store.contract import Store
 from holdfast.store.limits import LIVE_BYTES
 
 
@@ -241,9 +242,9 @@ class LiveEvents:
     published through the store; nobody waits for them, and the present reply is kept for those who join late.
     """
 
-    def __init__(self, publish: Callable[[str, bytes], None]) -> None:
+    def __init__(self, store: Store) -> None:
         self._sinks: dict[str, list[Sink]] = {}
-        self._publish = publish
+        self._publish, self._may_be_heard = store.publish, store.may_be_heard
         self._drafts: dict[str, _LiveDraft] = {}
         self._process = secrets.token_hex(4)
         self._calls = count()
@@ -286,7 +287,7 @@ class LiveEvents:
             draft.begin(event, self._new_call())
         if kind is not ModelStartedEvent and kind is not UsageEvent:  # of which nothing is drafted
             draft.take(event)
-        if kind in _JOURNALLED:
+        if kind in _JOURNALLED or not self._may_be_heard(session_id):
             return
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
         if asyncio.get_running_loop().time() - draft.reminded > REMIND_S:

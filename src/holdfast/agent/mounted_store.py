@@ -37,7 +37,7 @@ class MountedStore:
         self.holdfast = Holdfast(store, **options)
         self.engine = self.holdfast.engine
         self.conversations = Conversations(self.engine, residency)
-        self.live_events = LiveEvents(store.publish)
+        self.live_events = LiveEvents(store)
         self.observers = Observers(self.holdfast.engine, self.live_events.remind)
         self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.live_events.committed)

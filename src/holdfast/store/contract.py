@@ -6,8 +6,7 @@ A store keeps, for each session,
 - a **mailbox**: messages from anyone, each taken at most once, by a commit of the owner;
 - a **summary**: what listings need, replaced with every commit, always derivable from the journal;
 - a **lease**: who may write (owner and epoch) and until when. It ends when its time runs out, when it is released and,
-  where the store can tell that its holder is gone, with the holder: the store object that it was taken through, which
-  is closed, or whose process has died;
+  where the store can tell, when its holder is gone: the store object that it was taken through, or its process;
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 - a **checkpoint** and **segments**: what follows from the first part of the journal, so that it need not be read;
 
@@ -18,9 +17,8 @@ What holds for all methods
   for stores on disk, of the machine. If it raises, it has written nothing. If it is cancelled, the process dies
   or the connection breaks meanwhile (`StoreUnavailableError`), it has written either everything or nothing.
 - *Atomic.* Each call is one transaction: no other reader or writer, in any process, sees a part of it.
-- *Checked first.* Ids (of sessions, owners, messages, state) that break the grammar raise `InvalidIdError`;
-  values that JSON cannot hold exactly, and numbers past 64 bits, raise `InvalidValueError`; both before anything is
-  touched.
+- *Checked first.* Ids (of sessions, owners, messages, state) that break the grammar raise `InvalidIdError`; values that
+  JSON cannot hold exactly, and numbers past 64 bits, `InvalidValueError`; both before anything is touched.
 - *Known sessions only.* A method that is given a session id raises `SessionNotFoundError` if there is none, and
   `SessionDeletedError` if there was one, unless it says otherwise.
 - *Independent.* Damage to one session raises `CorruptSessionError` for that session, and for no other.
@@ -400,8 +398,7 @@ class Store(ABC):
     # --- live messages ---------------------------------------------------------------------------
 
     def publish(self, session_id: str, payload: bytes) -> None:
-        """Send a live message, which is kept nowhere, to whoever listens to a session. Never waits, and never fails
-        because of them.
+        """Send a live message, which is kept nowhere, to whoever listens to a session. Never waits or fails for them.
 
         Best effort, in the order of publishing. Those who listen through this store object get it at once; others get
         it within moments where the store can reach them (PostgreSQL), and not at all elsewhere. A payload of more than
@@ -410,11 +407,14 @@ class Store(ABC):
         check_id(session_id, "session id")
         self._publish(session_id, live_item(payload))
 
+    def may_be_heard(self, session_id: str) -> bool:
+        """Whether anybody may listen to a session. A store that reaches other processes cannot tell, and says yes."""
+        return True
+
     def listen(self, session_id: str) -> LiveStream:
         """The `LiveStream` of what is published about a session from now on.
 
-        Messages are lost when the listener is too slow, a message is too large, or a connection is broken or not yet
-        made. `MissedMessages` then stands in their place.
+        Where some are lost (a slow listener, a large message, no connection), `MissedMessages` stands in their place.
         """
         check_id(session_id, "session id")
         return self._listen(session_id)

@@ -298,5 +298,8 @@ class MemoryStore(Store):
     def _publish(self, session_id: str, item: LiveItem) -> None:
         self._streams.put(session_id, item)
 
+    def may_be_heard(self, session_id: str) -> bool:
+        return session_id in self._streams.by_session
+
     def _listen(self, session_id: str) -> LiveStream:
         return self._streams.add(session_id)

@@ -139,21 +139,21 @@ class LiveStreams:
     """The live streams of one open store, by session. Used by the stores."""
 
     def __init__(self) -> None:
-        self._by_session: dict[str, dict[LiveStream, None]] = {}
+        self.by_session: dict[str, dict[LiveStream, None]] = {}
 
     def add(self, session_id: str) -> LiveStream:
         stream = LiveStream(lambda gone: self._remove(session_id, gone))
-        self._by_session.setdefault(session_id, {})[stream] = None
+        self.by_session.setdefault(session_id, {})[stream] = None
         return stream
 
     def _remove(self, session_id: str, gone: LiveStream) -> None:
-        streams = self._by_session.get(session_id, {})
+        streams = self.by_session.get(session_id, {})
         streams.pop(gone, None)
         if not streams:
-            self._by_session.pop(session_id, None)
+            self.by_session.pop(session_id, None)
 
     def put(self, session_id: str, item: LiveItem) -> None:
-        for stream in self._by_session.get(session_id, ()):
+        for stream in self.by_session.get(session_id, ()):
             stream.put(item)
 
 

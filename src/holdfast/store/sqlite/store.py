@@ -399,6 +399,9 @@ class SqliteStore(Store):
         """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
         self._streams.put(session_id, item)
 
+    def may_be_heard(self, session_id: str) -> bool:
+        return session_id in self._streams.by_session
+
     def _listen(self, session_id: str) -> LiveStream:
         return self._streams.add(session_id)
 

@@ -53,6 +53,13 @@ class LiveLaws(Laws):
             store.publish("s-2", b"bye")
             assert payloads(await listened(other, b"bye")) == [b"bye"]
 
+    async def test_a_session_may_be_heard_while_somebody_listens_to_it(self, store: Store) -> None:
+        with store.listen("s-1"):
+            assert store.may_be_heard("s-1")
+            with store.listen("s-1"):
+                pass
+            assert store.may_be_heard("s-1")
+
     async def test_what_was_published_before_is_not_heard(self, store: Store) -> None:
         store.publish("s-1", b"early")
         with store.listen("s-1") as stream:

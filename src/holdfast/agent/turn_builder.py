@@ -245,11 +245,19 @@ class TurnBuilder:
         return result
 
     async def _watched(self, begun: _Begun, sink: Sink | None) -> TurnState:
-        """The turn once it is over."""
-        session, turn = self._session, begun.turn
+        """The turn once it is over.
+
+        One that this process works on ends here, unless it has to wait for somebody else. A sink hears of that at once.
+        """
+        session, turn, is_here = self._session, begun.turn, begun.is_here
+        if is_here and sink is None:
+            await session.mount.engine.until_released(session.session_id)
+            if turn.ended is not None:
+                return turn
+            is_here = False
         announced: list[str] = []
         with session.mount.engine.watch(session.session_id) as changes:
-            if turn.ended is None and not begun.is_here:
+            if turn.ended is None and not is_here:
                 # Its owner may be gone. And the watch does not report what was written before it began.
                 await session.mount.holdfast.resume(session.session_id, wait=0)
                 turn = (await session.conversation(fresh=True)).turns[turn.id]

@@ -6,6 +6,7 @@ effect, so that nobody takes the shutdown for an outcome.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Self
@@ -21,6 +22,8 @@ class Callers:
     def __init__(self, watch: Callable[[str | None], Watch]) -> None:
         self._watch = watch
         self._watches: dict[CallerWatch, None] = {}
+        self._until_released: dict[str, list[asyncio.Future[None]]] = {}
+        """Those who wait for a session to be released here, by session."""
         self.is_closed = False
 
     def watch(self, session_id: str | None) -> CallerWatch:
@@ -33,11 +36,32 @@ class Callers:
         """Somebody has stopped waiting."""
         self._watches.pop(watch, None)
 
+    async def until_released(self, session_id: str) -> None:
+        """Wait until this process does not hold a session any more; `RuntimeClosedError` once the engine is closed."""
+        self.check_open(session_id)
+        released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._until_released.setdefault(session_id, []).append(released)
+        slot = current_slot.get()
+        if slot is None:
+            await released
+        else:
+            async with slot.given_back():
+                await released
+        self.check_open(session_id)
+
+    def released(self, session_id: str) -> None:
+        """This process does not hold a session any more."""
+        for waiting in self._until_released.pop(session_id, ()):
+            if not waiting.done():
+                waiting.set_result(None)
+
     def close(self) -> None:
         """Let nobody wait any longer."""
         self.is_closed = True
         for watch in self._watches:
             watch.notify()
+        for session_id in list(self._until_released):
+            self.released(session_id)
 
     def check_open(self, session_id: str | None) -> None:
         """Raise `RuntimeClosedError` if the engine is closed, unless the caller is part of an effect."""

@@ -149,6 +149,12 @@ class Engine:
         """Wakes a caller that waits for a session, or for any, to change; and when the engine is closed."""
         return self.owner.callers.watch(session_id)
 
+    async def until_released(self, session_id: str) -> None:
+        """Wait while this process holds a session: until then, it changes here or not at all."""
+        live = self._live_sessions.get(session_id)
+        if live is not None and live.is_held:
+            await self.owner.callers.until_released(session_id)
+
     async def known(self, session_id: str) -> Session:
         """A session as it is now."""
         live = self.live(session_id)

@@ -203,7 +203,7 @@ class LiveSession:
     def _stop_effects(self) -> None:
         """Stop what runs here on behalf of the session, which is somebody else's now."""
         self._stop_running()
-        self._writer.epoch = None
+        self._writer.release()
 
     def _stop_running(self) -> None:
         if (concluding := self._run.concluding) is not None and concluding is not asyncio.current_task():

@@ -59,5 +59,13 @@ class SessionWriter:
         except (PositionConflictError, LeaseLostError, StateConflictError) as error:
             raise StaleError(is_lost=not isinstance(error, StateConflictError)) from error
         fold.settle(receipt.position)
-        self.epoch = receipt.epoch if holds else None
+        if holds:
+            self.epoch = receipt.epoch
+        else:
+            self.release()
         return commit.summary.due_at
+
+    def release(self) -> None:
+        """The lease is not held any more: others may change the session now."""
+        self.epoch = None
+        self._owner.callers.released(self._fold.id)

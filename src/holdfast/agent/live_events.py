@@ -192,19 +192,16 @@ _JOURNALLED = frozenset({ToolStartedEvent, ToolFinishedEvent, UsageEvent, Waitin
 class _LiveDraft:
     """The reply and the tool output that this process is producing in a session now."""
 
-    def __init__(self, started: ModelStartedEvent, call: str) -> None:
+    def __init__(self, started: ModelStartedEvent, call: str, outputs: dict[str, str]) -> None:
         self.call = call
         self.started = started
         self.attempt = 1
         self.pieces: list[tuple[bool, str]] = []
         """Each with whether it is reasoning."""
         self.chars = 0
-        self.outputs: dict[str, str] = {}
-        self.reminded = asyncio.get_running_loop().time()
-
-    def begin(self, started: ModelStartedEvent, call: str) -> None:
-        self.call, self.started, self.attempt = call, started, 1
-        self.pieces, self.chars, self.reminded = [], 0, asyncio.get_running_loop().time()
+        self.outputs = outputs
+        self.reminded: float | None = None
+        """When a `CatchUpEvent` was published last, or else the first of these events (loop time)."""
 
     def take(self, event: LiveEvent) -> None:
         if type(event) is TextDeltaEvent or type(event) is ReasoningDeltaEvent:
@@ -269,34 +266,36 @@ class LiveEvents:
             await taking
 
     def take(self, session_id: str, event: LiveEvent) -> Awaitable[None] | None:
-        """Publish an event to watchers, and give back what passes it to all sinks; None if there is none."""
-        self._publish_event(session_id, event)
-        sinks = self._sinks.get(session_id)
+        """Draft an event, publish it to watchers, and give back what passes it to all sinks; None if there is none."""
+        draft, sinks = self._drafts.get(session_id), self._sinks.get(session_id)
+        if draft is None or type(event) is ModelStartedEvent:
+            draft = self._begin(session_id, event, draft)
+        if type(event) is not ModelStartedEvent and type(event) is not UsageEvent:  # of which nothing is drafted
+            draft.take(event)
+        if type(event) not in _JOURNALLED and self._may_be_heard(session_id):
+            self._publish_event(session_id, event, draft)
         return _pass_on(event, list(sinks)) if sinks else None
 
-    def _publish_event(self, session_id: str, event: LiveEvent) -> None:
-        kind = type(event)
-        draft = self._drafts.get(session_id)
-        if draft is None:
-            started = ModelStartedEvent(turn=event.turn, iteration=0, model="")
-            draft = _LiveDraft(event if isinstance(event, ModelStartedEvent) else started, self._new_call())
-            self._drafts[session_id] = draft
-            while len(self._drafts) > MAX_DRAFTS:
-                del self._drafts[next(iter(self._drafts))]
-        elif type(event) is ModelStartedEvent:
-            draft.begin(event, self._new_call())
-        if kind is not ModelStartedEvent and kind is not UsageEvent:  # of which nothing is drafted
-            draft.take(event)
-        if kind in _JOURNALLED or not self._may_be_heard(session_id):
-            return
+    def _begin(self, session_id: str, event: LiveEvent, former: _LiveDraft | None) -> _LiveDraft:
+        """A new draft. The tools whose output is in the former one may still be running."""
+        no_model = ModelStartedEvent(turn=event.turn, iteration=0, model="")
+        started = event if isinstance(event, ModelStartedEvent) else no_model
+        outputs = former.outputs if former is not None else {}
+        draft = _LiveDraft(started, f"{self._process}-{next(self._calls)}", outputs)
+        self._drafts[session_id] = draft
+        while len(self._drafts) > MAX_DRAFTS:
+            del self._drafts[next(iter(self._drafts))]
+        return draft
+
+    def _publish_event(self, session_id: str, event: LiveEvent, draft: _LiveDraft) -> None:
         self._publish(session_id, msgspec.msgpack.encode(PublishedEvent(draft.call, event)))
-        if asyncio.get_running_loop().time() - draft.reminded > REMIND_S:
-            draft.reminded = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if draft.reminded is None:
+            draft.reminded = now
+        elif now - draft.reminded > REMIND_S:
+            draft.reminded = now
             if draft.chars + sum(map(len, draft.outputs.values())) <= REMIND_CHARS:
                 self.remind(session_id)
-
-    def _new_call(self) -> str:
-        return f"{self._process}-{next(self._calls)}"
 
     def remind(self, session_id: str) -> bool:
         """Publish a `CatchUpEvent`. Returns False if there is nothing to say, or too much for one message."""
@@ -312,7 +311,7 @@ class LiveEvents:
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Forget the draft of a turn that entries, which this process has just made durable, have ended."""
-        if session_id in self._drafts and any(map(ends_turn, entries)):
+        if session_id in self._drafts and any(map(ends_turn, reversed(entries))):
             del self._drafts[session_id]
 
 

@@ -31,6 +31,7 @@ from bench import (
     inbox,
     instructions,
     journal,
+    large_values,
     lua,
     lua_instructions,
     mcp,
@@ -53,6 +54,7 @@ BENCHMARKS = (
     | cli.BENCHMARKS
     | observe.BENCHMARKS
     | inbox.BENCHMARKS
+    | large_values.BENCHMARKS
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.large import encode_in_pieces, in_pieces, is_large, without_large_values
 from holdfast.core.limits import (
     ERROR_PREVIEW_CHARS,
     MAX_INTEGER,
@@ -82,7 +83,7 @@ def _check(value: object, what: str, structs: bool) -> None:
         if len(open_items) > MAX_VALUE_DEPTH + 1:
             raise InvalidValueError(what, f"nested deeper than {MAX_VALUE_DEPTH} levels", _show(path))
     # The sum above leaves out escapes and long numbers, so what may be near the limit is measured.
-    if size * _MOST_SWELLING > MAX_VALUE_BYTES and len(_encoder.encode(value)) > MAX_VALUE_BYTES:
+    if size * _MOST_SWELLING > MAX_VALUE_BYTES and len(encode_in_pieces(value)) > MAX_VALUE_BYTES:
         raise InvalidValueError(what, f"larger than {MAX_VALUE_BYTES} bytes of JSON")
 
 
@@ -102,9 +103,10 @@ def encode_checked(struct: msgspec.Struct, what: str) -> bytes:
     if body is not None:
         return body
     _check(struct, what, structs=True)
+    typed = without_large_values(struct) if is_large(struct) else struct
     try:
-        msgspec.convert(msgspec.to_builtins(struct), type(struct))
-        return _encoder.encode(struct)
+        msgspec.convert(msgspec.to_builtins(typed), type(struct))
+        return encode_in_pieces(struct)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidValueError(what, str(error)[: 2 * ERROR_PREVIEW_CHARS]) from None
 
@@ -169,7 +171,11 @@ def _decoder_of(kind: type[msgspec.Struct]) -> Decoder:
 
 def own_copy(value: Json) -> Json:
     """A value that shares nothing changeable with the given one, in the form it has when it is read back."""
-    return msgspec.json.decode(_encoder.encode(value)) if isinstance(value, (dict, list, tuple)) else value
+    return in_pieces(value, _copied) if isinstance(value, (dict, list, tuple)) else value
+
+
+def _copied(value: Json) -> Json:
+    return msgspec.json.decode(_encoder.encode(value))
 
 
 def own_copy_of(struct: T) -> T:

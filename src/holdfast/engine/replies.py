@@ -29,10 +29,13 @@ from holdfast.core.events import (
     reply_after,
     waits_on,
 )
+from holdfast.core.large import LARGE_CHARS, is_large
+from holdfast.core.queries import Value
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine.owner import Owner
 from holdfast.store.contract import Store
+from holdfast.store.off_loop import off_loop
 
 
 def addressed(message: Message, pending: Collection[str], offered: Callable[[], list[str]]) -> Message:
@@ -55,7 +58,23 @@ def addressed(message: Message, pending: Collection[str], offered: Callable[[], 
 async def decided(owner: Owner, session: Session, message: Message, now: int) -> Decision:
     """What a message does to a session. What it may repeat is looked up in the journal."""
     repeats = repeats_of(session, message)
-    return decide(session, message, now, await _recorded(owner.store, session.id, repeats) if repeats else {})
+    recorded = await _recorded(owner.store, session.id, repeats) if repeats else {}
+    if _has_large_value(message):  # nobody changes the session meanwhile: it is locked
+        return await off_loop(lambda: decide(session, message, now, recorded))
+    return decide(session, message, now, recorded)
+
+
+def _has_large_value(message: Message) -> bool:
+    """Whether to decide about a message would hold the event loop for long."""
+    if type(message) is not FeedMessage:
+        return is_large(message)
+    for given in message.answers:
+        answer = given.answer
+        if type(answer) is Value:
+            value = answer.value
+            if len(value) > LARGE_CHARS if type(value) is str else is_large(value):
+                return True
+    return False
 
 
 async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str, Entry]:

@@ -74,27 +74,35 @@ def filled_size(value: Json, blobs: Mapping[str, bytes]) -> int:
     return measure.size
 
 
-def move_out(value: Json, blobs: dict[str, bytes], outermost: bool = False) -> Json:
-    """The value with whatever is large in it replaced by references, the innermost large parts first."""
-    plain = encode(value)
-    if len(plain) <= INLINE_VALUE_BYTES and not any(mark in plain for mark in _MARKS):
-        return value
+def move_out(body: bytes, blobs: dict[str, bytes], outermost: bool = False) -> bytes:
+    """The JSON of a value with whatever is large in it replaced by references, the innermost large parts first.
+
+    What is small is not decoded: as much as there may be, it is cut out and put in as it is.
+    """
+    if len(body) <= INLINE_VALUE_BYTES and not any(mark in body for mark in _MARKS):
+        return body
     inner: dict[str, bytes] = {}
-    match value:
-        case dict():
-            small: Json = {key: move_out(part, inner) for key, part in value.items()}
-            if not outermost and (_BLOB in value or _LITERAL in value):
-                small = {_LITERAL: small}
-        case list():
-            small = [move_out(part, inner) for part in value]
+    match body[:1]:
+        case b"{":
+            parts = _object_parts.decode(body)
+            moved = [encode(key) + b":" + move_out(bytes(part), inner) for key, part in parts.items()]
+            small = b"{%b}" % b",".join(moved)
+            if not outermost and (_BLOB in parts or _LITERAL in parts):
+                small = b'{"%b":%b}' % (_LITERAL.encode(), small)
+        case b"[":
+            small = b"[%b]" % b",".join([move_out(bytes(part), inner) for part in _list_parts.decode(body)])
         case _:
-            small = value
-    if not outermost and len(encode(small)) > INLINE_VALUE_BYTES:
-        blob_id = blob_id_of(plain)
-        blobs[blob_id] = plain
-        return {_BLOB: blob_id, "bytes": len(plain)}
+            small = body
+    if not outermost and len(small) > INLINE_VALUE_BYTES:
+        blob_id = blob_id_of(body)
+        blobs[blob_id] = body
+        return encode({_BLOB: blob_id, "bytes": len(body)})
     blobs |= inner
     return small
+
+
+_object_parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_list_parts = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def fill_in(value: Json, blobs: Mapping[str, Json]) -> Json:

@@ -17,6 +17,7 @@ from zlib import crc32
 
 import msgspec
 
+from holdfast.core.large import LARGE_CHARS, is_large
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MAX_VALUE_BYTES, MIN_INTEGER
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
 from holdfast.core.values import check_number, encode, encode_checked, preview
@@ -92,6 +93,20 @@ def encode_commit(commit: Commit) -> StoredCommit:
     return StoredCommit(rows, blobs)
 
 
+def is_large_commit(commit: Commit) -> bool:
+    """Whether to encode a commit would hold an event loop for long."""
+    bodies = commit.bodies
+    if not bodies:
+        return any(is_large(entry.record) for entry in commit.entries)
+    size = 0
+    for number, body in enumerate(bodies):
+        if body is not None:
+            size += len(body)
+        elif is_large(commit.entries[number].record):
+            return True
+    return size > LARGE_CHARS
+
+
 def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
     """The stored JSON of each record of a commit, and the blobs that they refer to."""
     bodies: list[bytes] = []
@@ -112,7 +127,7 @@ def encode_entry(entry: Entry) -> bytes:
 
 def without_large(body: bytes, blobs: dict[str, bytes]) -> bytes:
     """The JSON of a record as it is stored: large values moved to the blobs, lookalikes of references marked."""
-    return encode(move_out(msgspec.json.decode(body), blobs, outermost=True))
+    return move_out(body, blobs, outermost=True)
 
 
 def _array(bodies: Sequence[bytes]) -> bytes:

@@ -18,7 +18,7 @@ from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, Stat
 from holdfast.store.environment import Clock, SystemClock
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
-from holdfast.store.journal_rows import decode_bodies, encode_bodies
+from holdfast.store.journal_rows import decode_bodies, encode_bodies, is_large_commit
 from holdfast.store.leases import (
     NEW,
     LeaseState,
@@ -28,6 +28,7 @@ from holdfast.store.leases import (
     write_versions,
 )
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
+from holdfast.store.off_loop import off_loop
 from holdfast.store.shared_history import check_reach, kept_references
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
@@ -90,7 +91,10 @@ class MemoryStore(Store):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        bodies, blobs = encode_bodies(commit)
+        if is_large_commit(commit):
+            bodies, blobs = await off_loop(lambda: encode_bodies(commit))
+        else:
+            bodies, blobs = encode_bodies(commit)
         session_id, now = commit.session_id, self._clock.now()
         if commit.expected == 0:
             if session_id in self._deleted:

@@ -18,6 +18,7 @@ from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolErr
 from holdfast.agent.tools.errors import InvalidResultError
 from holdfast.agent.tools.output import KEPT_BYTES, OutputLimits, shortened
 from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.large import encode_in_pieces, in_pieces
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json, check_value, own_copy, repaired
 
@@ -121,7 +122,7 @@ def exception_text(error: BaseException) -> str:
 def json_of(value: Any, tool: str) -> Json:
     """A value as JSON. Raises `InvalidResultError` if it has no JSON form."""
     try:
-        plain = msgspec.to_builtins(value, builtin_types=_BINARY, str_keys=True, enc_hook=_to_json)
+        plain = in_pieces(value, _plain)
         check_value(plain, "result")
     except InvalidValueError as error:
         place = f" (at {error.path})" if error.path else ""
@@ -132,6 +133,10 @@ def json_of(value: Any, tool: str) -> Json:
             tool, exception_text(error) if not isinstance(error, TypeError) else str(error)
         ) from None
     return own_copy(plain)
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, builtin_types=_BINARY, str_keys=True, enc_hook=_to_json)
 
 
 def _to_json(value: Any) -> Any:
@@ -201,7 +206,7 @@ def full_result(answer: Json) -> Json:
 
 def _limited(value: Json, limit: OutputLimits) -> tuple[Json, Json]:
     """A value as it is shown, and the full value if that was shortened (else UNSET)."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = value if isinstance(value, str) else encode_in_pieces(value).decode()
     shown = shortened(text, limit)
     if shown is text:
         return value, msgspec.UNSET

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent, ToolStartedEvent
+from holdfast.agent.machine.turn import ToolCallOutcome
 from holdfast.agent.plugins.hooks import Hooks, abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
 from holdfast.agent.tools.catalog import unknown_tool
@@ -40,10 +41,12 @@ from holdfast.agent.tools.results import (
 )
 from holdfast.agent.tools.threads import in_thread
 from holdfast.agent.tools.tool import Tool
+from holdfast.core.large import is_large
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
 from holdfast.engine.holdfast import Holdfast
+from holdfast.store.off_loop import off_loop
 
 CLEANUP_S = 3.0
 """Seconds that a cancelled tool has to clean up before it is abandoned: more than `ctx.run` takes to kill a process."""
@@ -114,10 +117,11 @@ class ToolRunner:
             if isinstance(found, NotDone):
                 return found
             model_call = await self._model_call(attempt)
-            result = result_of_return(found, tool.name)
-            if model_call is not None:
-                result = await _Call(tool, attempt, model_call, None).changed_by_plugins(model_call.arguments, result)
-            return _answer(tool, result, model_call)
+            result = await _result(found, tool.name)
+            if model_call is None:
+                return answer_to_strategy(result, tool.name)
+            result = await _Call(tool, attempt, model_call, None).changed_by_plugins(model_call.arguments, result)
+            return (await _for_model(tool, result))[1]
 
         return probe
 
@@ -131,17 +135,31 @@ class ToolRunner:
             result = await call.result(arguments)
         except AbortTurn as abort:
             return abort_failure(abort)
-        await call.emit_end(result)
-        return _answer(tool, result, model_call)
+        if model_call is None:
+            return answer_to_strategy(result, tool.name)
+        done, answer = await _for_model(tool, result)
+        await call.emit_end(done)
+        return answer
 
     async def _model_call(self, attempt: Attempt) -> ModelCall | None:
         return await self._about(attempt) if self._about is not None else None
 
 
-def _answer(tool: Tool, result: ToolResult, model_call: ModelCall | None) -> Json | Failure:
-    if model_call is None:
-        return answer_to_strategy(result, tool.name)
-    return answer_to_model(result, *result_for_model(result, tool.output, stops=tool.on_error == "stop"))
+async def _result(returned: object, tool: str) -> ToolResult:
+    """The result that a returned value means."""
+    if is_large(returned):
+        return await off_loop(lambda: result_of_return(returned, tool))
+    return result_of_return(returned, tool)
+
+
+async def _for_model(tool: Tool, result: ToolResult) -> tuple[ToolCallOutcome, Json | Failure]:
+    """What the model sees of a result, and the answer to the query of its call."""
+
+    def made() -> tuple[ToolCallOutcome, Json | Failure]:
+        done, full = result_for_model(result, tool.output, stops=tool.on_error == "stop")
+        return done, answer_to_model(result, done, full)
+
+    return await off_loop(made) if is_large(result) else made()
 
 
 class _Call:
@@ -240,11 +258,9 @@ class _Call:
                 message="CancelledError: the tool cancelled itself", code="tool_panicked", partial=output.kept
             )
         error = running.exception()
-        return (
-            result_of_return(running.result(), self._tool.name)
-            if error is None
-            else failure_of_exception(error, output.kept)
-        )
+        if error is not None:
+            return failure_of_exception(error, output.kept)
+        return await _result(running.result(), self._tool.name)
 
     # --- events ------------------------------------------------------------------------------------
 
@@ -253,8 +269,7 @@ class _Call:
             ToolStartedEvent(turn=self._turn, call=self._id, name=self._tool.name, arguments=arguments)
         )
 
-    async def emit_end(self, result: ToolResult) -> None:
-        done, _ = result_for_model(result, self._tool.output, stops=False)
+    async def emit_end(self, done: ToolCallOutcome) -> None:
         await self._emit_event(
             ToolFinishedEvent(
                 turn=self._turn, call=self._id, name=self._tool.name, result=done.content, is_error=done.is_error

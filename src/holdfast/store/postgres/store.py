@@ -32,13 +32,21 @@ from holdfast.store.errors import (
     MessageTakenError,
 )
 from holdfast.store.filters import cursor_of
-from holdfast.store.journal_rows import StoredCommit, blobs_of, check_parts, decode_parts, encode_commit
+from holdfast.store.journal_rows import (
+    StoredCommit,
+    blobs_of,
+    check_parts,
+    decode_parts,
+    encode_commit,
+    is_large_commit,
+)
 from holdfast.store.leases import (
     NEW,
     LeaseState,
     commit_epoch,
 )
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
+from holdfast.store.off_loop import off_loop
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
@@ -65,11 +73,15 @@ class PostgresStore(ConnectedStore):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        stored = encode_commit(commit)
+        is_large = is_large_commit(commit)
+        stored = await off_loop(lambda: encode_commit(commit)) if is_large else encode_commit(commit)
         pool = self._begin_call()  # closing waits for all of it
         try:
             lock = await self._listener.lock() if commit.hold_ms else None
-            append = PostgresAppend(commit, stored, lock)
+            if is_large:
+                append = await off_loop(lambda: PostgresAppend(commit, stored, lock))
+            else:
+                append = PostgresAppend(commit, stored, lock)
             while (epoch := await self._try_append(pool, append)) is None:
                 await self._explain(commit)  # or, if the reason is gone by now, try again
         except TROUBLE as error:

@@ -22,10 +22,11 @@ from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Seg
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
-from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts
+from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
+from holdfast.store.off_loop import off_loop
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import KnownRows, SqliteAppend, receipt_of
@@ -132,17 +133,18 @@ class SqliteStore(Store):
         self._connections = []
         self._presence.close()
 
-    async def _run_write(self, session_id: str, work: Work[T]) -> T:
+    async def _run_write(self, session_id: str, work: Work[T], *, is_large: bool = False) -> T:
         if self._writer is None:
             raise StoreUnavailableError(self.url, "it is not open")
         try:
-            return self._writer.write_here(work)
+            if not is_large:
+                return self._writer.write_here(work)
         except NotHereError:
             pass
         except (sqlite3.Error, OSError) as error:
             raise self._translation(session_id, error) from None
         try:
-            return await self._writer.submit(work)
+            return await self._writer.submit(work, is_large=is_large)
         except (sqlite3.Error, OSError) as error:
             raise self._translation(session_id, error) from None
 
@@ -182,8 +184,12 @@ class SqliteStore(Store):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        session_id = commit.session_id
-        row = await self._run_write(session_id, SqliteAppend(commit, self._rows.take(session_id)))
+        session_id, known = commit.session_id, self._rows.take(commit.session_id)
+        if is_large_commit(commit):
+            append = await off_loop(lambda: SqliteAppend(commit, known))
+            row = await self._run_write(session_id, append, is_large=True)
+        else:
+            row = await self._run_write(session_id, SqliteAppend(commit, known))
         self._rows.put(session_id, row)
         self._watches.notify(session_id)
         return receipt_of(session_id, row)

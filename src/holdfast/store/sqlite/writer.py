@@ -37,11 +37,12 @@ class NotHereError(Exception):
 
 
 class _Job:
-    __slots__ = ("error", "future", "result", "work")
+    __slots__ = ("error", "future", "is_large", "result", "work")
 
-    def __init__(self, work: Work[Any], future: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Work[Any], future: asyncio.Future[Any], is_large: bool) -> None:
         self.work = work
         self.future = future
+        self.is_large = is_large
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -103,15 +104,15 @@ class Writer:
             raise NotHereError
         return self._do_here(work, began)
 
-    def submit(self, work: Work[T]) -> asyncio.Future[T]:
-        """A future of the work's result, done once the result is durable."""
+    def submit(self, work: Work[T], *, is_large: bool = False) -> asyncio.Future[T]:
+        """A future of the work's result, done once the result is durable. A large one is left to the thread."""
         future: asyncio.Future[T] = self._loop.create_future()
         if not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
         if self._first is not asyncio.current_task():
             self._has_others = True
-        self._fresh.append(_Job(work, future))
+        self._fresh.append(_Job(work, future, is_large))
         return future
 
     def others_wrote(self) -> bool:
@@ -137,7 +138,7 @@ class Writer:
             return
         jobs = [job for job in self._fresh if not job.future.cancelled()]
         self._fresh = []
-        if len(jobs) == 1 and not self._with_thread and self._write_in_place(jobs[0]):
+        if len(jobs) == 1 and not jobs[0].is_large and not self._with_thread and self._write_in_place(jobs[0]):
             return
         for start in range(0, len(jobs), GROUP_COMMIT_MAX):
             self._hand_over(jobs[start : start + GROUP_COMMIT_MAX])
@@ -194,6 +195,9 @@ class Writer:
                     job.error = error
             else:
                 self._commit(patient, jobs)
+                if any(job.is_large for job in jobs):
+                    with contextlib.suppress(sqlite3.Error):  # or the next small work would have to do it, in place
+                        patient.execute("PRAGMA wal_checkpoint(PASSIVE)")
             with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
                 self._loop.call_soon_threadsafe(self._settle, jobs)
 

@@ -30,9 +30,10 @@ from holdfast.core.decide import (
 )
 from holdfast.core.events import Event, event_of, reply_after
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, Usage, Value
-from holdfast.core.records import Entry, Program, Record, Wake
-from holdfast.core.replay import ReplayFold
+from holdfast.core.records import Entry, Program, Record
+from holdfast.core.replay import LazyReplayFold, ReplayFold, Waking
 from holdfast.core.state import Session, State
+from holdfast.core.wake import Wake
 
 START = 1_700_000_000_000
 PROGRAM = Program("native", "demo")
@@ -128,6 +129,19 @@ def check_checkpoints(entries: Sequence[Entry]) -> None:
         assert picture(restored) == before
         assert [restored.apply(entry) for entry in entries[position:]] == wakings[position:]
         assert picture(restored) == folds[-1][1]
+        rest = list(zip(entries[position:], wakings[position:], folds[position + 1 :], strict=True))
+        check_lazy(dumped, [(entry, waking, fold) for entry, waking, (_, fold) in rest], every=position % 3)
+
+
+def check_lazy(dumped: bytes, following: Sequence[tuple[Entry, Waking | None, object]], *, every: int) -> None:
+    """A fold that is looked at never, always or now and then says the same as one that folds each entry at once."""
+    begun = ReplayFold.restore("s-1", dumped)
+    assert begun is not None
+    lazy = LazyReplayFold(begun)
+    for number, (entry, waking, fold) in enumerate(following, 1):
+        assert lazy.apply(entry) == waking
+        if (every and number % every == 0) or number == len(following):
+            assert picture(lazy.folded()) == fold
 
 
 def started(**limits: Any) -> Journal:

@@ -9,10 +9,9 @@ import pytest
 
 from holdfast.core.queries import LlmQuery
 from holdfast.core.records import Program
-from holdfast.core.state import Session
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs import kinds
-from holdfast.programs.contract import AskStep, ReturnStep, Step
+from holdfast.programs.contract import AskStep, Fold, ReturnStep, Step
 from holdfast.programs.errors import ProgramNotFoundError, UnknownLanguageError
 from holdfast.programs.findings import SourceFinding
 from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, SourceText
@@ -24,13 +23,14 @@ from holdfast.strategies.checks import check, find_source
 class EchoInstance:
     """Asks its own text, and returns the answer."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
 
     def resume(self, at: int, answers: Any) -> Step:
-        assert self.session.started is not None
+        started = self.fold.session.started
+        assert started is not None
         if not answers:
-            return AskStep(queries=[LlmQuery(id="q-0", prompt=self.session.started.program.source or "")])
+            return AskStep(queries=[LlmQuery(id="q-0", prompt=started.program.source or "")])
         return ReturnStep(result=answers[0][1].value)
 
     def refuse(self, at: int, failure: Any) -> Step:
@@ -49,8 +49,8 @@ class EchoKind:
     async def admit(self, program: Program) -> None:
         return
 
-    def create(self, session: Session) -> EchoInstance:
-        return EchoInstance(session)
+    def create(self, fold: Fold) -> EchoInstance:
+        return EchoInstance(fold)
 
     def close(self) -> None:
         return

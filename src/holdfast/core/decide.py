@@ -54,7 +54,6 @@ from holdfast.core.records import (
     Record,
     RecordDraft,
     StartedRecord,
-    Wake,
 )
 from holdfast.core.state import PAUSED, RUNNING, Session, State
 from holdfast.core.values import (
@@ -68,6 +67,7 @@ from holdfast.core.values import (
     preview,
     repaired,
 )
+from holdfast.core.wake import Wake
 
 # --- messages: what others may send to a session --------------------------------------------------
 

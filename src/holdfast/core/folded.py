@@ -9,8 +9,9 @@ import msgspec
 from holdfast.core.kinds import KindDecoder
 from holdfast.core.metrics import Metrics
 from holdfast.core.queries import Answer
-from holdfast.core.records import AskedQuery, EndRecord, StartedRecord, Wake, any_query
+from holdfast.core.records import AskedQuery, EndRecord, StartedRecord, any_query
 from holdfast.core.values import encode
+from holdfast.core.wake import Wake
 
 FORMAT = 1
 """Changes whenever the fold of a session does: what another version has folded is not used."""

@@ -6,7 +6,7 @@ field is never renamed or given another meaning, and a new one has a default.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Union
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.queries import KERNEL_QUERIES, Answer, Failure, Query, Usage
 from holdfast.core.values import Json, decode_with
+from holdfast.core.wake import Wake
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -26,9 +27,6 @@ else:
 
     AnyRecord_co = TypeVar("AnyRecord_co", covariant=True)
     AskedQuery = TypeVar("AskedQuery")  # which types it stands for depends on the kinds that are registered
-
-Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
-"""When a pause ends: once every pending query is answered, also at the first failure, or at any first answer."""
 
 
 class Program(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """Replay: which answers a program is given at which of its wakings, found in the journal.
 
-`ReplayFold` folds a journal and says when the program continues, and with what. A live session and a replayed one use
-the same tracker, so they cannot differ.
+`ReplayFold` folds a journal and says when the program continues, and with what. `LazyReplayFold` says the same of a
+journal that is replayed, and folds it only as far as the program looks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
 )
-from holdfast.core.state import Session
+from holdfast.core.state import PAUSED, Session
+from holdfast.core.wake import pause_is_over
 
 
 class Waking(msgspec.Struct, frozen=True):
@@ -48,11 +49,11 @@ class ReplayFold:
 
     def __init__(self, session_id: str) -> None:
         self.session = Session(session_id)
-        self._inbox: list[tuple[str, Answer]] = []
+        self.undelivered: list[tuple[str, Answer]] = []
 
     def dump(self) -> bytes:
         """All that it is, for a checkpoint."""
-        return encode_folded(self.session.folded(self._inbox))
+        return encode_folded(self.session.folded(self.undelivered))
 
     @classmethod
     def restore(cls, session_id: str, state: bytes) -> ReplayFold | None:
@@ -62,7 +63,7 @@ class ReplayFold:
         if folded is None or session is None:
             return None
         replay = cls(session_id)
-        replay.session, replay._inbox = session, folded.undelivered
+        replay.session, replay.undelivered = session, folded.undelivered
         return replay
 
     def apply(self, entry: Entry) -> Waking | None:
@@ -70,7 +71,7 @@ class ReplayFold:
         is_over = self.session.apply(entry)
         record = entry.record
         if type(record) is AnsweredRecord:
-            self._inbox.append((record.query_id, record.answer))
+            self.undelivered.append((record.query_id, record.answer))
         elif type(record) is not PausedRecord:
             if type(record) is StartedRecord:
                 return Waking(entry.at, [])
@@ -78,5 +79,64 @@ class ReplayFold:
                 return Waking(entry.at, [], record.failure)
         if not is_over:
             return None
-        answers, self._inbox = self._inbox, []
+        answers, self.undelivered = self.undelivered, []
+        return Waking(entry.at, answers)
+
+
+class LazyReplayFold:
+    """As `ReplayFold`, for a journal that is there already: it finds the wakings, and folds the session when needed.
+
+    Folding takes as long as the replay itself, and most programs never look at their session. What they would see is
+    the same: the session as it was after the last entry that was applied.
+    """
+
+    def __init__(self, begun: ReplayFold) -> None:
+        """Goes on from where another fold has come to."""
+        session = begun.session
+        self.session_id = session.id
+        self._begun = begun
+        self._unfolded: list[Entry] = []
+        self._is_paused = session.state is PAUSED
+        self._wake = session.wake
+        self._pending = set(session.pending)
+        self._undelivered = [*begun.undelivered]
+        self._has_failure = any(type(answer) is Failure for _, answer in begun.undelivered)
+
+    @property
+    def session(self) -> Session:
+        """The session as it is at this entry."""
+        return self.folded().session
+
+    def folded(self) -> ReplayFold:
+        """The fold of everything that was applied."""
+        unfolded, self._unfolded = self._unfolded, []
+        for entry in unfolded:
+            self._begun.apply(entry)
+        return self._begun
+
+    def apply(self, entry: Entry) -> Waking | None:
+        """Go on with one more entry; the waking that follows from it, if one does."""
+        self._unfolded.append(entry)
+        record, pending = entry.record, self._pending
+        if type(record) is AnsweredRecord:
+            pending.discard(record.query_id)
+            self._undelivered.append((record.query_id, record.answer))
+            if type(record.answer) is Failure:
+                self._has_failure = True
+        elif type(record) is PausedRecord:
+            self._is_paused, self._wake = True, record.wake
+            for query in record.queries:
+                pending.add(query.id)
+            if record.withdrawn:
+                pending.difference_update(record.withdrawn)
+        elif type(record) is StartedRecord:
+            return Waking(entry.at, [])
+        else:
+            return Waking(entry.at, [], record.failure) if type(record) is RefusedRecord else None
+        if not self._is_paused or not pause_is_over(
+            self._wake, pending, self._undelivered, has_failure=self._has_failure
+        ):
+            return None
+        answers, self._undelivered = self._undelivered, []
+        self._is_paused = self._has_failure = False
         return Waking(entry.at, answers)

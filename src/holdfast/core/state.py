@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -70,9 +70,9 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
     StatRecord,
-    Wake,
     type_of,
 )
+from holdfast.core.wake import Wake, pause_is_over
 
 
 class State(StrEnum):
@@ -311,7 +311,9 @@ class Session:
         fold(self, record, at, position)
         if following is not None:
             self.state, self._rules = following, _RULES[following]
-        is_over = self.state is PAUSED and (not self.pending if self.wake == "all" else self._pause_is_over())
+        is_over = self.state is PAUSED and pause_is_over(
+            self.wake, self.pending, self.undelivered, has_failure=self._failure_undelivered
+        )
         if is_over:
             self._wake_up()
         self.metrics.tick(at, self.state is PAUSED)
@@ -342,17 +344,6 @@ class Session:
         self._failure_undelivered = False
         self.wakings += 1
         self.metrics.rounds += self._is_outward
-
-    def _pause_is_over(self) -> bool:
-        match self.wake:
-            case "all":
-                return not self.pending
-            case "all_or_failure":
-                return not self.pending or self._failure_undelivered
-            case "first":
-                return bool(self.undelivered)
-            case _:
-                assert_never(self.wake)
 
     # --- what each record does -----------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.records import Program
 from holdfast.core.state import Session
 from holdfast.engine.seals import Sealer
-from holdfast.programs.contract import CheckpointKind, Instance, ProgramKind, SnapshotKind
+from holdfast.programs.contract import CheckpointKind, Fold, Instance, ProgramKind, SnapshotKind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import new_kind
 from holdfast.store.contract import Store
@@ -33,35 +33,37 @@ class ProgramKinds:
         """Raise, with all that is wrong, if no session of this program should be started."""
         await self._kind(program).admit(program)
 
-    def create(self, session: Session) -> Instance:
+    def create(self, fold: Fold) -> Instance:
         """A new instance of a session's program."""
+        session = fold.session
         assert session.started is not None
-        return self._kind(session.started.program).create(session)
+        return self._kind(session.started.program).create(fold)
 
     def has_snapshots(self, program: Program) -> bool:
         """Whether programs of this kind can go on from a snapshot."""
         return isinstance(self._kind(program), SnapshotKind)
 
-    async def restore(self, session: Session, outcome: int) -> Instance:
+    async def restore(self, fold: Fold, outcome: int) -> Instance:
         """The program as it was after its outcome at a position, from its snapshot.
 
         `SnapshotUnusableError`, with the reason, if it cannot be had.
         """
+        session = fold.session
         assert session.started is not None
         kind = self._kind(session.started.program)
         assert isinstance(kind, SnapshotKind)
         state = self._sealer.open(session.id, outcome, await self._store.snapshot(session.id))
-        return kind.restore(session, state)
+        return kind.restore(fold, state)
 
     def dump_instance(self, session: Session, instance: Instance) -> bytes | None:
         """A waiting program for a checkpoint; None if it cannot be kept just now, or its kind never can."""
         kind = self._find(session.program_kind)
         return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else None
 
-    def restore_instance(self, session: Session, state: bytes) -> Instance | None:
+    def restore_instance(self, fold: Fold, state: bytes) -> Instance | None:
         """The program as it waited when it was dumped; None if that cannot be used."""
-        kind = self._find(session.program_kind)
-        return kind.restore_instance(session, state) if isinstance(kind, CheckpointKind) else None
+        kind = self._find(fold.session.program_kind)
+        return kind.restore_instance(fold, state) if isinstance(kind, CheckpointKind) else None
 
     def close(self) -> None:
         """Let go of whatever the kinds hold."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.records import Entry, RecordDraft
-from holdfast.core.replay import ReplayFold, Waking
+from holdfast.core.replay import LazyReplayFold, ReplayFold, Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine import state_tool
 from holdfast.engine.effects import Effects
@@ -48,10 +48,11 @@ class ProgramRun:
     async def revive(self, history: Sequence[Entry]) -> tuple[ReplayFold, Waking | None] | None:
         """Rebuild the program from its journal, and fold that. If it fails, it is tried again when it is needed."""
         try:
-            tracker, waking, self._instance = await self._revival.revive(history)
+            tracker, waking, instance = await self._revival.revive(history)
         except (ProgramNotFoundError, DivergenceError, InstanceLostError):
             return None
-        return tracker, waking
+        instance.fold, self._instance = self._fold, instance
+        return tracker.folded(), waking
 
     async def advance(self, session: Session) -> None:
         """Run the program for as long as it can go on."""
@@ -131,8 +132,7 @@ class ProgramRun:
         instance = await self._rebuild_saved()
         if instance is None:
             *_, instance = await self._revival.revive(await self._fold.entries())
-        instance.session = self._fold.session
-        self._instance = instance
+        instance.fold, self._instance = self._fold, instance
         self._fold.forget_history()
         return instance
 
@@ -140,11 +140,12 @@ class ProgramRun:
         """The same by means of the checkpoint, which saves the replay up to there; None if that cannot be done."""
         fold = self._fold
         found = await fold.entries_saved() if fold.view is not None else None
-        tracker = ReplayFold.restore(fold.id, found[0].fold) if found is not None else None
-        if found is None or tracker is None:
+        begun = ReplayFold.restore(fold.id, found[0].fold) if found is not None else None
+        if found is None or begun is None:
             return None
         saved, entries = found
-        waiting = self._owner.programs.restore_instance(tracker.session, saved.program)
+        tracker = LazyReplayFold(begun)
+        waiting = self._owner.programs.restore_instance(tracker, saved.program)
         if waiting is None:
             return None
         try:

@@ -20,11 +20,12 @@ from holdfast.core.records import (
     RefusedRecord,
     StartedRecord,
 )
-from holdfast.core.replay import OUTCOMES, ReplayFold, Waking
+from holdfast.core.replay import OUTCOMES, LazyReplayFold, ReplayFold, Waking
 from holdfast.core.state import Session
 from holdfast.core.values import fingerprint, preview
 from holdfast.programs.contract import (
     AskStep,
+    Fold,
     Instance,
     RaiseStep,
     ReplayableInstance,
@@ -44,7 +45,7 @@ def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking 
     return tracker, read_on(tracker, None, entries)
 
 
-def read_on(tracker: ReplayFold, waking: Waking | None, entries: Sequence[Entry]) -> Waking | None:
+def read_on(tracker: ReplayFold | LazyReplayFold, waking: Waking | None, entries: Sequence[Entry]) -> Waking | None:
     """Fold what comes next into a session; returns the waking that has no outcome then."""
     for entry in entries:
         if type(entry.record) in OUTCOMES:
@@ -61,22 +62,22 @@ def last_outcome(entries: Sequence[Entry]) -> int:
 class ReplayOrigin(NamedTuple):
     """A session and its program while it waited, from which a replay can begin."""
 
-    tracker: ReplayFold
+    fold: LazyReplayFold
     instance: Instance
 
 
 async def rebuild(
     session_id: str,
     entries: Sequence[Entry],
-    create: Callable[[Session], Instance],
+    create: Callable[[Fold], Instance],
     origin: ReplayOrigin | None = None,
-) -> tuple[ReplayFold, Waking | None, Instance]:
-    """As `fold`, with the program as it was after its last recorded outcome, in one pass.
+) -> tuple[LazyReplayFold, Waking | None, Instance]:
+    """As `fold`, with the program as it was after its last recorded outcome, and folded as far as that has looked.
 
     `entries` are the whole journal, or all that follows after an `origin`. `DivergenceError` if the program does
     anything other than what was recorded.
     """
-    tracker, instance = origin if origin is not None else (ReplayFold(session_id), None)
+    tracker, instance = origin if origin is not None else (LazyReplayFold(ReplayFold(session_id)), None)
     unfinished: Waking | None = None
     replayer: ReplayableInstance | None = None
     step: Step | None = None
@@ -89,8 +90,8 @@ async def rebuild(
     last, outcome = last_outcome(entries), 0
     for entry in entries:
         if type(entry.record) in OUTCOMES:
-            if step is not None:
-                _compare(tracker.session, entry, step, answered, versioned)
+            if step is not None and not _asks_the_same(entry.record, step):
+                _compare(tracker, entry, step, answered, versioned)
             outcomes.append(entry)
             outcome, step, unfinished = entry.position, None, None
         elif type(entry.record) is AnsweredRecord:
@@ -98,7 +99,7 @@ async def rebuild(
         waking = tracker.apply(entry)
         unfinished = waking or unfinished
         if instance is None:
-            instance = create(tracker.session)
+            instance = create(tracker)
             replayer = instance if isinstance(instance, ReplayableInstance) else None
             if isinstance(instance, VersionedInstance):
                 versioned, patches = instance, patches_by_step(entries)
@@ -122,16 +123,17 @@ async def rebuild(
             replays.append(asyncio.ensure_future(replayer.replay(requests)))
         done = await asyncio.gather(*replays)
         for entry, step in zip(outcomes, itertools.chain.from_iterable(done), strict=False):
-            _compare(tracker.session, entry, step, answered, versioned)
+            if not _asks_the_same(entry.record, step):
+                _compare(tracker, entry, step, answered, versioned)
     return tracker, unfinished, instance
 
 
 class Programs(Protocol):
     """Where programs come from."""
 
-    def create(self, session: Session) -> Instance: ...
+    def create(self, fold: Fold) -> Instance: ...
     def has_snapshots(self, program: Program) -> bool: ...
-    async def restore(self, session: Session, outcome: int) -> Instance: ...
+    async def restore(self, fold: Fold, outcome: int) -> Instance: ...
 
 
 class Revival:
@@ -145,15 +147,16 @@ class Revival:
 
     async def revive(
         self, entries: Sequence[Entry], origin: ReplayOrigin | None = None
-    ) -> tuple[ReplayFold, Waking | None, Instance]:
+    ) -> tuple[LazyReplayFold, Waking | None, Instance]:
         """As `rebuild`; by the snapshot, where there is one that fits."""
         if origin is not None:
             return await rebuild(self._session_id, entries, self._programs.create, origin)
         outcome = last_outcome(entries)
         if outcome and not self.why and self._has_snapshots(entries[0]):
-            tracker, waking = fold(self._session_id, entries)
+            tracker = LazyReplayFold(ReplayFold(self._session_id))
+            waking = read_on(tracker, None, entries)
             try:
-                return tracker, waking, await self._programs.restore(tracker.session, outcome)
+                return tracker, waking, await self._programs.restore(tracker, outcome)
             except SnapshotUnusableError as error:
                 self.why = error.why
         return await rebuild(self._session_id, entries, self._programs.create)
@@ -192,15 +195,13 @@ def patches_by_step(entries: Sequence[Entry]) -> dict[int, set[str]]:
 
 
 def _compare(
-    session: Session, entry: Entry, step: Step, answered: Mapping[str, int], code: VersionedInstance | None
+    fold: LazyReplayFold, entry: Entry, step: Step, answered: Mapping[str, int], code: VersionedInstance | None
 ) -> None:
     """Raise `DivergenceError` unless a step ended as recorded. `answered` says where each answer is."""
     record = entry.record
-    if _asks_the_same(record, step):
-        return
     match record, step:
         case PausedRecord(), AskStep():
-            withdrawn = {asked for asked in step.withdrawn if _waited(session, asked, entry, answered)}
+            withdrawn = {asked for asked in step.withdrawn if _waited(fold.session, asked, entry, answered)}
             if _same(record.queries, step.queries) and set(record.withdrawn) == withdrawn:
                 return
         case RefusedRecord(), AskStep():
@@ -214,11 +215,12 @@ def _compare(
         case _:
             pass
     where = str(step.where) if isinstance(step, AskStep) else ""
-    sides = _description(record), _description(step)
-    if code is None or session.started is None:
-        raise DivergenceError(session.id, entry.position, *sides, where)
-    began_with = session.started.program.version
-    raise DivergenceError(session.id, entry.position, *sides, where, began_with, code.version, code.file)
+    sides, started = (_description(record), _description(step)), fold.session.started
+    if code is None or started is None:
+        raise DivergenceError(fold.session_id, entry.position, *sides, where)
+    raise DivergenceError(
+        fold.session_id, entry.position, *sides, where, started.program.version, code.version, code.file
+    )
 
 
 def _asks_the_same(record: Record, step: Step) -> bool:

@@ -14,10 +14,9 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import Entry, Program, StartedRecord
-from holdfast.core.state import Session
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.rebuild import last_outcome, rebuild
-from holdfast.programs.contract import Instance
+from holdfast.programs.contract import Fold, Instance
 from holdfast.programs.errors import DivergenceError
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError
@@ -72,8 +71,8 @@ async def check_replay(programs: ProgramKinds, session_id: str, entries: Sequenc
     program = first.program if isinstance(first, StartedRecord) else None
     instances: list[Instance] = []
 
-    def create(session: Session) -> Instance:
-        instances.append(programs.create(session))
+    def create(fold: Fold) -> Instance:
+        instances.append(programs.create(fold))
         return instances[-1]
 
     try:

@@ -20,11 +20,11 @@ from holdfast.core.records import (
     Program,
     ProgressedRecord,
     StatRecord,
-    Wake,
 )
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
 from holdfast.core.values import Json
+from holdfast.core.wake import Wake
 
 T = TypeVar("T")
 
@@ -70,10 +70,20 @@ class StepFuture(asyncio.Future[T]):
     has_begun = False
 
 
+class Fold(Protocol):
+    """What a program may know about itself: its session, as it is when the program is resumed.
+
+    It costs something to look at during a replay: the journal is folded up to there only if somebody does.
+    """
+
+    @property
+    def session(self) -> Session: ...
+
+
 class Instance(Protocol):
     """One live run. It may vanish with whatever runs it: then a step raises `InstanceLostError`, and it is rebuilt."""
 
-    session: Session
+    fold: Fold
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
         """Go on at `at` with these answers (none at the start) until the program asks, returns or raises."""
@@ -93,7 +103,7 @@ class ReplayableInstance(Instance, Protocol):
     """An instance that is rebuilt faster by taking many recorded steps in one go."""
 
     def step_request(self, waking: Waking) -> Any:
-        """What a waking comes to, with what the program may know of `session` as it is now."""
+        """What a waking comes to, with what the program may know of its session as it is now."""
         ...
 
     def replay(self, requests: list[Any]) -> Awaitable[list[Step]]:
@@ -132,11 +142,10 @@ class ProgramKind(Protocol):
         """Raise, with all that is wrong, if no session of this program should be started."""
         ...
 
-    def create(self, session: Session) -> Instance:
+    def create(self, fold: Fold) -> Instance:
         """A new instance for a session that has started, not yet resumed.
 
-        `session` is the fold as it is when the program is resumed: what the program may know about itself. Raises
-        `ProgramNotFoundError` if the program cannot be found here.
+        Raises `ProgramNotFoundError` if the program cannot be found here.
         """
         ...
 
@@ -158,7 +167,7 @@ class CheckableKind(ProgramKind, Protocol):
 class SnapshotKind(ProgramKind, Protocol):
     """A kind whose instances say what they are when they wait, so that they need not be run again to be rebuilt."""
 
-    def restore(self, session: Session, snapshot: bytes) -> Instance:
+    def restore(self, fold: Fold, snapshot: bytes) -> Instance:
         """The instance that waits as it did when it gave this snapshot.
 
         Raises `SnapshotUnusableError`, now or when the instance is resumed, if it cannot be had.
@@ -174,6 +183,6 @@ class CheckpointKind(ProgramKind, Protocol):
         """All that an instance remembers, while it waits for answers; None if it cannot be kept just now."""
         ...
 
-    def restore_instance(self, session: Session, state: bytes) -> Instance | None:
+    def restore_instance(self, fold: Fold, state: bytes) -> Instance | None:
         """The instance that waits as it did when it was dumped; None if another version has dumped it."""
         ...

@@ -46,7 +46,7 @@ class Agent:
         self._waking: Waking | None = None
         policy = Policy(provider="p", model="m", limits=limits or Limits(iterations=None, no_progress=1_000))
         self.write(StartedRecord(program=Program("agent", "a"), ctx={"policy": msgspec.to_builtins(policy)}))
-        self._instance = AgentInstance(self.session)
+        self._instance = AgentInstance(self)
         self._run()
 
     @property

@@ -40,6 +40,7 @@ from holdfast.agent.machine.turn import RecordedReply, StoppedOutcome
 from holdfast.agent.machine.turn_input import NewConversation, TurnInput
 from holdfast.core.queries import Answer, Failure, HumanQuery, LlmQuery, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Program, Record, RefusedRecord, StartedRecord
+from holdfast.core.replay import ReplayFold
 from holdfast.core.state import Session
 from holdfast.programs.contract import AskStep, Step
 from tests.agent.machine.segments import check_segments
@@ -244,7 +245,7 @@ class Agent:
         """What the model was shown last, in this window."""
         started = {"policy": msgspec.to_builtins(Policy(provider="p", model="m", approval=[APPROVAL], **policy))}
         self._write(StartedRecord(program=Program("agent", "a"), ctx=started))
-        self.instance = AgentInstance(self.session)
+        self.instance = AgentInstance(self)
         self._take(self.instance.resume(0, []))
 
     # --- driving -----------------------------------------------------------------------------------
@@ -396,7 +397,9 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
     check_segments(agent.entries)
     check_checkpoints(agent.entries)
     # A program that is rebuilt from the journal would ask the same.
-    replayed = AgentInstance(Session.fold("s-1", agent.entries[:1]))
+    fold = ReplayFold("s-1")
+    fold.apply(agent.entries[0])
+    replayed = AgentInstance(fold)
     answers: list[tuple[str, Answer]] = []
     for entry in agent.entries[1:]:
         if isinstance(entry.record, PausedRecord):
@@ -406,9 +409,9 @@ def test_however_a_conversation_goes_the_window_follows_from_the_tree_and_what_t
             answers = []
         elif isinstance(entry.record, AnsweredRecord):
             answers.append((entry.record.query_id, entry.record.answer))
-        replayed.session.apply(entry)
+        fold.apply(entry)
         if isinstance(entry.record, PausedRecord) and (state := replayed.dump()) is not None:
-            restored = AgentInstance.restore(replayed.session, state)
+            restored = AgentInstance.restore(fold, state)
             assert restored is not None
             assert picture(restored) == picture(replayed)
             replayed = restored

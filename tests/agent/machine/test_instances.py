@@ -20,7 +20,7 @@ def test_an_agent_can_be_kept_between_turns_only() -> None:
     assert isinstance(kind, CheckpointKind)
     state = kind.dump_instance(instance(agent))
     assert state is not None
-    assert kind.restore_instance(agent.session, state) is not None
+    assert kind.restore_instance(agent, state) is not None
     agent.send(item("a"))
     agent.begin()
     assert kind.dump_instance(instance(agent)) is None
@@ -34,5 +34,5 @@ def test_what_another_version_kept_is_not_used(change: dict[str, object]) -> Non
     state = instance(agent).dump()
     assert state is not None
     changed = msgspec.json.encode({**msgspec.json.decode(state), **change})
-    assert AgentInstance.restore(agent.session, changed) is None
-    assert AgentInstance.restore(agent.session, b"") is None
+    assert AgentInstance.restore(agent, changed) is None
+    assert AgentInstance.restore(agent, b"") is None

@@ -36,8 +36,8 @@ from holdfast.agent.machine.records import CallRecord
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolCallOutcome
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, Value
-from holdfast.core.records import Wake
 from holdfast.core.values import Json
+from holdfast.core.wake import Wake
 
 AUTHORIZE = f"{OWN_TOOLS}authorize"
 """The runtime's own tool, which asks the host's code about a call."""

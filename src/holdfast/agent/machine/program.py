@@ -49,7 +49,7 @@ from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, 
 from holdfast.core.records import LoggedRecord, Program
 from holdfast.core.state import Session
 from holdfast.core.values import Json, encode
-from holdfast.programs.contract import AskStep, Instance, Note, Step
+from holdfast.programs.contract import AskStep, Fold, Instance, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
 
 COMMAND_TOOL = f"{OWN_TOOLS}command"
@@ -82,14 +82,14 @@ class AgentKind:
     async def admit(self, program: Program) -> None:
         return
 
-    def create(self, session: Session) -> AgentInstance:
-        return AgentInstance(session)
+    def create(self, fold: Fold) -> AgentInstance:
+        return AgentInstance(fold)
 
     def dump_instance(self, instance: Instance) -> bytes | None:
         return instance.dump() if isinstance(instance, AgentInstance) else None
 
-    def restore_instance(self, session: Session, state: bytes) -> AgentInstance | None:
-        return AgentInstance.restore(session, state)
+    def restore_instance(self, fold: Fold, state: bytes) -> AgentInstance | None:
+        return AgentInstance.restore(fold, state)
 
     def close(self) -> None:
         return
@@ -185,8 +185,9 @@ _decoder = msgspec.json.Decoder(_AgentBetweenTurns)
 class AgentInstance:
     """One agent."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        session = fold.session
         started = session.started
         if started is None:
             raise ValueError(f"session '{session.id}' has not started")
@@ -203,6 +204,11 @@ class AgentInstance:
         """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
         """When it was last resumed."""
+
+    @property
+    def session(self) -> Session:
+        """The session as it is when the agent is resumed."""
+        return self.fold.session
 
     def dump(self) -> bytes | None:
         """All that it remembers, for a checkpoint; None unless it is between turns."""
@@ -221,15 +227,15 @@ class AgentInstance:
         )
 
     @classmethod
-    def restore(cls, session: Session, state: bytes) -> AgentInstance | None:
+    def restore(cls, fold: Fold, state: bytes) -> AgentInstance | None:
         """The agent that `dump` was called on; None if another version wrote that, or if it cannot be read."""
         try:
             kept = _decoder.decode(state)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        if kept.format != FORMAT or kept.query not in session.pending:
+        if kept.format != FORMAT or kept.query not in fold.session.pending:
             return None
-        agent = cls(session)
+        agent = cls(fold)
         agent._state = _BetweenTurns(kept.query)
         agent._policy, agent._granted, agent._gauge = kept.policy, kept.granted, kept.gauge
         agent._overflowed, agent._at = kept.overflowed, kept.at

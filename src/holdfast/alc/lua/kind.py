@@ -21,9 +21,8 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, Value
 from holdfast.core.records import Program
 from holdfast.core.replay import Waking
-from holdfast.core.state import Session
 from holdfast.core.values import encode
-from holdfast.programs.contract import Step
+from holdfast.programs.contract import Fold, Step
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.programs.paths import home
 
@@ -62,10 +61,11 @@ class LuaKind:
     async def admit(self, program: Program) -> None:
         self.check(program)
 
-    def create(self, session: Session) -> LuaInstance:
+    def create(self, fold: Fold) -> LuaInstance:
+        session = fold.session
         if session.started is None:
             raise ValueError(f"session '{session.id}' has not started")
-        return LuaInstance(session, self._found(session.started.program), self, next(self._numbers))
+        return LuaInstance(fold, self._found(session.started.program), self, next(self._numbers))
 
     def close(self) -> None:
         self.pool.close()
@@ -89,9 +89,9 @@ class LuaKind:
 class LuaInstance:
     """One run of a Lua program."""
 
-    def __init__(self, session: Session, source: LuaSource, kind: LuaKind, vm: int) -> None:
-        self.session = session
-        """The session as it was when the program was last resumed: what it may know about itself."""
+    def __init__(self, fold: Fold, source: LuaSource, kind: LuaKind, vm: int) -> None:
+        self.fold = fold
+        self._session_id = fold.session.id
         self._source: LuaSource | None = source
         """Until the VM has been made of it."""
         self._kind = kind
@@ -113,12 +113,13 @@ class LuaInstance:
 
     def step_request(self, waking: Waking) -> frames.VmWaking:
         """A waking in the form that a worker takes, with what the program may know at this moment."""
-        started, spent = self.session.started, self.session.metrics
+        session = self.fold.session
+        started, spent = session.started, session.metrics
         left = remaining(started.budget, spent, waking.at) if started and started.budget else None
         refusal = encode(waking.refusal) if waking.refusal is not None else None
         return frames.VmWaking(
             at=waking.at,
-            first_id=self.session.queries_asked,
+            first_id=session.queries_asked,
             llm_calls=spent.llm_calls,
             left=encode(left) if left is not None else None,
             refusal=refusal,
@@ -165,21 +166,22 @@ class LuaInstance:
 
     def _succeeded(self, steps: list[bytes], is_replay: bool) -> list[bytes]:
         if not is_replay:  # a replay comes before each new try of the step that may be to blame
-            self._kind.deaths.pop(self.session.id, None)
+            self._kind.deaths.pop(self._session_id, None)
         return steps
 
     def _lost(self, error: InstanceLostError) -> bytes:
         """Raise the error, so that the program is rebuilt; unless it has killed its worker too often."""
         if not error.is_suspect:
             raise error
-        deaths = self._kind.deaths[self.session.id] = self._kind.deaths.get(self.session.id, 0) + 1
+        deaths = self._kind.deaths[self._session_id] = self._kind.deaths.get(self._session_id, 0) + 1
         if deaths < MAX_DEATHS:
             raise error
-        del self._kind.deaths[self.session.id]
+        del self._kind.deaths[self._session_id]
         return raised(f"the Lua worker died {deaths} times while it ran this step of the strategy", "worker_died")
 
     def _spec(self) -> frames.VmSpec:
-        source, started = self._source, self.session.started
+        source, session = self._source, self.fold.session
+        started = session.started
         assert source is not None
         assert started is not None
         budget = started.budget
@@ -189,7 +191,7 @@ class LuaInstance:
             "package": source.package,
             "ctx": started.ctx,
             "seed": started.seed,
-            "at": self.session.metrics.started_at,
+            "at": session.metrics.started_at,
             "deadline_s": self._deadline_s,
             "memory_mib": self._memory_mib,
             "getenv": source.variables,

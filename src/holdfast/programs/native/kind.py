@@ -14,10 +14,10 @@ from holdfast.core.budget import RemainingBudget, remaining
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query, TimerQuery, Value, check_query
-from holdfast.core.records import LoggedRecord, PatchedRecord, Program, Wake
-from holdfast.core.state import Session
+from holdfast.core.records import LoggedRecord, PatchedRecord, Program
 from holdfast.core.values import check_value, own_copy, own_copy_of
-from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
+from holdfast.core.wake import Wake
+from holdfast.programs.contract import AskStep, Fold, Note, RaiseStep, ReturnStep, Step
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.loop import EventLoop, Timer, run_coroutine
@@ -78,10 +78,11 @@ class NativeKind:
     async def admit(self, program: Program) -> None:
         resolve(program)
 
-    def create(self, session: Session) -> NativeInstance:
+    def create(self, fold: Fold) -> NativeInstance:
+        session = fold.session
         if session.started is None:
             raise ValueError(f"session '{session.id}' has not started")
-        return NativeInstance(resolve(session.started.program), session, self)
+        return NativeInstance(resolve(session.started.program), fold, self)
 
     def close(self) -> None:
         if self._threads is not None:
@@ -107,13 +108,13 @@ class NativeKind:
 class NativeInstance:
     """One run of a strategy on a loop of its own."""
 
-    def __init__(self, strategy: Strategy, session: Session, kind: NativeKind) -> None:
-        self.session = session
-        """The session as it was when the program was last resumed: what it may know about itself."""
+    def __init__(self, strategy: Strategy, fold: Fold, kind: NativeKind) -> None:
+        self.fold = fold
         self.loop = EventLoop(self._set_timer, self._drop)
         self.notes: list[Note] = []
         self._strategy = strategy
-        self._budget = session.started.budget if session.started else None
+        started = fold.session.started
+        self._budget = started.budget if started else None
         self._kind = kind
         self._main: asyncio.Task[Any] | None = None
         self._asked = 0
@@ -162,7 +163,7 @@ class NativeInstance:
     def _set_time(self, at: int) -> None:
         self.loop.now_ms = at
         if self._budget is not None:
-            self.remaining = remaining(self._budget, self.session.metrics, at)
+            self.remaining = remaining(self._budget, self.fold.session.metrics, at)
 
     def close(self) -> None:
         self.loop.discard()

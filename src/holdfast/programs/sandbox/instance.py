@@ -15,7 +15,7 @@ from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.replay import Waking
 from holdfast.core.state import Session
-from holdfast.programs.contract import AskStep, RaiseStep, Step
+from holdfast.programs.contract import AskStep, Fold, RaiseStep, Step
 from holdfast.programs.errors import InstanceLostError, SnapshotUnusableError
 from holdfast.programs.sandbox.calls import StepContext
 from holdfast.programs.sandbox.cell import cell_source
@@ -37,12 +37,12 @@ class _LoadFailedError(Exception):
 class PythonInstance:
     """One run of a sandboxed program. Between two steps it is nothing but its snapshot."""
 
-    def __init__(self, session: Session, kind: PythonKind) -> None:
-        self.session = session
-        """The session as it was when the program was last resumed: what it may know about itself."""
+    def __init__(self, fold: Fold, kind: PythonKind) -> None:
+        self.fold = fold
+        self._session_id = fold.session.id
         self.state: PausedState | bytes | None = None
         """The program as it waits; None before it begins, and after memory ran short."""
-        self._spec = _spec(session)
+        self._spec = _spec(fold.session)
         self._kind = kind
         self.has_begun = False
         self._in_order = asyncio.Lock()
@@ -66,7 +66,8 @@ class PythonInstance:
 
     def step_request(self, waking: Waking) -> StepRequest:
         """What to resume the program with, and what it may know at this moment."""
-        started, spent = self.session.started, self.session.metrics
+        session = self.fold.session
+        started, spent = session.started, session.metrics
         assert started is not None
         left = remaining(started.budget, spent, waking.at) if started.budget else None
         namespace = started.ctx.get("_ns") if isinstance(started.ctx, dict) else None
@@ -78,9 +79,7 @@ class PythonInstance:
             namespace=namespace if isinstance(namespace, str) else "default",
         )
         answers = sorted(waking.answers, key=_number)
-        return StepRequest(
-            context=context, first_id=self.session.queries_asked, answers=answers, refusal=waking.refusal
-        )
+        return StepRequest(context=context, first_id=session.queries_asked, answers=answers, refusal=waking.refusal)
 
     async def replay(self, requests: list[StepRequest]) -> list[Step]:
         """Take many steps in one go, in one worker."""
@@ -100,14 +99,14 @@ class PythonInstance:
     def _stepped(self, steps: list[Step] | MontyCrashedError) -> Step:
         if isinstance(steps, MontyCrashedError):
             return self._stuck() if steps.timed_out else self._lost(steps, self._kind.deaths, MAX_DEATHS)
-        self._kind.deaths.pop(self.session.id, None)
+        self._kind.deaths.pop(self._session_id, None)
         return self._replayed(steps)[0]
 
     def _replayed(self, steps: list[Step] | MontyCrashedError) -> list[Step]:
         if isinstance(steps, MontyCrashedError):
             lost = self._kind.replay_deaths
             return [self._stuck() if steps.timed_out else self._lost(steps, lost, MAX_REPLAY_DEATHS)]
-        self._kind.replay_deaths.pop(self.session.id, None)
+        self._kind.replay_deaths.pop(self._session_id, None)
         self.has_begun = True
         self._kind.hold(self)
         return steps
@@ -164,10 +163,10 @@ class PythonInstance:
 
     def _lost(self, error: MontyCrashedError, before: dict[str, int], most: int) -> RaiseStep:
         """Raise, so that the program is rebuilt; unless it has killed its worker too often."""
-        deaths = before[self.session.id] = before.get(self.session.id, 0) + 1
+        deaths = before[self._session_id] = before.get(self._session_id, 0) + 1
         if deaths < most:
             raise InstanceLostError(f"its worker died: {error}", is_suspect=True)
-        del before[self.session.id]
+        del before[self._session_id]
         return RaiseStep(
             error=f"the worker died {deaths} times while it ran this step of the strategy", kind="worker_died"
         )

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from holdfast.core.records import Program
-from holdfast.core.state import Session
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.sandbox.limits import HOT_BYTES
 from holdfast.programs.sandbox.source import KIND, source_of
 
 if TYPE_CHECKING:
+    from holdfast.programs.contract import Fold
     from holdfast.programs.sandbox.check import Checker
     from holdfast.programs.sandbox.instance import PythonInstance
     from holdfast.programs.sandbox.workers import Workers
@@ -60,13 +60,13 @@ class PythonKind:
     async def admit(self, program: Program) -> None:
         await self.checker.admit(program.name, source_of(program))
 
-    def create(self, session: Session) -> PythonInstance:
+    def create(self, fold: Fold) -> PythonInstance:
         from holdfast.programs.sandbox.instance import PythonInstance
 
-        return PythonInstance(session, self)
+        return PythonInstance(fold, self)
 
-    def restore(self, session: Session, snapshot: bytes) -> PythonInstance:
-        instance = self.create(session)
+    def restore(self, fold: Fold, snapshot: bytes) -> PythonInstance:
+        instance = self.create(fold)
         instance.state, instance.has_begun = snapshot, True
         self.hold(instance)
         return instance

@@ -21,8 +21,9 @@ from pydantic_monty import (
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import Answer, Failure, LlmQuery, Query
-from holdfast.core.records import LoggedRecord, Wake
+from holdfast.core.records import LoggedRecord
 from holdfast.core.values import Json, repaired
+from holdfast.core.wake import Wake
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
 from holdfast.programs.sandbox.calls import (
     AWAITABLE,

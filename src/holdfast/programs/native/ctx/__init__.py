@@ -32,7 +32,10 @@ class Context(ContextQueries):
 
     def __init__(self, run: NativeInstance) -> None:
         super().__init__(run)
-        started = run.session.started
+        session = run.fold.session
+        started = session.started
+        self.session_id = started.forked_from.origin if started and started.forked_from else session.id
+        """The id the session was started under. A fork has the id of the session it comes from, or it would diverge."""
         self.data: Json = own_copy(started.ctx) if started else None
         """What the session was started with."""
         self.random = random.Random(started.seed if started else 0)
@@ -40,12 +43,6 @@ class Context(ContextQueries):
         self.stats = StatsContext(run)
         self.state = ContextState(run, started.program.name if started else "default")
         self.card = CardContext(run)
-
-    @property
-    def session_id(self) -> str:
-        """The id the session was started under. A fork has the id of the session it comes from, or it would diverge."""
-        started = self._run.session.started
-        return started.forked_from.origin if started and started.forked_from else self._run.session.id
 
     @property
     def task(self) -> str:

@@ -29,4 +29,4 @@ class StatsContext:
 
     def llm_calls(self) -> int:
         """How many questions models were asked when the strategy last went on, those of ended children included."""
-        return self._run.session.metrics.llm_calls
+        return self._run.fold.session.metrics.llm_calls

@@ -15,6 +15,7 @@ from holdfast.core.records import (
     AttemptedRecord,
     Entry,
     InterruptedRecord,
+    Parent,
     PausedRecord,
     Record,
     RecordDraft,
@@ -44,6 +45,10 @@ class EffectSession(Protocol):
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
         ...
 
+    async def ensure_held(self) -> None:
+        """Renew the lease if it may have run out; `StaleError` if somebody else has the session."""
+        ...
+
     async def answer(self, given: GivenAnswer) -> None:
         """Answer a query, here or wherever the session is owned by now."""
         ...
@@ -62,6 +67,14 @@ class Children(Protocol):
 
     def drop(self, parent: Session, asked: str) -> None:
         """End the session of a query that nobody waits for any more."""
+        ...
+
+
+class Family(Children, Protocol):
+    """The children and the parent of a session."""
+
+    def tell(self, child: Session, parent: Parent) -> None:
+        """Tell a parent that its child has ended."""
         ...
 
 
@@ -287,6 +300,7 @@ class Effects:
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
+        await insist(self._session.ensure_held)
         self._unbegun.pop(query.id, None)
         given = await insist(driver.run, query, attempt)
         if seam is not None:

@@ -19,13 +19,13 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
-from holdfast.core.records import InterruptedRecord, Parent, Record, RecordDraft
+from holdfast.core.records import InterruptedRecord, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, hand_in
-from holdfast.engine.effects import Children, Effects
+from holdfast.engine.effects import Effects, Family
 from holdfast.engine.errors import ProgramElsewhereError, StaleError
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.owner import Owner
@@ -39,14 +39,6 @@ from holdfast.store.commits import Lease
 from holdfast.store.errors import LeaseHeldError, MessageTakenError, StoreUnavailableError
 
 T = TypeVar("T")
-
-
-class Family(Children, Protocol):
-    """The children and the parent of a session."""
-
-    def tell(self, child: Session, parent: Parent) -> None:
-        """Tell a parent that its child has ended."""
-        ...
 
 
 class LiveSessions(Protocol):
@@ -389,6 +381,11 @@ class LiveSession:
         if self.is_held and not self.is_under_way:
             with contextlib.suppress(StaleError, HoldfastError):  # somebody else has it by now, or it runs out
                 await self.renew()
+
+    async def ensure_held(self) -> None:
+        """Renew the lease if it may have run out: this process stood still, or the store replied late."""
+        if self._writer.is_lease_over:
+            await self.renew()
 
     async def renew(self) -> None:
         """Renew the lease, or release it if nothing is under way any more."""

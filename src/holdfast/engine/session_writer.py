@@ -21,6 +21,13 @@ class SessionWriter:
         self._fold = fold
         self.epoch: int | None = None
         """That of the lease, while it is held."""
+        self._lease_until_s = 0.0
+        """Until when the lease is ours for certain, by the monotonic clock: it runs from the moment of the commit."""
+
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether the lease may have run out, so that others may have the session."""
+        return self._owner.clock.monotonic() >= self._lease_until_s
 
     @property
     def lease(self) -> Lease | None:
@@ -53,6 +60,7 @@ class SessionWriter:
         try:
             if owner.seam is not None:
                 await owner.seam(f"before {reason}")
+            sent_s = owner.clock.monotonic()
             receipt = await owner.store.append(commit)
             if owner.seam is not None:
                 await owner.seam(f"after {reason}")
@@ -61,6 +69,7 @@ class SessionWriter:
         fold.settle(receipt.position)
         if holds:
             self.epoch = receipt.epoch
+            self._lease_until_s = sent_s + owner.lease_ms / 1000
         else:
             self.release()
         return commit.summary.due_at

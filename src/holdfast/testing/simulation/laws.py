@@ -96,9 +96,17 @@ def never_again(run: Evidence) -> Iterator[Problem]:
 
 
 def _is_permitted(run: Evidence, again: Execution) -> bool:
-    """Whether a probe has said, since the effect was begun the last time, that it has not happened."""
-    earlier = [each.began_s for each in run.world.outside.of(again.key) if each.began_s < again.began_s]
-    since_s = max(earlier, default=run.attempted[again.key][0].at_s)
+    """Whether a probe has said, since the effect was begun the last time, that it has not happened.
+
+    A process that was disturbed may begin late what it has recorded, when another has the session and has asked the
+    probe: no lease can prevent that, so what counts there is when the attempt was recorded.
+    """
+    attempted = run.attempted[again.key]
+    since_s = attempted[0].at_s
+    for each in run.world.outside.of(again.key):
+        if each.began_s < again.began_s:
+            is_late = run.was_disturbed(again.key, each.began_s)
+            since_s = max(since_s, attempted[each.attempt - 1].at_s if is_late else each.began_s)
     return any(since_s <= moment <= again.began_s for moment in run.world.outside.denials.get(again.key, ()))
 
 

@@ -6,6 +6,8 @@ import asyncio
 import gc
 from collections.abc import Iterator
 
+import msgspec
+
 from bench import Figure, Plan, texts
 from bench.callgrind import count, instructions, mark, require_callgrind
 from bench.engine import FOREVER, TEXT_BYTES
@@ -67,8 +69,11 @@ def _requests(frames: list[bytes]) -> Iterator[bytes]:
 
 def _step(number: int) -> StepsRequest:
     """The request for the step after so many answers."""
-    answers = [b"s" + texts(TEXT_BYTES)[number % 256].encode()] if number else []
-    return StepsRequest(number + 1, 1, None if number else _spec(), [VmWaking(number, number, number, answers=answers)])
+    waking = VmWaking(number, number, number)
+    if number == 0:
+        return StepsRequest(1, 1, _spec(), [waking])
+    answer = texts(TEXT_BYTES)[number % 256].encode()
+    return StepsRequest(number + 1, 1, None, [msgspec.structs.replace(waking, answers=[answer], forms=b"s")])
 
 
 def _spec() -> VmSpec:

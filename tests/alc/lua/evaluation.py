@@ -116,12 +116,14 @@ class Lab:
             at += step_ms
             replies = [answer(query) for query in queries]
             refusal = next((reply for reply in replies if isinstance(reply, Refusal)), None)
+            answers = [] if refusal else [_encoded(reply) for reply in replies]
             waking = VmWaking(
                 at,
                 count,
                 count,
                 refusal=_told(refusal) if refusal else None,
-                answers=[] if refusal else [_encoded(reply) for reply in replies],
+                answers=[body for _, body in answers],
+                forms=b"".join(form for form, _ in answers),
             )
             step = step_of(vm.step(waking))
         return Run(step, asked, [*notes, *step.notes])
@@ -139,11 +141,11 @@ def _told(failure: Failure) -> bytes:
     return msgspec.json.encode({"message": failure.message, "code": failure.code})
 
 
-def _encoded(reply: Reply) -> bytes:
+def _encoded(reply: Reply) -> tuple[bytes, bytes]:
     match reply:
         case str():
-            return b"s" + reply.encode()
+            return b"s", reply.encode()
         case Failure():
-            return b"f" + _told(reply)
+            return b"f", _told(reply)
         case _:
-            return b"j" + msgspec.json.encode(reply)
+            return b"j", msgspec.json.encode(reply)

@@ -77,10 +77,11 @@ def run(
     budget = None if left is None else msgspec.json.encode(left)
     asked: list[list[Query]] = []
     notes: list[Note] = []
-    answers: list[bytes] = []
+    answers: list[tuple[bytes, bytes]] = []
     count = 0
     while True:
-        step = step_of(vm.step(VmWaking(AT, count, count, left=budget, answers=answers)))
+        forms, bodies = b"".join(form for form, _ in answers), [body for _, body in answers]
+        step = step_of(vm.step(VmWaking(AT, count, count, left=budget, answers=bodies, forms=forms)))
         notes += step.notes
         if not isinstance(step, AskStep):
             return Ended(step, asked, notes)
@@ -101,9 +102,9 @@ def module(name: str, host: str = "{}") -> Any:
     return runtime.execute(f"return load(..., '={name}', 't')({host})".encode(), source)
 
 
-def _encoded(answer: Any) -> bytes:
+def _encoded(answer: Any) -> tuple[bytes, bytes]:
     if isinstance(answer, str):
-        return b"s" + answer.encode()
+        return b"s", answer.encode()
     if isinstance(answer, Fails):
-        return b"f" + msgspec.json.encode({"message": answer.message, "code": "failed"})
-    return b"j" + msgspec.json.encode(answer)
+        return b"f", msgspec.json.encode({"message": answer.message, "code": "failed"})
+    return b"j", msgspec.json.encode(answer)

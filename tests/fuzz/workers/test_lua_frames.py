@@ -42,16 +42,18 @@ STEPS: list[Json] = [
         "asked",
         [["llm", "q-0", "First?", None, 50, False, False, '{"t":1}'], ["tool", "q-1", "add", '{"a":1}']],
         "strategy:2",
-        [["logged", "so", "info", "lua"], ["progressed", 1, 2, None], ["stat", "n", "1"]],
+        ["a prompt"],
+        '[{"type":"logged","message":"so"},{"type":"progressed","step":1,"total":2},{"type":"stat","key":"n","value":1}]',
     ],
     [
         "asked",
         [["human", "q-0", "Sure?", '["yes"]', 1_000], ["timer", "q-1", 10], ["child", "q-2", "cot", "{}"]],
         "",
         [],
+        None,
     ],
-    ["returned", '{"a": [1, null]}', []],
-    ["raised", "it broke", "runtime", []],
+    ["returned", '{"a": [1, null]}', None],
+    ["raised", "it broke", "runtime", None],
 ]
 
 
@@ -80,7 +82,10 @@ def _spelled_out(value: Json) -> Json:
             return value
 
 
-KNOWN_STEPS = [msgspec.msgpack.encode(["returned", "[" * 100_000, []])]
+KNOWN_STEPS = [
+    msgspec.msgpack.encode(["returned", "[" * 100_000, None]),
+    msgspec.msgpack.encode(["returned", "1", "[" * 100_000]),
+]
 
 
 def test_the_changed_message_of_a_step_is_a_step(fuzzer: Fuzzer) -> None:
@@ -200,7 +205,7 @@ def _request() -> StepsRequest:
     config = {"name": "t", "code": CODE, "ctx": {"task": "tea"}, "seed": 1, "at": 0, "deadline_s": 1, "memory_mib": 64}
     config |= {"getenv": {}, "env": {}, "dirs": {"state": "/nowhere", "cards": "/nowhere", "scenarios": "/nowhere"}}
     spec = VmSpec(encode(config), Roots(), False, 64, "/nowhere")
-    return StepsRequest(1, 1, spec, [VmWaking(0, 0, 0), VmWaking(1, 1, 1, None, None, [b"syes"])])
+    return StepsRequest(1, 1, spec, [VmWaking(0, 0, 0), VmWaking(1, 1, 1, None, None, [b"yes"], b"s")])
 
 
 @st.composite
@@ -214,9 +219,10 @@ def requests(draw: Draw) -> bytes:
             body = msgspec.json.encode(_encodable(config))
             request = msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, config=body))
         case "answer":
-            answer = draw(changed_bytes([b"syes", b'j{"a":[1]}', b'f{"message":"no","code":"x"}']))
+            answer = draw(changed_bytes([b"yes", b'{"a":[1]}', b'{"message":"no","code":"x"}']))
+            forms = draw(st.sampled_from([b"s", b"j", b"f", b"x", b"", b"ss"]))
             request = msgspec.structs.replace(
-                request, wakings=[request.wakings[0], VmWaking(1, 1, 1, None, None, [answer])]
+                request, wakings=[request.wakings[0], VmWaking(1, 1, 1, None, None, [answer], forms)]
             )
         case _:
             return draw(changed_bytes([frame(request)], most=1))

@@ -23,7 +23,9 @@ class VmWaking(msgspec.Struct, array_like=True, frozen=True):
     """What is left of the budget, as JSON."""
     refusal: bytes | None = None
     answers: list[bytes] = []
-    """In the order of the queries: `s` and a text, `j` and JSON, or `f` and a failure in JSON."""
+    """In the order of the queries."""
+    forms: bytes = b""
+    """What each answer is: `s` for a text, `j` for JSON, `f` for a failure in JSON."""
 
 
 class VmSpec(msgspec.Struct, array_like=True, frozen=True):

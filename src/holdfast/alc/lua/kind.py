@@ -117,13 +117,15 @@ class LuaInstance:
         started, spent = session.started, session.metrics
         left = remaining(started.budget, spent, waking.at) if started and started.budget else None
         refusal = encode(waking.refusal) if waking.refusal is not None else None
+        forms, answers = _in_order(waking.answers)
         return frames.VmWaking(
             at=waking.at,
             first_id=session.queries_asked,
             llm_calls=spent.llm_calls,
             left=encode(left) if left is not None else None,
             refusal=refusal,
-            answers=_in_order(waking.answers),
+            answers=answers,
+            forms=forms,
         )
 
     def replay(self, requests: list[frames.VmWaking]) -> Awaitable[list[Step]]:
@@ -211,27 +213,30 @@ class LuaInstance:
         )
 
 
-def _in_order(answers: list[tuple[str, Answer]]) -> list[bytes]:
-    """Answers in the order of their queries, in the form that a worker takes."""
-    if len(answers) > 1:
-        answers = sorted(answers, key=_number)
-    return [_answer(answer) for _, answer in answers]
+def _in_order(answers: list[tuple[str, Answer]]) -> tuple[bytes, list[bytes]]:
+    """Answers in the order of their queries, in the form that a worker takes, and the letters of those forms."""
+    if len(answers) == 1:
+        form, body = _formed(answers[0][1])
+        return form, [body]
+    formed = [_formed(answer) for _, answer in sorted(answers, key=_number)]
+    return b"".join(form for form, _ in formed), [body for _, body in formed]
 
 
 def _number(answered: tuple[str, Answer]) -> int:
     return int(answered[0].removeprefix(query_id(0)[:-1]))
 
 
-def _answer(answer: Answer) -> bytes:
+def _formed(answer: Answer) -> tuple[bytes, bytes]:
+    """The letter of the form that an answer takes, and the answer in it."""
     if type(answer) is Value and type(answer.value) is str:
-        return b"s" + answer.value.encode()  # as nearly always
+        return b"s", answer.value.encode()  # as nearly always
     match answer:
         case Value(value=str() as text):
-            return b"s" + text.encode()
+            return b"s", text.encode()
         case Value(value=value):
-            return b"j" + encode(value)
+            return b"j", encode(value)
         case Failure():
-            return b"f" + encode(answer)
+            return b"f", encode(answer)
 
 
 def _both(first: Roots, second: Roots) -> Roots:

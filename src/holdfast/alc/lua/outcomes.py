@@ -1,14 +1,16 @@
-"""The outcome of a step in a VM: a message from its driver, one class a kind, turned into the steps the engine knows.
+"""The outcome of a step in a VM: what its driver gives, as a message to the engine, which reads it as a step.
 
-Messages are msgpack arrays that begin with their kind; `runtime/messages.lua` writes them. Nested values are JSON text.
+Messages are msgpack arrays that begin with their kind, one class a kind. Nested values are JSON text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
+from holdfast.core.ids import query_id
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import LoggedRecord, ProgressedRecord, StatRecord
 from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Step
@@ -53,59 +55,44 @@ class _ChildMessage(msgspec.Struct, array_like=True, frozen=True, tag="child"):
 _QueryMessage: TypeAlias = _LlmMessage | _ToolMessage | _HumanMessage | _TimerMessage | _ChildMessage
 
 
-# --- notes ---------------------------------------------------------------------------------------------
-
-
-class _LoggedMessage(msgspec.Struct, array_like=True, frozen=True, tag="logged"):
-    message: str
-    level: str
-    source: str
-
-
-class _ProgressedMessage(msgspec.Struct, array_like=True, frozen=True, tag="progressed"):
-    step: int
-    total: int
-    message: str | None
-
-
-class _StatMessage(msgspec.Struct, array_like=True, frozen=True, tag="stat"):
-    key: str
-    value: str
-
-
-_NoteMessage: TypeAlias = _LoggedMessage | _ProgressedMessage | _StatMessage
-
-
 # --- steps ---------------------------------------------------------------------------------------------
 
 
 class _AskedMessage(msgspec.Struct, array_like=True, frozen=True, tag="asked"):
     queries: list[_QueryMessage]
     where: str
-    notes: list[_NoteMessage]
+    repaired: list[str]
+    """What was not valid UTF-8: `a prompt`."""
+    notes: str | None
+    """A list of records, as JSON."""
 
 
 class _ReturnedMessage(msgspec.Struct, array_like=True, frozen=True, tag="returned"):
     result: str
-    notes: list[_NoteMessage]
+    notes: str | None
 
 
 class _RaisedMessage(msgspec.Struct, array_like=True, frozen=True, tag="raised"):
     error: str
     kind: str
-    notes: list[_NoteMessage]
+    notes: str | None
 
 
 _decoder = msgspec.msgpack.Decoder(_AskedMessage | _ReturnedMessage | _RaisedMessage)
+_notes_decoder = msgspec.json.Decoder(list[LoggedRecord | ProgressedRecord | StatRecord])
 _encoder = msgspec.msgpack.Encoder()
 
 
+# --- in the engine -------------------------------------------------------------------------------------
+
+
 def step_of(message: bytes) -> Step:
-    """The step that a driver's message describes."""
+    """The step that a message describes."""
     try:
         step = _decoder.decode(message)
-        notes = [_note(each) for each in step.notes] if step.notes else []
+        notes: list[Note] = list(_notes_decoder.decode(step.notes)) if step.notes else []
         if type(step) is _AskedMessage:  # as nearly always; the others are found by more expensive tests
+            notes += [_warning(what) for what in step.repaired] if step.repaired else []
             return AskStep(queries=[_query(each) for each in step.queries], notes=notes, where=step.where)
         match step:
             case _ReturnedMessage(result=result):
@@ -118,23 +105,18 @@ def step_of(message: bytes) -> Step:
         return RaiseStep(error=f"the strategy's step cannot be stored: {problem}", kind="invalid_value")
 
 
-def raised(error: str, kind: str) -> bytes:
-    """The message of a step that failed, as a driver writes it."""
-    return _encoder.encode(_RaisedMessage(error, kind, []))
-
-
 def _query(message: _QueryMessage) -> Query:
+    if type(message) is _LlmMessage:  # as nearly always
+        return LlmQuery(
+            id=message.id,
+            prompt=message.prompt,
+            system=message.system,
+            max_tokens=message.max_tokens,
+            grounded=message.grounded,
+            underspecified=message.underspecified,
+            options=_json(message.options) or {},
+        )
     match message:
-        case _LlmMessage():
-            return LlmQuery(
-                id=message.id,
-                prompt=message.prompt,
-                system=message.system,
-                max_tokens=message.max_tokens,
-                grounded=message.grounded,
-                underspecified=message.underspecified,
-                options=_json(message.options) or {},
-            )
         case _ToolMessage():
             return ToolQuery(id=message.id, name=message.name, arguments=_json(message.arguments) or {})
         case _HumanMessage():
@@ -148,17 +130,99 @@ def _query(message: _QueryMessage) -> Query:
             assert_never(message)
 
 
-def _note(message: _NoteMessage) -> Note:
-    match message:
-        case _LoggedMessage():
-            return LoggedRecord(message=message.message, level=message.level, source=message.source)
-        case _ProgressedMessage():
-            return ProgressedRecord(message=message.message, step=message.step, total=message.total)
-        case _StatMessage():
-            return StatRecord(key=message.key, value=msgspec.json.decode(message.value))
-        case _:
-            assert_never(message)
+def _warning(what: str) -> Note:
+    message = f"{what} was not valid UTF-8 and was repaired"
+    return LoggedRecord(message=message, level="warn", source="holdfast")
 
 
 def _json(text: str | None) -> Any:
     return msgspec.json.decode(text) if text else None
+
+
+# --- in a worker ---------------------------------------------------------------------------------------
+
+Values: TypeAlias = tuple[Any, ...]
+"""What Lua hands over; its texts are bytes."""
+
+_WIDTH = 7
+"""Values of each query, as `runtime/query_fields.lua` gives them: its kind, and its fields."""
+
+
+def message_of(outcome: Values, first_id: int) -> bytes:
+    """The message of a step, from what its driver gives: how it ended, its notes as JSON, and what belongs to that."""
+    how, notes, *rest = outcome
+    said = notes.decode() if notes is not None else None
+    if how == b"asked":
+        where, *values = rest
+        repaired: list[str] = []
+        queries = [
+            _QUERIES[values[at]](query_id(first_id + at // _WIDTH), values[at + 1 : at + _WIDTH], repaired)
+            for at in range(0, len(values), _WIDTH)
+        ]
+        return _encoder.encode(_AskedMessage(queries, _readable(where), repaired, said))
+    if how == b"returned":
+        (result,) = rest
+        return _encoder.encode(_ReturnedMessage(result.decode(), said))
+    error, kind = rest
+    return _encoder.encode(_RaisedMessage(_readable(error), kind.decode(), said))
+
+
+def raised(error: str, kind: str) -> bytes:
+    """The message of a step that failed."""
+    return _encoder.encode(_RaisedMessage(error, kind, None))
+
+
+def _llm(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+    prompt, system, max_tokens, grounded, underspecified, options = values
+    return _LlmMessage(
+        asked,
+        _text(prompt, "a prompt", repaired),
+        _text(system, "a system prompt", repaired) if system is not None else None,
+        max_tokens,
+        grounded is True,
+        underspecified is True,
+        _optional(options),
+    )
+
+
+def _tool(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+    return _ToolMessage(asked, _text(values[0], "a tool's name", repaired), _optional(values[1]))
+
+
+def _human(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+    return _HumanMessage(asked, _text(values[0], "a prompt", repaired), _optional(values[1]), values[2])
+
+
+def _timer(asked: str, values: list[Any], _: list[str]) -> _QueryMessage:
+    return _TimerMessage(asked, values[0])
+
+
+def _child(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+    return _ChildMessage(asked, _text(values[0], "a program's name", repaired), _optional(values[1]))
+
+
+_QUERIES: dict[bytes, Callable[[str, list[Any], list[str]], _QueryMessage]] = {
+    b"llm": _llm,
+    b"tool": _tool,
+    b"human": _human,
+    b"timer": _timer,
+    b"child": _child,
+}
+
+
+def _text(value: bytes, what: str, repaired: list[str]) -> str:
+    """A text of the program's, and a note of what it is if it has to be repaired."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        if what not in repaired:
+            repaired.append(what)
+        return _readable(value)
+
+
+def _readable(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+def _optional(json: bytes | None) -> str | None:
+    return json.decode() if json is not None else None

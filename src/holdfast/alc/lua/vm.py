@@ -12,7 +12,7 @@ import lupa.lua54 as lua
 
 from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.kept import Module, place_of
-from holdfast.alc.lua.outcomes import raised
+from holdfast.alc.lua.outcomes import message_of, raised
 from holdfast.alc.lua.packages import Roots, find_module
 from holdfast.core.values import encode
 from holdfast.programs.prompts import shared_prompts
@@ -49,10 +49,10 @@ class Vm:
         if not self._has_room_for(waking):
             return self._full()
         try:
-            step: bytes = self._step(
-                is_replay, waking.at, waking.first_id, waking.llm_calls, waking.left, waking.refusal, *waking.answers
+            outcome = self._step(
+                is_replay, waking.at, waking.llm_calls, waking.left, waking.refusal, waking.forms, *waking.answers
             )
-            return step
+            return message_of(outcome, waking.first_id)
         except lua.LuaMemoryError:
             return self._full()
         except Exception as error:

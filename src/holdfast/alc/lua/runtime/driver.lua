@@ -1,21 +1,22 @@
 -- The driver: builds the host's table, starts the program as a coroutine, and takes one step of it at a time. A step
--- ends when the program asks, returns or raises, and is told to Python in one msgpack message. Nothing here is reachable
--- from a program.
+-- ends when the program asks, returns or raises, and is told to Python in plain values: how it ended, the notes, and what
+-- belongs to that. Nothing here is reachable from a program.
 
 local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted = ...
 
 local create, resume, status, running = coroutine.create, coroutine.resume, coroutine.status, coroutine.running
 local isyieldable, yield = coroutine.isyieldable, coroutine.yield
 local sethook, traceback, getinfo = debug.sethook, debug.traceback, debug.getinfo
-local load, error, type, tostring, pcall, select = load, error, type, tostring, pcall, select
+local load, error, type, tostring, pcall = load, error, type, tostring, pcall
 local cpu, byte, sub, format, find, gmatch =
 	os.clock, string.byte, string.sub, string.format, string.find, string.gmatch
-local concat = table.concat
+local concat, unpack = table.concat, table.unpack
 
 local HOOK_EVERY = 200000 -- instructions between two looks at the clock: about a millisecond
 local MAX_NOTES = 2000 -- of one step: what a person can still read, and far from what a VM can hold
 local MAX_NOTE_BYTES = 64 * 1024
 local MAX_TRACE_LINES = 24
+local MAX_ASKED = 100000 -- queries of one step: ten times what the engine takes, and what Lua's stack can still hand over
 
 local host = { read_module = read_module, popen = popen, scenario = read_scenario, trusted = trusted }
 local loaded = {}
@@ -79,8 +80,9 @@ local function warn_of(what)
 	end
 end
 host.warn_of = warn_of
-local messages = host.load("messages")
+local query_fields = host.load("query_fields")
 
+-- The notes as JSON; nil if there are none.
 local function take_notes()
 	local taken = notes
 	if unsaid > 0 then
@@ -89,13 +91,14 @@ local function take_notes()
 			message = format("%d more lines in one step were dropped", unsaid),
 		}
 	end
+	if #taken == 0 then return nil end
 	notes, unsaid = {}, 0
-	return taken
+	return json.encode(json.array(taken))
 end
 
 -- --- the clock, the budget, the deadline -------------------------------------------------------------------------------
 
-local now, budget_left, llm_calls, asked = 0.0, nil, 0, 0
+local now, budget_left, llm_calls = 0.0, nil, 0
 host.started_at = config.at / 1000
 
 function host.now() return now end
@@ -147,6 +150,9 @@ end
 function host.ask(queries, what)
 	local problem = why_not(what or "alc")
 	if problem then error(problem, 0) end
+	if #queries > MAX_ASKED then
+		error(format("%s: %d questions at once; at most %d can be asked", what or "alc", #queries, MAX_ASKED), 0)
+	end
 	local results = yield(PAUSE, queries)
 	if results.refusal then
 		local failed = {}
@@ -229,17 +235,17 @@ local function begin()
 	collectgarbage()
 end
 
-local TAGS = { [byte("s")] = "text", [byte("j")] = "json", [byte("f")] = "failure" }
+local TEXT, JSON = byte("s"), byte("j")
 
-local function result_of(answer)
-	local tag, body = TAGS[byte(answer)], sub(answer, 2)
-	if tag == "text" then return { ok = true, value = body } end
-	if tag == "json" then
-		local ok, value = pcall(json.decode, body)
+-- What became of a query: `form` says whether the answer is a text, JSON, or a failure in JSON.
+local function result_of(form, answer)
+	if form == TEXT then return { ok = true, value = answer } end
+	if form == JSON then
+		local ok, value = pcall(json.decode, answer)
 		if ok then return { ok = true, value = value } end
 		return { ok = false, message = "the answer cannot be used: " .. host.text_of(value), code = "invalid_value" }
 	end
-	local failure = json.decode(body)
+	local failure = json.decode(answer)
 	return { ok = false, message = failure.message, code = failure.code or "failed" }
 end
 
@@ -273,19 +279,20 @@ local function raised(problem, kind)
 	local budget = find(text, "budget_exceeded:", 1, true)
 	local trace = kind == nil and trace_of(program)
 	if trace then host.log("error", text .. "\n" .. trace, "alc.lua.traceback") end
-	return messages.raised(text, kind or (budget and "budget_exceeded") or "error", take_notes())
+	return "raised", take_notes(), text, kind or (budget and "budget_exceeded") or "error"
 end
 
 local function finished(value)
 	local ok, text = pcall(json.encode, value, warn_of("result"))
 	if not ok then return raised("the result cannot be kept as JSON: " .. host.text_of(text), "invalid_result") end
-	return messages.returned(text, take_notes())
+	return "returned", take_notes(), text
 end
 
--- One step: go on at `at` (unix ms) with the answers to the queries of the last step, or after they were refused. Only a
--- replay wants to know where the program asks, in case that it asks something else than before.
-return function(is_replay, at, first_id, calls, left, refusal, ...)
-	now, asked, llm_calls = at / 1000, first_id, calls
+-- One step: go on at `at` (unix ms) with the answers to the queries of the last step, or after they were refused. `forms`
+-- has a letter for each answer. Only a replay wants to know where the program asks, in case that it asks something else
+-- than before.
+return function(is_replay, at, calls, left, refusal, forms, ...)
+	now, llm_calls = at / 1000, calls
 	budget_left = left and json.decode(left)
 	if is_over then return raised(OVER, "deadline") end
 	began = cpu()
@@ -293,8 +300,8 @@ return function(is_replay, at, first_id, calls, left, refusal, ...)
 	if refusal then
 		results = { refusal = json.decode(refusal) }
 	else
-		results = {}
-		for i = 1, select("#", ...) do results[i] = result_of((select(i, ...))) end
+		results = { ... }
+		for i = 1, #forms do results[i] = result_of(byte(forms, i), results[i]) end
 	end
 	local how, what
 	if not program then
@@ -306,6 +313,6 @@ return function(is_replay, at, first_id, calls, left, refusal, ...)
 	if how == "returned" then return finished(what) end
 	if how == "raised" then return raised(what) end
 	-- Notes last: what is asked may not be valid UTF-8, which is noted.
-	local queries = messages.queries(what, asked)
-	return messages.asked(queries, is_replay and where_is(program) or "", take_notes())
+	local fields, count = query_fields(what)
+	return "asked", take_notes(), is_replay and where_is(program) or "", unpack(fields, 1, count)
 end

@@ -17,7 +17,7 @@ from holdfast.core.records import PausedRecord
 from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
-from holdfast.testing.patience import HANG_S
+from holdfast.testing.patience import HANG_S, until_so
 from tests.alc.lua.sessions import Run, asked, echo, engine, failed, install, result, run
 
 
@@ -216,8 +216,12 @@ def test_a_package_is_looked_for_where_the_program_looked(
 
 def one_query(hf: SyncHoldfast, code: str) -> tuple[str, Query]:
     event = hf.start(lua_code(code), wait=0)
-    entries = [entry.record for entry in hf._wait(hf._hf.store.read(event.session_id))]
-    [paused] = [record for record in entries if isinstance(record, PausedRecord)]
+
+    def pauses() -> list[PausedRecord]:
+        entries = hf._wait(hf._hf.store.read(event.session_id))
+        return [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
+
+    [paused] = until_so(pauses)
     [query] = paused.queries
     return event.session_id, query
 

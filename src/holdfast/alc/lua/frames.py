@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -82,12 +81,13 @@ class Frames(Generic[T]):
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._rest = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[T]:
+    def feed(self, data: bytes) -> list[T]:
+        """The messages that are whole with this piece."""
         rest = self._rest
-        if not rest and len(data) >= 4 and int.from_bytes(data[:4], "little") == len(data) - 4:
-            yield self._decoder.decode(memoryview(data)[4:])  # one whole message, as nearly always
-            return
+        if not rest and int.from_bytes(data[:4], "little") == len(data) - 4:
+            return [self._decoder.decode(memoryview(data)[4:])]  # one whole message, as nearly always
         rest += data
+        found: list[T] = []
         at = 0
         while len(rest) - at >= 4:
             size = int.from_bytes(rest[at : at + 4], "little")
@@ -95,6 +95,7 @@ class Frames(Generic[T]):
                 raise ValueError(f"a message of {size} bytes; at most {MAX_FRAME_BYTES} are allowed")
             if len(rest) - at - 4 < size:
                 break
-            yield self._decoder.decode(memoryview(rest)[at + 4 : at + 4 + size].tobytes())
+            found.append(self._decoder.decode(memoryview(rest)[at + 4 : at + 4 + size].tobytes()))
             at += 4 + size
         del rest[:at]
+        return found

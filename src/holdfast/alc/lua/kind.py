@@ -101,10 +101,10 @@ class LuaInstance:
         weakref.finalize(self, kind.pool.drop, vm).atexit = False
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
-        return self._step(self.step_request(Waking(at, list(answers))))
+        return self._step(self._waking(at, answers))
 
     def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
-        return self._step(self.step_request(Waking(at, [], failure)))
+        return self._step(self._waking(at, [], failure))
 
     def close(self) -> None:
         self._kind.pool.drop(self._vm)
@@ -113,20 +113,7 @@ class LuaInstance:
 
     def step_request(self, waking: Waking) -> frames.VmWaking:
         """A waking in the form that a worker takes, with what the program may know at this moment."""
-        session = self.fold.session
-        started, spent = session.started, session.metrics
-        left = remaining(started.budget, spent, waking.at) if started and started.budget else None
-        refusal = encode(waking.refusal) if waking.refusal is not None else None
-        forms, answers = _in_order(waking.answers)
-        return frames.VmWaking(
-            at=waking.at,
-            first_id=session.queries_asked,
-            llm_calls=spent.llm_calls,
-            left=encode(left) if left is not None else None,
-            refusal=refusal,
-            answers=answers,
-            forms=forms,
-        )
+        return self._waking(waking.at, waking.answers, waking.refusal)
 
     def replay(self, requests: list[frames.VmWaking]) -> Awaitable[list[Step]]:
         """Begin to take many steps in one go."""
@@ -136,6 +123,23 @@ class LuaInstance:
         return [step_of(each) for each in (messages if isinstance(messages, list) else await messages)]
 
     # --- inside ------------------------------------------------------------------------------------
+
+    def _waking(
+        self, at: int, answers: Sequence[tuple[str, Answer]], refusal: Failure | None = None
+    ) -> frames.VmWaking:
+        session = self.fold.session
+        started, spent = session.started, session.metrics
+        left = remaining(started.budget, spent, at) if started and started.budget else None
+        forms, bodies = _in_order(answers)
+        return frames.VmWaking(
+            at=at,
+            first_id=session.queries_asked,
+            llm_calls=spent.llm_calls,
+            left=encode(left) if left is not None else None,
+            refusal=encode(refusal) if refusal is not None else None,
+            answers=bodies,
+            forms=forms,
+        )
 
     def _step(self, waking: frames.VmWaking) -> Step | Awaitable[Step]:
         steps = self._request([waking])
@@ -153,9 +157,9 @@ class LuaInstance:
         except InstanceLostError as error:
             return [self._lost(error)]
         self._source = None
-        if isinstance(steps, asyncio.Future):
-            return self._settled(steps, is_replay)
-        return self._succeeded(steps, is_replay)
+        if isinstance(steps, list):
+            return self._succeeded(steps, is_replay)
+        return self._settled(steps, is_replay)
 
     async def _settled(self, steps: asyncio.Future[list[bytes]], is_replay: bool) -> list[bytes]:
         try:
@@ -167,7 +171,7 @@ class LuaInstance:
             return [raised(f"{reason} of one step. Its worker was stopped", "deadline")]
 
     def _succeeded(self, steps: list[bytes], is_replay: bool) -> list[bytes]:
-        if not is_replay:  # a replay comes before each new try of the step that may be to blame
+        if self._kind.deaths and not is_replay:  # a replay comes before each new try of the step that may be to blame
             self._kind.deaths.pop(self._session_id, None)
         return steps
 
@@ -213,7 +217,7 @@ class LuaInstance:
         )
 
 
-def _in_order(answers: list[tuple[str, Answer]]) -> tuple[bytes, list[bytes]]:
+def _in_order(answers: Sequence[tuple[str, Answer]]) -> tuple[bytes, list[bytes]]:
     """Answers in the order of their queries, in the form that a worker takes, and the letters of those forms."""
     if len(answers) == 1:
         form, body = _formed(answers[0][1])

@@ -6,7 +6,7 @@ Messages are msgpack arrays that begin with their kind, one class a kind. Nested
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, assert_never
+from typing import Any, TypeAlias, assert_never, final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.programs.contract import AskStep, Note, RaiseStep, ReturnStep, Ste
 # --- queries -------------------------------------------------------------------------------------------
 
 
+@final
 class _LlmMessage(msgspec.Struct, array_like=True, frozen=True, tag="llm"):
     id: str
     prompt: str
@@ -92,7 +93,8 @@ def step_of(message: bytes) -> Step:
         step = _decoder.decode(message)
         notes: list[Note] = list(_notes_decoder.decode(step.notes)) if step.notes else []
         if type(step) is _AskedMessage:  # as nearly always; the others are found by more expensive tests
-            notes += [_warning(what) for what in step.repaired] if step.repaired else []
+            if step.repaired:
+                notes += [_warning(what) for what in step.repaired]
             return AskStep(queries=[_query(each) for each in step.queries], notes=notes, where=step.where)
         match step:
             case _ReturnedMessage(result=result):
@@ -150,21 +152,18 @@ _WIDTH = 7
 
 def message_of(outcome: Values, first_id: int) -> bytes:
     """The message of a step, from what its driver gives: how it ended, its notes as JSON, and what belongs to that."""
-    how, notes, *rest = outcome
-    said = notes.decode() if notes is not None else None
+    how, notes = outcome[0], _optional(outcome[1])
     if how == b"asked":
-        where, *values = rest
+        queries: list[_QueryMessage] = []
         repaired: list[str] = []
-        queries = [
-            _QUERIES[values[at]](query_id(first_id + at // _WIDTH), values[at + 1 : at + _WIDTH], repaired)
-            for at in range(0, len(values), _WIDTH)
-        ]
-        return _encoder.encode(_AskedMessage(queries, _readable(where), repaired, said))
+        for at in range(3, len(outcome), _WIDTH):
+            asked = query_id(first_id + len(queries))
+            queries.append(_QUERIES[outcome[at]](asked, outcome[at + 1 : at + _WIDTH], repaired))
+        return _encoder.encode(_AskedMessage(queries, _readable(outcome[2]), repaired, notes))
     if how == b"returned":
-        (result,) = rest
-        return _encoder.encode(_ReturnedMessage(result.decode(), said))
-    error, kind = rest
-    return _encoder.encode(_RaisedMessage(_readable(error), kind.decode(), said))
+        return _encoder.encode(_ReturnedMessage(outcome[2].decode(), notes))
+    error, kind = outcome[2:]
+    return _encoder.encode(_RaisedMessage(_readable(error), kind.decode(), notes))
 
 
 def raised(error: str, kind: str) -> bytes:
@@ -172,7 +171,7 @@ def raised(error: str, kind: str) -> bytes:
     return _encoder.encode(_RaisedMessage(error, kind, None))
 
 
-def _llm(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+def _llm(asked: str, values: Values, repaired: list[str]) -> _QueryMessage:
     prompt, system, max_tokens, grounded, underspecified, options = values
     return _LlmMessage(
         asked,
@@ -185,23 +184,23 @@ def _llm(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
     )
 
 
-def _tool(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+def _tool(asked: str, values: Values, repaired: list[str]) -> _QueryMessage:
     return _ToolMessage(asked, _text(values[0], "a tool's name", repaired), _optional(values[1]))
 
 
-def _human(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+def _human(asked: str, values: Values, repaired: list[str]) -> _QueryMessage:
     return _HumanMessage(asked, _text(values[0], "a prompt", repaired), _optional(values[1]), values[2])
 
 
-def _timer(asked: str, values: list[Any], _: list[str]) -> _QueryMessage:
+def _timer(asked: str, values: Values, _: list[str]) -> _QueryMessage:
     return _TimerMessage(asked, values[0])
 
 
-def _child(asked: str, values: list[Any], repaired: list[str]) -> _QueryMessage:
+def _child(asked: str, values: Values, repaired: list[str]) -> _QueryMessage:
     return _ChildMessage(asked, _text(values[0], "a program's name", repaired), _optional(values[1]))
 
 
-_QUERIES: dict[bytes, Callable[[str, list[Any], list[str]], _QueryMessage]] = {
+_QUERIES: dict[bytes, Callable[[str, Values, list[str]], _QueryMessage]] = {
     b"llm": _llm,
     b"tool": _tool,
     b"human": _human,

@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 
 import msgspec
 
@@ -45,19 +44,45 @@ class StuckError(Exception):
 
 
 class StepJob:
-    """A request under way, and the future of its steps."""
+    """A request under way, and what becomes of it. Most are answered at once, and need no future."""
 
-    __slots__ = ("deadline_s", "done", "is_moved", "is_replay", "number", "vm")
+    __slots__ = ("_error", "_future", "_steps", "deadline_s", "is_moved", "is_replay", "number", "vm")
 
-    def __init__(
-        self, number: int, vm: int, done: asyncio.Future[list[bytes]], is_replay: bool, deadline_s: float
-    ) -> None:
+    def __init__(self, number: int, vm: int, is_replay: bool, deadline_s: float) -> None:
         self.number = number
         self.vm = vm
         self.deadline_s = deadline_s
-        self.done = done
         self.is_replay = is_replay
         self.is_moved = False
+        self._steps: list[bytes] | None = None
+        self._error: Exception | None = None
+        self._future: asyncio.Future[list[bytes]] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was answered, has failed, or nobody waits for it any more."""
+        if self._future is not None:
+            return self._future.done()
+        return self._steps is not None or self._error is not None
+
+    def settle(self, steps: list[bytes]) -> None:
+        self._steps = steps
+        if self._future is not None and not self._future.done():
+            self._future.set_result(steps)
+
+    def fail(self, error: Exception) -> None:
+        self._error = error
+        if self._future is not None and not self._future.done():
+            self._future.set_exception(error)
+
+    def outcome(self) -> list[bytes] | asyncio.Future[list[bytes]]:
+        """The steps, or a future of them; raises if there are none."""
+        if self._steps is not None:
+            return self._steps
+        if self._error is not None:
+            raise self._error
+        self._future = asyncio.get_running_loop().create_future()
+        return self._future
 
 
 class WorkerProcess:
@@ -134,12 +159,13 @@ class WorkerProcess:
 
     def wait_briefly(self, job: StepJob) -> None:
         """Wait in place for the reply to the only request under way, if it comes soon."""
-        until = time.perf_counter() + patience(SPIN_S)
-        while not job.done.done() and not self.is_dead:
-            left = until - time.perf_counter()
-            if left <= 0 or not self._poll.poll(left * 1000):
-                return
+        left = patience(SPIN_S)
+        until = time.perf_counter() + left
+        while left > 0 and self._poll.poll(left * 1000):
             self._read()
+            if job.is_over:
+                return
+            left = until - time.perf_counter()
 
     def _read(self) -> None:
         try:
@@ -168,11 +194,10 @@ class WorkerProcess:
             raise ValueError("it does not fit the request")
         job = self.jobs.popleft()
         self._pool.settled(job)
-        if not job.done.done():
-            if reply.steps is None:
-                job.done.set_exception(InstanceLostError("its VM is gone"))
-            else:
-                job.done.set_result(reply.steps)
+        if reply.steps is None:
+            job.fail(InstanceLostError("its VM is gone"))
+        else:
+            job.settle(reply.steps)
         if not self.jobs:
             self._pool.idle(self)
         elif all(waiting.is_moved for waiting in self.jobs):
@@ -191,17 +216,16 @@ class WorkerProcess:
             return
         if self.is_up and busy > self.jobs[0].deadline_s + GRACE_S:
             stuck = self.jobs.popleft()
-            if not stuck.done.done():
-                stuck.done.set_exception(StuckError())
+            stuck.fail(StuckError())
             self.bury("its worker was killed because of another session")
             return
         self.is_stuck = self.is_up and self._is_taking_long(busy)
         if self.is_stuck and len(self.jobs) > 1:
             for job in list(self.jobs)[1:]:
-                if not job.done.done():
+                if not job.is_over:
                     self._pool.drop(job.vm)
                     job.is_moved = True
-                    job.done.set_exception(InstanceLostError("its worker is busy with another session"))
+                    job.fail(InstanceLostError("its worker is busy with another session"))
         self._timer = self._loop.call_later(PATIENCE_S, self._look)
 
     def _is_taking_long(self, busy: float) -> bool:
@@ -239,8 +263,7 @@ class WorkerProcess:
         self._pool.buried(self)
         jobs, self.jobs = self.jobs, deque()
         for nth, job in enumerate(jobs):
-            if not job.done.done():
-                job.done.set_exception(InstanceLostError(why, is_suspect=blames and self.is_up and nth == 0))
+            job.fail(InstanceLostError(why, is_suspect=blames and self.is_up and nth == 0))
 
 
 class Pool:
@@ -265,7 +288,7 @@ class Pool:
         self,
         vm: int,
         spec: VmSpec | None,
-        wakings: Sequence[VmWaking],
+        wakings: list[VmWaking],
         *,
         deadline_s: float = DEADLINE_S,
         is_replay: bool = False,
@@ -293,13 +316,13 @@ class Pool:
             self._homes.move_to_end(vm)
             self._held[vm] = math.inf
         self._numbers += 1
-        job = StepJob(self._numbers, vm, asyncio.get_running_loop().create_future(), is_replay, deadline_s)
+        job = StepJob(self._numbers, vm, is_replay, deadline_s)
         drops, worker.drops = worker.drops, []
         was_idle = not worker.jobs
-        worker.send(StepsRequest(self._numbers, vm, spec, list(wakings), drops, is_replay), job)
+        worker.send(StepsRequest(self._numbers, vm, spec, wakings, drops, is_replay), job)
         if was_idle and len(wakings) == 1:
             worker.wait_briefly(job)
-        return job.done.result() if job.done.done() else job.done
+        return job.outcome()
 
     def drop(self, vm: int) -> None:
         """Drop a VM. Its worker is told with the next request."""

@@ -90,7 +90,7 @@ class Fuzzer:
         def check_within_bounds(shown: _Shown[T]) -> None:
             nonlocal tried
             tried += 1
-            with _cpu_bounded(), _ends():
+            with _cpu_bounded(), _ends(shown):
                 check(shown.value)
 
         before = _peak_kb()
@@ -121,10 +121,14 @@ def _cpu_bounded() -> Iterator[None]:
     assert spent < CPU_S, f"one input took {spent:.1f} s of processor time"
 
 
+class HangError(BaseException):
+    """One input takes too long. It is no `Exception`, so that no smaller ones are looked for, which would hang too."""
+
+
 @contextmanager
-def _ends() -> Iterator[None]:
+def _ends(shown: object) -> Iterator[None]:
     def hangs(number: int, frame: FrameType | None) -> None:
-        raise AssertionError(f"one input took more than {HANG_S:.0f} s, and goes on")
+        raise HangError(f"one input took more than {HANG_S:.0f} s, and goes on: {shown!r}")
 
     before = signal.signal(signal.SIGALRM, hangs)
     signal.setitimer(signal.ITIMER_REAL, HANG_S)

@@ -145,12 +145,12 @@ class ProgramRun:
             return None
         saved, entries = found
         tracker = LazyReplayFold(begun)
-        waiting = self._owner.programs.restore_instance(tracker, saved.program)
-        if waiting is None:
-            return None
         try:
+            waiting = self._owner.programs.restore_instance(tracker, saved.program)
+            if waiting is None:
+                return None
             *_, instance = await self._revival.revive(entries, ReplayOrigin(tracker, waiting))
-        except (DivergenceError, JournalError, TransitionError):
+        except (DivergenceError, JournalError, ProgramNotFoundError, TransitionError):
             return None  # the checkpoint is in doubt: the whole journal says what is wrong
         return instance
 

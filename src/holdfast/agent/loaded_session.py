@@ -198,7 +198,9 @@ class LoadedSession:
 
     def catalog(self, policy: Policy) -> SessionCatalog:
         """The tools that the model has. The same object until something changes."""
-        key = self._key(policy)
+        access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny))
+        generation = self._runtime.tools.generation + self._overlay.generation
+        key = _CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
         found = self._catalogs.get(key)
         if found is None:
             found = self._catalogs[key] = self._build(policy)
@@ -207,11 +209,6 @@ class LoadedSession:
         else:
             self._catalogs.move_to_end(key)
         return found
-
-    def _key(self, policy: Policy) -> _CatalogKey:
-        access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny))
-        generation = self._runtime.tools.generation + self._overlay.generation
-        return _CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
 
     def _build(self, policy: Policy) -> SessionCatalog:
         self.builds += 1
@@ -331,7 +328,7 @@ class LoadedSessions:
     async def at_work(self, conversation: Conversation) -> LoadedSession:
         """A session whose turn is about to be worked on; its plugins have been told. Raises `AbortTurn`."""
         loaded = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
-        if conversation.running is not None:
+        if loaded.hooks.plugins and conversation.running is not None:
             await loaded.hooks.turn_started(conversation.running)
         return loaded
 

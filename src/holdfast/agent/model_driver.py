@@ -24,7 +24,6 @@ from holdfast.agent.providers.provider import (
     ProviderError,
     ReasoningDelta,
     TextDelta,
-    ToolSpec,
 )
 from holdfast.agent.providers.retry import CallItem, CallResult, FailedAttempt, ProviderModel, ResetDelta, call
 from holdfast.agent.summary_prompt import TRIES, most_chars, summary_request, summary_task
@@ -61,9 +60,9 @@ class ModelDriver:
         if not isinstance(query, ReplyQuery | SummaryQuery):
             return await self._of_strategy(query, attempt)
         conversation = await self._mount.conversations.with_query(attempt.session_id, query.id)
-        turn = conversation.running
-        assert conversation.policy is not None
-        policy = self._runtime.provided(conversation.policy)
+        turn, recorded = conversation.running, conversation.policy
+        assert recorded is not None
+        policy = self._runtime.provided(recorded)
         try:
             loaded = await self._mount.loaded_sessions.at_work(conversation)
             if isinstance(query, SummaryQuery):
@@ -71,8 +70,7 @@ class ModelDriver:
             request = await self._request(loaded, conversation, policy, attempt)
         except AbortTurn as abort:
             return abort_failure(abort)
-        recorded = conversation.policy.model
-        caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration, recorded)
+        caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration, recorded.model)
         return await self._ask(policy, request, caller, loaded.hooks)
 
     async def _request(
@@ -81,14 +79,17 @@ class ModelDriver:
         """The request to the model: tools and system text, which seldom change, then the growing conversation."""
         turn = conversation.running
         catalog = loaded.catalog(policy)
-        hooks, messages = loaded.hooks, list(conversation.window)
+        hooks, messages = loaded.hooks, conversation.window
         if hooks.plugins:
-            messages = await hooks.history(messages)
+            messages = await hooks.history(list(messages))
+        tools = catalog.shown_specs(policy.catalog_tokens)
+        if turn is not None and turn.output is not None:
+            tools = [*tools, *finish_tools(turn.output)]
         request = ModelRequest(
             model=policy.model,
             messages=_shown(messages),
             system=loaded.prompt(policy, turn.prompt if turn is not None else None, catalog),
-            tools=_with(catalog.shown_specs(policy.catalog_tokens), finish_tools(turn)),
+            tools=tools,
             params=policy.generation,
             key=attempt.key,
         )
@@ -218,11 +219,6 @@ class ModelDriver:
         if provider is None:
             raise ProviderUnavailableError(policy.provider, "this runtime does not have it", session_id)
         return [ProviderModel(provider, model), *self._runtime.fallbacks]
-
-
-def _with(specs: list[ToolSpec], more: list[ToolSpec]) -> list[ToolSpec]:
-    """Both lists; the very same list if there is nothing to add."""
-    return [*specs, *more] if more else specs
 
 
 def text_of(content: Sequence[ContentBlock]) -> str:

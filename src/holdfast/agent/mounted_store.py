@@ -51,10 +51,9 @@ class MountedStore:
     async def close(self) -> None:
         await self.holdfast.__aexit__(None, None, None)
 
-    def expect(self, session_id: str, turn_id: str, wanted: ResultType | None) -> None:
+    def expect(self, session_id: str, turn_id: str, wanted: ResultType) -> None:
         """Remember the result type of a turn that somebody waits for, so that more than its schema is checked."""
-        if wanted is not None:
-            self.result_types[session_id, turn_id] = wanted
+        self.result_types[session_id, turn_id] = wanted
         while len(self.result_types) > RESULT_TYPES:
             del self.result_types[next(iter(self.result_types))]
 

@@ -35,7 +35,8 @@ class PromptCache:
     def render(self, layers: Sequence[PromptLayer], tools: Collection[str] = ()) -> str:
         """The result of `holdfast.agent.machine.prompt.render`, rendered again only if something differs."""
         kept = self._kept
-        if kept is not None and _same(kept.layers, layers) and _are_open(kept, tools):
+        # Comparing layers goes no further where the objects are the same.
+        if kept is not None and kept.layers == tuple(layers) and (not kept.gates or _are_open(kept, tools)):
             self.hits += 1
             return kept.text
         self.misses += 1
@@ -49,9 +50,5 @@ class PromptCache:
         self._kept = None
 
 
-def _same(kept: tuple[PromptLayer, ...], layers: Sequence[PromptLayer]) -> bool:
-    return kept is layers or kept == tuple(layers)  # which compares no further where the objects are the same
-
-
 def _are_open(kept: _Kept, tools: Collection[str]) -> bool:
-    return not kept.gates or all((name in tools) == (name in kept.open_gates) for name in kept.gates)
+    return all((name in tools) == (name in kept.open_gates) for name in kept.gates)

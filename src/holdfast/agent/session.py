@@ -318,7 +318,7 @@ class AgentSession:
             await loaded.let_go(self)
 
     def _check_open(self) -> None:
-        self.mount.holdfast.engine.owner.callers.check_open(None)
+        self.mount.engine.owner.callers.check_open(None)
         if self._is_closed:
             raise HoldfastError(f"session '{self.session_id}' is closed in this handle; open it again")
 

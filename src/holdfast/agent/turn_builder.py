@@ -183,7 +183,8 @@ class TurnBuilder:
         )
         asked = conversation.input
         session.own_turns.add(turn_id)
-        session.mount.expect(session.session_id, turn_id, self._type)
+        if self._type is not None:
+            session.mount.expect(session.session_id, turn_id, self._type)
         try:
             message = FeedMessage([GivenAnswer(turn_input.to_answer(), asked)])
             await session.mount.engine.hand_in(session.session_id, message, wait=0)
@@ -219,7 +220,7 @@ class TurnBuilder:
         before = _turn_identity(turn.content, turn.output, turn.command, turn.prompt)
         if encode(now) != encode(before):
             raise TurnConflictError(session.session_id, turn_id, preview(before), preview(now))
-        if turn.ended is None:
+        if turn.ended is None and self._type is not None:
             session.mount.expect(session.session_id, turn_id, self._type)
         if turn.begins:
             session.has_begun_with(turn_id)

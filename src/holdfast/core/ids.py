@@ -22,21 +22,17 @@ _TURN_CHARS = 12  # 60 bits: enough for the turns and items of one session
 
 def new_session_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """A fresh session id, `s-` and 26 characters, from the operating system's CSPRNG or another source of bytes."""
-    return f"s-{_text_of(random_bytes(_SESSION_CHARS))}"
+    return "s-" + random_bytes(_SESSION_CHARS).translate(_BY_BYTE).decode()
 
 
 def new_turn_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """A fresh turn id: `t-` and 12 characters."""
-    return f"t-{_text_of(random_bytes(_TURN_CHARS))}"
+    return "t-" + random_bytes(_TURN_CHARS).translate(_BY_BYTE).decode()
 
 
 def new_item_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """A fresh id of an item of an inbox: `i-` and 12 characters."""
-    return f"i-{_text_of(random_bytes(_TURN_CHARS))}"
-
-
-def _text_of(random: bytes) -> str:
-    return random.translate(_BY_BYTE).decode()
+    return "i-" + random_bytes(_TURN_CHARS).translate(_BY_BYTE).decode()
 
 
 @lru_cache(maxsize=4096)

@@ -41,9 +41,6 @@ class Part(msgspec.Struct, omit_defaults=True):
     repeated: int = 0
     """How many of them have the id of an earlier turn."""
 
-    def add_message(self, node: Node[AgentMessage]) -> None:
-        self.messages.append(node)
-
     def add_frame(self, node: Node[Frame]) -> None:
         self.frames.append((len(self.messages), node))
 

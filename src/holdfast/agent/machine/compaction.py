@@ -110,7 +110,10 @@ class WindowUsage(msgspec.Struct):
 
 def content_tokens(content: Iterable[ContentBlock]) -> int:
     """About how many tokens a message takes."""
-    return sum(map(_block_tokens, content))
+    tokens = 0
+    for block in content:
+        tokens += value_tokens(block.text) if type(block) is TextBlock else _block_tokens(block)
+    return tokens
 
 
 def value_tokens(value: Json) -> int:

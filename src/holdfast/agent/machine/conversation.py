@@ -238,7 +238,8 @@ class Conversation:
     @property
     def next_policy(self) -> Policy | None:
         """The policy of the next turn; None if this is no agent's."""
-        return self._policies.next if self._policies is not None else None
+        policies = self._policies
+        return None if policies is None else policies.following or policies.current
 
     @property
     def messages(self) -> list[AgentMessage]:
@@ -278,10 +279,10 @@ class Conversation:
             case SummaryQuery(keep=keep):
                 self.tree.sum_up(keep, self.running.messages if self.running is not None else ())
             case ReplyQuery(remark=remark):
-                self._show_joined()
-                if not remark:
-                    return
-                self._append(f"n-{entry.position}", entry.at, AgentMessage("signal", [TextBlock(remark)]))
+                if self._joined:
+                    self._show_joined()
+                if remark:
+                    self._append(f"n-{entry.position}", entry.at, AgentMessage("signal", [TextBlock(remark)]))
             case CallQuery(call_id=call_id) if not is_own(query):
                 call = self._call(call_id)
                 if call is not None:
@@ -378,14 +379,13 @@ class Conversation:
             return
         if reply.says_something:
             self._append(f"n-{entry.position}", entry.at, AgentMessage("assistant", reply.content))
-        self._batch = [CallState(call) for call in reply.calls]
+        self._batch = list(map(CallState, reply.calls))
         self.running.calls += self._batch
 
     def _model_of(self, reply: RecordedReply | None) -> str:
         if reply is None or reply.model:
             return "" if reply is None else reply.model
-        policy = self.policy
-        return policy.model if policy is not None else ""
+        return self._policies.current.model if self._policies is not None else ""
 
     def _append_results(self, entry: Entry) -> None:
         """Append the results of the calls, in their order. Providers require one for each, even if it did not run."""
@@ -412,7 +412,8 @@ class Conversation:
             self._items = dict(sorted({**self._items, **back}.items(), key=lambda each: self._numbers[each[0]]))
         self._joined = {}
         turn.ended, turn.ended_position, turn.ended_at = outcome, entry.position, entry.at
-        self._append_results(entry)
+        if self._batch:
+            self._append_results(entry)
         match outcome:
             case StoppedOutcome(reason="max_turns", detail=detail):
                 note = AgentMessage("system", [TextBlock(f"The turn was stopped: {detail}.")])
@@ -436,7 +437,7 @@ class Conversation:
         self._gained.add_frame(self.tree.open(f"n-{entry.position}", entry.at, frame))
 
     def _append(self, node_id: str, at: int, message: AgentMessage) -> None:
-        self._gained.add_message(self.tree.append(node_id, at, message))
+        self._gained.messages.append(self.tree.append(node_id, at, message))
         if self.running is not None:
             self.running.messages.append(message)
 

@@ -31,7 +31,7 @@ from holdfast.agent.machine.records import (
     StopRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.turn_input import input_of
+from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.kinds import KindFold
 from holdfast.core.queries import Answer, Query
 from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
@@ -77,6 +77,8 @@ class AgentFold(KindFold):
         """The turn that the agent is in; None between turns."""
         self.stop: tuple[StopRecord, int] | None = None
         """Who asked to stop that turn, and when."""
+        self.input: TurnInput | str | None = None
+        """What was answered, or why that is not understood, until the program has asked something else."""
         self.stopped_ahead: dict[str, tuple[StopRecord, int]] = {}
         """The same of turns that have not begun, the earliest first."""
 
@@ -112,25 +114,29 @@ class AgentFold(KindFold):
                 pass  # what was said and done is folded by the conversation
 
     def on_asked(self, query: Query) -> None:
+        inbox, self.input = self.inbox, None
         if isinstance(query, ReplyQuery):
-            self.inbox.show()
+            inbox.unseen.clear()  # the model is shown it now
         elif isinstance(query, InputQuery):
             self.turn = self.stop = None
-            self.inbox.turn_over()
             self.policies.turn_over()
+            if inbox.unseen:
+                inbox.turn_over()
 
     def on_answered(self, query: Query, answer: Answer) -> None:
         if not isinstance(query, InputQuery):
             return
         try:
-            brought = input_of(answer)
-        except ValueError:
-            return  # the program does not understand it either, and asks again
+            self.input = brought = input_of(answer)
+        except ValueError as error:
+            self.input = str(error)
+            return  # the program asks again
         self.turn = brought.turn
         self.stop = self.stopped_ahead.pop(brought.turn, None)
         if brought.begin is not None and brought.begin.policy is not None:
             self.policies.current = brought.begin.policy
-        self.inbox.take(brought.items, brought.turn)
+        if brought.items:
+            self.inbox.take(brought.items, brought.turn)
 
     def on_ended(self, record: EndRecord, at: int) -> None:
         self.inbox.cancel_all(
@@ -145,7 +151,7 @@ class AgentFold(KindFold):
     # --- checkpoints --------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.stopped_ahead, self.policies))
+        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.stopped_ahead, self.policies, self.input))
 
     def restore(self, state: bytes) -> bool:
         try:
@@ -153,7 +159,7 @@ class AgentFold(KindFold):
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return False
         self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
-        self.stopped_ahead, self.policies = folded.stopped_ahead, folded.policies
+        self.stopped_ahead, self.policies, self.input = folded.stopped_ahead, folded.policies, folded.input
         return True
 
     # --- listings and timers ------------------------------------------------------------------------
@@ -163,7 +169,7 @@ class AgentFold(KindFold):
         return INBOX if self.turn is None and self.inbox.waiting else None
 
     def next_due(self) -> int | None:
-        return self.inbox.next_due() if self.turn is None else None
+        return self.inbox.next_due() if self.turn is None and self.inbox.waiting else None
 
     def is_left_to_worker(self, session: Session, now: int) -> bool:
         due = session.next_due()
@@ -202,6 +208,7 @@ class _FoldedAgent(msgspec.Struct, frozen=True):
     stop: tuple[StopRecord, int] | None
     stopped_ahead: dict[str, tuple[StopRecord, int]]
     policies: PolicyState
+    input: TurnInput | str | None
 
 
 _decoder = msgspec.json.Decoder(_FoldedAgent)

@@ -133,14 +133,8 @@ class Inbox(msgspec.Struct):
                 self.unseen[item_id] = item
                 self._settle(item_id, turn)
 
-    def show(self) -> None:
-        """The model is asked, and so is shown what has entered."""
-        self.unseen.clear()
-
     def turn_over(self) -> None:
         """What entered but was not shown waits again, at its old place."""
-        if not self.unseen:
-            return
         for item_id in self.unseen:
             known = self.accepted[item_id]
             known.state, known.turn = "waiting", None
@@ -166,8 +160,8 @@ class Inbox(msgspec.Struct):
             self.cancel(item_id, evidence)
 
     def next_due(self) -> int | None:
-        """When the first waiting item may be taken; None if nothing waits, or an item may be taken at any time."""
-        return min(item.available_at for item in self.waiting.values()) or None if self.waiting else None
+        """When the first of the items that wait may be taken; None if that is at any time."""
+        return min(item.available_at for item in self.waiting.values()) or None
 
     def _settle(self, item_id: str, turn: str) -> None:
         known = self.accepted[item_id]

@@ -165,7 +165,8 @@ class PolicyState(msgspec.Struct):
             self.current = policy
 
     def turn_over(self) -> None:
-        self.current, self.following = self.next, None
+        if self.following is not None:
+            self.current, self.following = self.following, None
 
 
 def policy_of(ctx: Json) -> Policy | None:

@@ -42,12 +42,11 @@ from holdfast.agent.machine.turn import (
     reply_of,
     stop_of,
 )
-from holdfast.agent.machine.turn_input import TurnInput, input_of
+from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.records import LoggedRecord, Program
-from holdfast.core.state import Session
 from holdfast.core.values import Json, encode
 from holdfast.programs.contract import AskStep, Fold, Instance, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
@@ -187,7 +186,9 @@ class AgentInstance:
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
-        session = fold.session
+        self._session = session = fold.session
+        self._agent = agent_fold(session)
+        """Both as they are while it runs."""
         started = session.started
         if started is None:
             raise ValueError(f"session '{session.id}' has not started")
@@ -204,11 +205,6 @@ class AgentInstance:
         """Whether the last summary was made because the model refused the conversation; it has not replied since."""
         self._at = 0
         """When it was last resumed."""
-
-    @property
-    def session(self) -> Session:
-        """The session as it is when the agent is resumed."""
-        return self.fold.session
 
     def dump(self) -> bytes | None:
         """All that it remembers, for a checkpoint; None unless it is between turns."""
@@ -243,14 +239,16 @@ class AgentInstance:
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         self._at = at
-        state, stop = self._state, agent_fold(self.session).stop
+        self._session = session = self.fold.session
+        self._agent = agent_fold(session)
+        state, stop = self._state, self._agent.stop
         if stop is not None and not isinstance(state, _Starting | _BetweenTurns):
             return self._on_stop(state, *stop, answers)
         match state:
             case _Starting():
                 return self._wait_for_input()
-            case _BetweenTurns(query=asked):
-                return self._on_input(dict(answers)[asked])
+            case _BetweenTurns():
+                return self._on_input()
             case _Replying(run=run, query=asked):
                 return self._on_reply(run, dict(answers)[asked])
             case _Calling():
@@ -264,7 +262,7 @@ class AgentInstance:
 
     def refuse(self, at: int, failure: Failure) -> Step:
         """The budget of the session does not allow the call: the turn ends, and the session continues."""
-        self._at = at
+        self._at, self._session = at, self.fold.session
         return self._end(StoppedOutcome("provider_error", failure.message, limit="budget"))
 
     def close(self) -> None:
@@ -282,14 +280,14 @@ class AgentInstance:
         self._state = _BetweenTurns(asked.id)
         return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
 
-    def _on_input(self, answer: Answer) -> Step:
-        try:
-            brought = input_of(answer)
-        except ValueError as error:
-            note = LoggedRecord(message=f"an input was not understood: {error}", level="error", source="holdfast")
+    def _on_input(self) -> Step:
+        brought = self._agent.input
+        assert brought is not None, "its answer has been folded"
+        if isinstance(brought, str):
+            note = LoggedRecord(message=f"an input was not understood: {brought}", level="error", source="holdfast")
             return self._wait_for_input([note])
         run = self._begin(brought)
-        if (stop := agent_fold(self.session).stop) is not None:
+        if (stop := self._agent.stop) is not None:
             return self._end(_stopped_by(*stop))
         if brought.command is not None:
             return self._command(run, brought.command.name, brought.command.arguments)
@@ -298,7 +296,7 @@ class AgentInstance:
         return self._effect(run, run.turn.effect)
 
     def _begin(self, brought: TurnInput) -> _TurnRun:
-        policy = agent_fold(self.session).policies.current
+        policy = self._agent.policies.current
         if policy != self._policy:
             self._policy = policy
             self._gauge.changed()
@@ -307,7 +305,7 @@ class AgentInstance:
         self._gauge.said(content_tokens(brought.content))
         wants_value = brought.output is not None
         turn = Turn(id=brought.turn, began_at=self._at, limits=self._policy.limits, wants_value=wants_value)
-        return _TurnRun(turn, self.session.metrics.total_tokens, self.session.metrics.cost)
+        return _TurnRun(turn, self._session.metrics.total_tokens, self._session.metrics.cost)
 
     def _command(self, run: _TurnRun, name: str, arguments: dict[str, Json]) -> Step:
         if name != COMPACT:
@@ -338,7 +336,7 @@ class AgentInstance:
             reply = reply_of(answer.value)
         except msgspec.ValidationError as error:
             return self._effect(run, turn.failed(Failure(f"the reply was not understood: {error}")))
-        spent = self.session.metrics
+        spent = self._session.metrics
         if sent := spent.prompt_tokens.tokens - run.sent_before:
             self._gauge.counted(sent)
         self._gauge.said(content_tokens(reply.content))
@@ -384,7 +382,7 @@ class AgentInstance:
         if not text:
             return self._on_no_summary(run, summary, Failure("the model said nothing"))
         self._gauge.opened(value_tokens(text), summary.keep)
-        frame = FrameRecord(key=f"summary-{self.session.queries_asked}", reason=summary.reason, summary=text)
+        frame = FrameRecord(key=f"summary-{self._session.queries_asked}", reason=summary.reason, summary=text)
         if summary.then is None:
             return self._end(CommandOutcome(COMPACT, {"summary": text}), [frame])
         return self._effect(run, summary.then, [frame])
@@ -434,9 +432,11 @@ class AgentInstance:
             case CallModel() if self._is_full(run):
                 return self._sum_up(run, self._summary("threshold", effect), notes)
             case CallModel(iteration=iteration, remark=remark):
-                run.sent_before = self.session.metrics.prompt_tokens.tokens
-                unseen = agent_fold(self.session).inbox.unseen.values()
-                self._gauge.said(sum(content_tokens(item.content) for item in unseen) + value_tokens(remark))
+                run.sent_before = self._session.metrics.prompt_tokens.tokens
+                for item in self._agent.inbox.unseen.values():
+                    self._gauge.said(content_tokens(item.content))
+                if remark:
+                    self._gauge.said(value_tokens(remark))
                 asked = self._next(ReplyQuery(iteration=iteration, remark=remark))
                 self._state = _Replying(run, asked.id)
                 return AskStep(queries=[asked], notes=list(notes))
@@ -452,7 +452,7 @@ class AgentInstance:
 
     def _more(self, run: _TurnRun) -> Effect | None:
         """The next effect instead of the end, if something was said meanwhile."""
-        return run.turn.extended(self._at) if agent_fold(self.session).inbox.unseen else None
+        return run.turn.extended(self._at) if self._agent.inbox.unseen else None
 
     def _end(self, outcome: TurnOutcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
         """End the turn. If it ends with a message of the model, that message is its record."""
@@ -462,11 +462,11 @@ class AgentInstance:
 
     def _next(self, query: Query) -> Query:
         """A query with the id that it will have, if it is asked alone."""
-        return msgspec.structs.replace(query, id=query_id(self.session.queries_asked))
+        return msgspec.structs.replace(query, id=query_id(self._session.queries_asked))
 
     def _numbered(self, queries: Sequence[Query]) -> list[Query]:
         """Queries with the ids that they will have."""
-        first = self.session.queries_asked
+        first = self._session.queries_asked
         return [msgspec.structs.replace(query, id=query_id(first + n)) for n, query in enumerate(queries)]
 
 

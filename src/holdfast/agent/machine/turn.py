@@ -239,7 +239,7 @@ class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 class TurnUsage(msgspec.Struct, kw_only=True):
     """What a turn has cost so far."""
 
-    iterations: int = 0
+    iterations: int = 1
     tool_calls: int = 0
     idle: int = 0
     """Replies in a row that executed nothing."""
@@ -259,10 +259,6 @@ class Turn(msgspec.Struct, kw_only=True):
     """Whether it must end with a value that the model submits."""
     effect: Effect = CallModel(1)
     spent: TurnUsage = msgspec.field(default_factory=TurnUsage)
-
-    def __post_init__(self) -> None:
-        if self.spent.iterations == 0:
-            self.spent.iterations = 1
 
     # --- transitions -------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Plugins:
         """The plugins of a session that is recorded with these ids: the one assigned to it or its parent, else the one
         of every session, else the registered one."""
         configs = {**dict.fromkeys(self.everywhere), **recorded}
+        if not configs:
+            return {}
         return {each: (self._found(each, session_id, parent), config) for each, config in configs.items()}
 
     def _found(self, plugin_id: str, session_id: str, parent: str | None) -> Plugin | None:

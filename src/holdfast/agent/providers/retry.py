@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random as _random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import msgspec
 
@@ -199,11 +199,16 @@ async def _attempt(
 ) -> ModelReply:
     """One attempt. All that the provider raises becomes a `ProviderError`; what the consumer raises passes through."""
     limit = asyncio.timeout(timeout_s)
-    items = _open(provider, request)
+    items: AsyncIterator[StreamItem] | None = None
     try:
         async with limit:
             while True:
-                item = await _next(provider, items)
+                try:
+                    if items is None:
+                        items = provider.stream(request)
+                    item = await anext(items)
+                except BaseException as error:
+                    _raise_fault(provider, error)
                 if isinstance(item, ModelReply):
                     return item
                 taking = deltas.pass_on(item)
@@ -214,7 +219,8 @@ async def _attempt(
             raise
         raise ProviderError(f"{provider.id}: no reply within {timeout_s:g} s", fault="timeout") from error
     finally:
-        await _close(items)
+        if items is not None:
+            await _close(items)
 
 
 async def _untimed(taking: Awaitable[None], limit: asyncio.Timeout) -> None:
@@ -227,35 +233,15 @@ async def _untimed(taking: Awaitable[None], limit: asyncio.Timeout) -> None:
         limit.reschedule(ends + loop.time() - began)
 
 
-def _open(provider: Provider, request: ModelRequest) -> AsyncIterator[StreamItem]:
-    try:
-        return provider.stream(request)
-    except ProviderError:
-        raise
-    except BaseException as error:
-        if passes_through(error):
-            raise
-        raise _unexpected_error(provider, error) from error
-
-
-async def _next(provider: Provider, items: AsyncIterator[StreamItem]) -> StreamItem:
-    try:
-        return await anext(items)
-    except StopAsyncIteration:
+def _raise_fault(provider: Provider, error: BaseException) -> NoReturn:
+    """Raise the `ProviderError` for what a provider raised, a panic of a native library included."""
+    if isinstance(error, ProviderError) or passes_through(error):
+        raise error
+    if isinstance(error, StopAsyncIteration):
         raise ProviderError(f"{provider.id}: the stream ended without a reply", fault="bad_stream") from None
-    except ProviderError:
-        raise
-    except TimeoutError as error:
+    if isinstance(error, TimeoutError):
         raise ProviderError(f"{provider.id}: timed out: {error}", fault="timeout") from error
-    except BaseException as error:
-        if passes_through(error):
-            raise
-        raise _unexpected_error(provider, error) from error
-
-
-def _unexpected_error(provider: Provider, error: BaseException) -> ProviderError:
-    """The error for whatever else a provider raises, a panic of a native library included: it must not end the call."""
-    return ProviderError(f"{provider.id}: {type(error).__name__}: {error}", fault="other")
+    raise ProviderError(f"{provider.id}: {type(error).__name__}: {error}", fault="other") from error
 
 
 async def _close(items: AsyncIterator[StreamItem]) -> None:

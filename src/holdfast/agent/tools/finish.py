@@ -30,13 +30,11 @@ _DEFINITIONS = ("$defs", "definitions")
 _UNBOUND = 1_000
 
 
-def finish_tools(turn: TurnState | None) -> list[ToolSpec]:
-    """The specs of these tools; none if the turn ends with a message."""
-    if turn is None or turn.output is None:
-        return []
+def finish_tools(output: dict[str, Json]) -> list[ToolSpec]:
+    """The specs of these tools, for a turn that must end with a value of this schema."""
     reason = {"type": "object", "properties": {"reason": {"type": "string"}}, "required": ["reason"]}
     return [
-        ToolSpec(FINISH_TOOL, "Submit the result. Call this once, when you are done.", finish_schema(turn.output)),
+        ToolSpec(FINISH_TOOL, "Submit the result. Call this once, when you are done.", finish_schema(output)),
         ToolSpec(GIVE_UP_TOOL, "Give up: say why there can be no such result. This ends the turn.", reason),
     ]
 

@@ -158,7 +158,7 @@ class QueuedTurns:
         Items that are held back stay in the inbox, and so does what another process works on.
         """
         session, mount = self._session, self._session.mount
-        session.check_runs()
+        session.check_runs(await session.conversation())
         await session.record_settings()
         before = len((await session.conversation(fresh=True)).turns)
         async with asyncio.timeout(wait):

@@ -247,7 +247,10 @@ class AgentSession:
     @property
     def policy(self) -> Policy:
         """The policy of the next turn: as recorded, as far as this process knows, with what this handle adds to it."""
-        settings, known = self._settings, self.mount.conversations.at_hand(self.session_id)
+        return self._policy_after(self.mount.conversations.at_hand(self.session_id))
+
+    def _policy_after(self, known: Conversation | None) -> Policy:
+        settings = self._settings
         if settings.begin is not None and settings.begin.policy is not None:
             return settings.begin.policy
         recorded = (known.next_policy if known is not None else None) or settings.recorded
@@ -334,9 +337,9 @@ class AgentSession:
 
     # --- for turns ---------------------------------------------------------------------------------
 
-    def check_runs(self) -> None:
-        """Raise unless turns of the session can be run here."""
-        policy, runtime = self.policy, self.runtime
+    def check_runs(self, conversation: Conversation) -> None:
+        """Raise unless the next turn of the conversation can be run here."""
+        policy, runtime = self._policy_after(conversation), self.runtime
         if policy.mode not in runtime.modes:
             raise ModeNotInstalledError(policy.mode, sorted(runtime.modes))
         if policy.provider and policy.provider not in runtime.providers and runtime.policy.provider:

@@ -148,24 +148,26 @@ class TurnBuilder:
         if self._id is not None and self._id in (await session.conversation()).turns:
             return await self._joined()
         async with session.writer:
+            conversation = await session.conversation()
             if self._command is None or self._command.name == COMPACT:
-                session.check_runs()
+                session.check_runs(conversation)
             await session.record_settings()
             while True:
                 try:
-                    return await self._try(fresh=False)
+                    return await self._try(conversation)
                 except (TurnContendedError, TurnInProgressError):
                     pass
                 try:
-                    return await self._try(fresh=True)
+                    conversation = await session.conversation(fresh=True)
+                    return await self._try(conversation)
                 except TurnInProgressError as error:
                     if error.running not in session.own_turns:
                         raise
                     await self._over(error.running)
 
-    async def _try(self, *, fresh: bool) -> _Begun:
+    async def _try(self, conversation: Conversation) -> _Begun:
+        """Begin the turn in a conversation that is as it is known here."""
         session, turn_id = self._session, self._named()
-        conversation = await session.conversation(fresh=fresh)
         if turn_id in conversation.turns:
             return await self._joined()
         if conversation.ended is not None:

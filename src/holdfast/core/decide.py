@@ -224,7 +224,8 @@ def decide_feed(session: Session, feed: FeedMessage, recorded: Mapping[str, Entr
         taken[asked] = given
         if asked in session.pending:
             answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
-            check_usage(given.usage)
+            if given.usage is not None:
+                check_usage(given.usage)
             session.pending[asked].query.check_answer(session.id, given.answer)
             drafts.append(RecordDraft(answered, _encode_answered(answered)))
         elif (before := recorded.get(asked)) is not None:
@@ -354,7 +355,8 @@ def decide_pause(
     reserve(session, queries, now, withdrawn)
     if wake not in _WAKES:
         raise InvalidValueError("pause", f"wake must be one of {', '.join(_WAKES)}")
-    session.check(record)
+    if withdrawn or not queries:  # queries that are numbered here may always be asked
+        session.check(record)
     return RecordDraft(record, body)
 
 

@@ -105,16 +105,14 @@ class Metrics:
 
     def tick(self, at: int, waiting: bool) -> None:
         """Book the time since the last record, then note what the time from here on counts as."""
-        if at > self.last_activity_at:
-            self._book(at)
+        passed = at - self.last_activity_at
+        if passed > 0:
+            self.last_activity_at = at
+            if self._waiting:
+                self._waiting_ms += passed
+            else:
+                self._own_ms += passed
         self._waiting = waiting
-
-    def _book(self, at: int) -> None:
-        passed, self.last_activity_at = at - self.last_activity_at, at
-        if self._waiting:
-            self._waiting_ms += passed
-        else:
-            self._own_ms += passed
 
     def ask(self, query: LlmQuery, prices: Mapping[str, Price], at: int) -> None:
         chars, size, tokens = measure_query(query)

@@ -311,8 +311,11 @@ class Session:
         fold(self, record, at, position)
         if following is not None:
             self.state, self._rules = following, _RULES[following]
-        is_over = self.state is PAUSED and pause_is_over(
-            self.wake, self.pending, self.undelivered, has_failure=self._failure_undelivered
+        undelivered = self.undelivered
+        is_over = (
+            self.state is PAUSED
+            and len(undelivered) > 0  # whatever it waits for, it continues with an answer
+            and pause_is_over(self.wake, self.pending, undelivered, has_failure=self._failure_undelivered)
         )
         if is_over:
             self._wake_up()

@@ -149,10 +149,10 @@ class Effects:
 
     def holds(self, pending: Mapping[str, PendingQuery]) -> bool:
         """Whether others must keep out of the session, because effects are under way or about to be."""
-        waiting, planned = pending.keys(), self._planned
-        if not planned:
-            return not waiting.isdisjoint(self.running)
-        return not waiting.isdisjoint([*self.running, *[query.id for query in planned if query.kind != "child"]])
+        for query in self._planned:
+            if query.kind != "child" and query.id in pending:
+                return True
+        return not pending.keys().isdisjoint(self.running)
 
     @property
     def is_planned(self) -> bool:
@@ -264,7 +264,8 @@ class Effects:
         except HoldfastError as error:
             self._owner.report(session_id, error)
         finally:
-            if self.running.get(query.id) is asyncio.current_task():
+            task = self.running.get(query.id)
+            if task is not None and task is asyncio.current_task():
                 del self.running[query.id]
                 self._owner.spawn(self._session.let_go())
 

@@ -359,7 +359,7 @@ class LiveSession:
         if self._fold.known is None or self.lock.locked():
             async with self.lock:
                 await self.load()
-        return self.session.pending.get(asked)
+        return self._fold.session.pending.get(asked)
 
     async def attempt(self, asked: str, driver: str) -> int | None:
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
@@ -481,17 +481,12 @@ class LiveSession:
         effects.begin(session, batch.abandoned)
         if fold.is_worth_saving and (program := self._run.dump()) is not None:
             fold.save(program)
-        if has_ended:
-            self._run.stop()
-        self._committed(session, due)
-
-    def _committed(self, session: Session, due: int | None) -> None:
-        """Set the timer of the session, which is due then, and tell its parent if it has ended."""
-        owner = self._owner
         if due is not None and owner.on_due is not None:
             owner.on_due(due)
         for attendant in owner.attendants:
             attendant.committed(session, under_way=self.is_under_way)
-        if session.state.is_terminal and session.started is not None and session.started.parent is not None:
-            self._family.tell(session, session.started.parent)
+        if has_ended:
+            self._run.stop()
+            if session.started is not None and session.started.parent is not None:
+                self._family.tell(session, session.started.parent)
         self._others.make_room()

@@ -7,7 +7,7 @@ holds none: otherwise the tools that wait would keep out those that they wait fo
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -22,16 +22,16 @@ class Slots:
     def __init__(self, count: int, spare: int = 0) -> None:
         self._free = count + spare
         self._spare = spare
-        self._held: Counter[str] = Counter()
+        self._held: dict[str, int] = {}
         """Slots in use, by session."""
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """Those who wait, by session; the session whose turn it is comes first."""
 
     def try_take(self, session_id: str) -> bool:
         """Take a slot if one is free."""
-        if self._free > self._spare or (self._free and not self._held[session_id]):
+        if self._free > self._spare or (self._free and session_id not in self._held):
             self._free -= 1
-            self._held[session_id] += 1
+            self._held[session_id] = self._held.get(session_id, 0) + 1
             return True
         return False
 

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
+from operator import attrgetter
 from zlib import crc32
 
 import msgspec
@@ -74,13 +75,15 @@ class StoredCommit(msgspec.Struct, frozen=True):
 
 # --- writing -------------------------------------------------------------------------------------
 
+_TIME = attrgetter("at")
+
 
 def encode_commit(commit: Commit) -> StoredCommit:
     """The stored form of a commit's entries; `InvalidValueError` for a record that JSON cannot hold."""
-    times = [entry.at for entry in commit.entries]
+    times = list(map(_TIME, commit.entries))
     first = commit.expected + 1
     if commit.bodies and len(times) <= ROW_RECORDS and None not in commit.bodies:
-        body = _array(commit.bodies)  # type: ignore[arg-type]  # there is no None
+        body = b"[%b]" % b",".join(commit.bodies)  # type: ignore[arg-type]  # there is no None
         if len(body) <= INLINE_VALUE_BYTES and not has_marks(body):
             return StoredCommit([_sealed(commit.session_id, first, times, body)], {})
     bodies, blobs = encode_bodies(commit)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.summary import Summary
-from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.store.commits import Commit
 from holdfast.store.journal_rows import encode_commit
 from holdfast.store.leases import lease_columns
 from holdfast.store.sqlite import statements as sql
@@ -112,11 +112,6 @@ class SqliteAppend:
         for row in self._rows:
             sql.insert_row(connection.quick, known.num, row)
         return KnownRow(known.num, position, epoch, hold_ms > 0, summary)
-
-
-def receipt_of(session_id: str, row: KnownRow) -> CommitReceipt:
-    """The proof that a commit which left its session's row like this is durable."""
-    return CommitReceipt(session_id, row.position, row.epoch)
 
 
 def _is_alike(summary: Summary, known: Summary) -> bool:

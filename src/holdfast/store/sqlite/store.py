@@ -29,7 +29,7 @@ from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
-from holdfast.store.sqlite.append import KnownRows, SqliteAppend, receipt_of
+from holdfast.store.sqlite.append import KnownRows, SqliteAppend
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import StoreConnection, configure, connect, is_current, never_waiting, prepare
@@ -192,7 +192,7 @@ class SqliteStore(Store):
             row = await self._run_write(session_id, SqliteAppend(commit, known))
         self._rows.put(session_id, row)
         self._watches.notify(session_id)
-        return receipt_of(session_id, row)
+        return CommitReceipt(session_id, row.position, row.epoch)
 
     async def _fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
         receipt = await self._run_write(commit.session_id, sharing.NewFork(source, at, commit).make)

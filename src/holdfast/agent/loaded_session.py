@@ -221,7 +221,7 @@ class LoadedSession:
 
     def prompt(self, policy: Policy, turn: PromptLayer | None, tools: SessionCatalog) -> str:
         """The system text: the layers of the runtime, the session, the plugins and the turn."""
-        key = (policy, self.hooks.revision, self._overlay_revision)
+        key = (policy, tools)  # another catalog is made whenever the plugins or the context change
         if self._prompt_layers is None or self._prompt_layers[0] != key:
             own = layer_of(*self.hooks.prompt(), *self._contributions)
             layers = (layer_of(policy.instructions), *policy.prompt, own)

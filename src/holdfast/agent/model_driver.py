@@ -79,7 +79,7 @@ class ModelDriver:
         """The request to the model: tools and system text, which seldom change, then the growing conversation."""
         turn = conversation.running
         catalog = loaded.catalog(policy)
-        hooks, messages = loaded.hooks, conversation.window
+        hooks, messages = loaded.hooks, conversation.tree.window
         if hooks.plugins:
             messages = await hooks.history(list(messages))
         tools = catalog.shown_specs(policy.catalog_tokens)
@@ -232,7 +232,11 @@ def _shown(window: list[AgentMessage]) -> list[AgentMessage]:
     Few providers take remarks of the runtime in the middle of a conversation, so these become messages of the user,
     marked as the runtime's.
     """
-    return [_marked(each) if each.role in ("system", "signal") else each for each in window]
+    shown = window[:]
+    for number, message in enumerate(window):
+        if message.role in ("system", "signal"):
+            shown[number] = _marked(message)
+    return shown
 
 
 def _marked(remark: AgentMessage) -> AgentMessage:

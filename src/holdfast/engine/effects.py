@@ -199,7 +199,7 @@ class Effects:
             elif isinstance(query, ChildQuery):
                 self._children.take_up(session.id, query)
             elif query.id not in self.running:
-                self.running[query.id] = asyncio.create_task(self._execute(query))
+                self.running[query.id] = asyncio.get_running_loop().create_task(self._execute(query))
         for asked, task in list(self.running.items()):
             if asked not in pending:
                 del self.running[asked]

@@ -289,7 +289,7 @@ class LiveSession:
                 await self._check_fresh()
             if not is_feed and isinstance(message, WakeMessage) and not takes and not owner.programs.knows(session):
                 return self.event()  # the timer is left to a process that can go on with the program
-            if is_feed and decision.drafts and not self._run.is_hot and not owner.programs.knows(session):
+            if is_feed and decision.drafts and self._run.instance is None and not owner.programs.knows(session):
                 raise ProgramElsewhereError(session.started.program.name if session.started else "")
             try:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
@@ -297,7 +297,7 @@ class LiveSession:
                 fold.append(decision.drafts, now)
                 asleep = session.state is PAUSED
                 await self._go_on(session, now)
-                await self._commit_if_needed(reason_of(message, asleep), takes)
+                await self._commit_if_needed("" if owner.seam is None else reason_of(message, asleep), takes)
             except BaseException as error:
                 self._drop_uncommitted(error)
                 raise
@@ -469,7 +469,8 @@ class LiveSession:
     async def _commit(self, reason: str, takes: Sequence[int] = ()) -> None:
         """Write the batch; after that, begin what was waiting for it to be durable."""
         fold, owner, effects = self._fold, self._owner, self._effects
-        session, batch = fold.session, fold.batch
+        session, batch = fold.known, fold.batch
+        assert session is not None
         has_ended = session.state.is_terminal
         holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
         due = await self._writer.write(session, reason, takes, holds=holds)

@@ -26,8 +26,13 @@ def outcome_of(session: Session, step: Step, now: int) -> list[RecordDraft]:
     """The notes of the step, and then its outcome: queries that cannot be asked are refused."""
     drafts: list[RecordDraft] = [RecordDraft(note) for note in step.notes] if step.notes else []
     match step:
-        case AskStep():
-            drafts.append(_paused_or_refused(session, step, now))
+        case AskStep(queries=queries, wake=wake):
+            withdrawn = step.withdrawn and [asked for asked in step.withdrawn if asked in session.pending]
+            try:
+                drafts.append(decide_pause(session, queries, now, wake=wake, withdrawn=withdrawn))
+            except (BudgetExceededError, InvalidValueError) as error:
+                failure = Failure(str(error), error.kind)
+                drafts.append(RecordDraft(RefusedRecord(queries=len(queries), failure=failure)))
         case ReturnStep(result=result):
             drafts.append(RecordDraft(decide_complete(session, result)))
         case RaiseStep(error=error_text, kind=kind):
@@ -35,12 +40,3 @@ def outcome_of(session: Session, step: Step, now: int) -> list[RecordDraft]:
         case _:
             assert_never(step)
     return drafts
-
-
-def _paused_or_refused(session: Session, step: AskStep, now: int) -> RecordDraft:
-    withdrawn = step.withdrawn and [asked for asked in step.withdrawn if asked in session.pending]
-    try:
-        return decide_pause(session, step.queries, now, wake=step.wake, withdrawn=withdrawn)
-    except (BudgetExceededError, InvalidValueError) as error:
-        failure = Failure(str(error), error.kind)
-        return RecordDraft(RefusedRecord(queries=len(step.queries), failure=failure))

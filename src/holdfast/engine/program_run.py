@@ -33,17 +33,13 @@ class ProgramRun:
         self._fold = fold
         self._effects = effects
         self._conclude = conclude
-        self._instance: Instance | None = None
+        self.instance: Instance | None = None
+        """The program itself, while it is here, ready to continue."""
         self._revival = Revival(fold.id, owner.programs)
         self.thinking: asyncio.Task[None] | None = None
         """What waits for a step that takes long."""
         self.concluding: asyncio.Task[None] | None = None
         """What continues after such a step."""
-
-    @property
-    def is_hot(self) -> bool:
-        """Whether the program is here, ready to continue."""
-        return self._instance is not None
 
     async def revive(self, history: Sequence[Entry]) -> tuple[ReplayFold, Waking | None] | None:
         """Rebuild the program from its journal, and fold that. If it fails, it is tried again when it is needed."""
@@ -51,7 +47,7 @@ class ProgramRun:
             tracker, waking, instance = await self._revival.revive(history)
         except (ProgramNotFoundError, DivergenceError, InstanceLostError):
             return None
-        instance.fold, self._instance = self._fold, instance
+        instance.fold, self.instance = self._fold, instance
         return tracker.folded(), waking
 
     async def advance(self, session: Session) -> None:
@@ -66,16 +62,16 @@ class ProgramRun:
                 rested = await rest_between_steps(rested)
             steps += 1
             try:
-                instance = self._instance or await self._rebuild()
+                instance = self.instance or await self._rebuild()
                 if self._revival.why:
                     self._fold.append([RecordDraft(note) for note in self._revival.said()], self._owner.now())
                 fold.waking = None
                 step = resume(instance, waking)
                 if type(step) is not AskStep and isinstance(step, Awaitable):
                     thought = asyncio.ensure_future(step)
-                    self._instance = None  # not to be closed under the thread's feet, if we are cancelled here
+                    self.instance = None  # not to be closed under the thread's feet, if we are cancelled here
                     is_there = await comes_soon(thought)
-                    self._instance = instance
+                    self.instance = instance
                     if not is_there:
                         self.thinking = asyncio.create_task(self._think(thought, waking))
                         return
@@ -132,7 +128,7 @@ class ProgramRun:
         instance = await self._rebuild_saved()
         if instance is None:
             *_, instance = await self._revival.revive(await self._fold.entries())
-        instance.fold, self._instance = self._fold, instance
+        instance.fold, self.instance = self._fold, instance
         self._fold.forget_history()
         return instance
 
@@ -156,18 +152,18 @@ class ProgramRun:
 
     def dump(self) -> bytes | None:
         """The program as it waits, for a checkpoint; None if it cannot be written down now."""
-        if self._instance is None:
+        if self.instance is None:
             return None
-        return self._owner.programs.dump_instance(self._fold.session, self._instance)
+        return self._owner.programs.dump_instance(self._fold.session, self.instance)
 
     def lose(self, error: InstanceLostError, waking: Waking) -> None:
         """The program is not there any more: it is rebuilt, and woken again."""
-        self._instance, self._fold.waking = None, waking
+        self.instance, self._fold.waking = None, waking
         self._revival.lost(error)
 
     def stop(self) -> None:
         """Let go of the program. A step in a thread cannot be interrupted, only ignored."""
-        instance, self._instance = self._instance, None
+        instance, self.instance = self.instance, None
         thinking, self.thinking = self.thinking, None
         self._revival.why = ""
         if thinking is not None and thinking is not asyncio.current_task():

@@ -443,16 +443,14 @@ class AgentInstance:
             case CallTools(calls=wished):
                 calls = Calls(wished, self._policy, self._granted)
                 return self._call(run, calls, calls.begin())
-            case EndTurn(outcome=MessageOutcome()) if (more := self._more(run)) is not None:
+            case EndTurn(outcome=MessageOutcome()) if self._agent.inbox.unseen and (
+                more := run.turn.extended(self._at)  # something was said meanwhile
+            ):
                 return self._effect(run, more, notes)
             case EndTurn(outcome=outcome):
                 return self._end(outcome, notes, withdrawn)
             case _:
                 assert_never(effect)
-
-    def _more(self, run: _TurnRun) -> Effect | None:
-        """The next effect instead of the end, if something was said meanwhile."""
-        return run.turn.extended(self._at) if self._agent.inbox.unseen else None
 
     def _end(self, outcome: TurnOutcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
         """End the turn. If it ends with a message of the model, that message is its record."""

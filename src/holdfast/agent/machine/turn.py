@@ -362,7 +362,8 @@ class Turn(msgspec.Struct, kw_only=True):
         return effect
 
     def _end(self, outcome: TurnOutcome) -> Effect:
-        return self._do(EndTurn(outcome))
+        self.effect = EndTurn(outcome)
+        return self.effect
 
 
 FINISH_TOOL = "finish"

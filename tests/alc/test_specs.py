@@ -391,3 +391,20 @@ async def test_a_mock_of_llm_each_says_which_questions_fail_live_too(packages: P
         assert counts(report) == (1, 1, 0)
         assert "mock required: alc.llm_each" in only(report).failures[0].message
     assert live.to_json()["live"] == {"pauses": 1, "llm_calls": 2}
+
+
+async def test_a_test_whose_name_has_a_line_separator_is_named_when_its_file_is_stopped(packages: Packages) -> None:
+    packages.spec("lust.it('fine', function() end)\nlust.it('one\u2028two', function() while true do end end)")
+    file = only(await packages.run(deadline_s=1))
+    assert (file.passed, file.failed) == (1, 1)
+    assert file.failures[0].name == "one\u2028two"
+    assert "did not finish" in file.failures[0].message
+
+
+@pytest.mark.parametrize("results", ["{ passed = 'x', failed = -1 }", "{}", "{ passed = 1, failed = 0 }"])
+async def test_a_file_that_replaces_the_results_fails_and_the_others_are_run(packages: Packages, results: str) -> None:
+    packages.spec(f"lust.get_results = function() return {results} end", "changed")
+    packages.spec(PASSES, "healthy")
+    report = await packages.run()
+    assert counts(report) == (1, 1, 0)
+    assert "cannot be read" in report.files[0].failures[0].message

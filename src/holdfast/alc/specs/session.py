@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
@@ -108,7 +108,7 @@ class Lane:
         status = await hf.status(event.session_id)
         match event:
             case CompletedEvent():
-                result = _file_result(name, event.result)
+                result = _file_result(name, event.result, trail)
             case FailedEvent():
                 result = _lost(name, self._why(event), trail)
             case _:
@@ -158,21 +158,33 @@ def _answer(query: Query) -> Value | Failure:
             return Failure("nobody answers this in a test; give it a mock")
 
 
-def _file_result(name: str, result: Any) -> FileResult:
-    failures = msgspec.convert(result["failures"] or [], list[TestFailure])
-    return FileResult(
-        path=name, passed=result["passed"], failed=result["failed"], pending=result["pending"], failures=failures
-    )
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Counts(msgspec.Struct):
+    """What `spec.lua` returns."""
+
+    passed: _Count
+    failed: _Count
+    pending: _Count
+    failures: list[TestFailure]
+
+
+def _file_result(name: str, result: Any, trail: Path) -> FileResult:
+    try:
+        counts = msgspec.convert({**result, "failures": result["failures"] or []}, _Counts)
+    except msgspec.ValidationError as error:
+        return _lost(name, f"the file has changed what `lust` reports, so that it cannot be read: {error}", trail)
+    return FileResult(path=name, **msgspec.structs.asdict(counts))
 
 
 def _lost(name: str, why: str, trail: Path) -> FileResult:
     """The result of a file that did not finish. What passed counts; the rest is one failure, of the last test."""
     passed, during = 0, _FILE
-    with contextlib.suppress(OSError):
-        begun = trail.read_text("utf-8", "replace").splitlines()
-        if begun:
-            count, _, during = begun[-1].partition("\t")
-            passed = int(count)
+    with contextlib.suppress(OSError, ValueError):  # its process may have been killed before it wrote a whole line
+        *_, last, _ = trail.read_text("utf-8", "replace").split("\n")
+        count, _, test = last.partition("\t")
+        passed, during = int(count), test
     return FileResult(path=name, passed=passed, failed=1, failures=[TestFailure(during, why)])
 
 

@@ -44,8 +44,12 @@ START_S = 30.0
 MAX_FAILED_STARTS = 10
 """How many workers in a row may die while they start before that is an error: by then it is not bad luck."""
 
-SPIN_S = 0.0005
+IN_PLACE_S = 0.0005
 """Seconds to wait in place for a step. Most steps take a tenth of that, and going through the event loop costs more."""
+
+SPIN_S = 0.0002
+"""Seconds of those in which the engine keeps looking instead of going to sleep: its processor would take longer to wake
+up, and to be as fast as before, than most steps take."""
 
 MAX_DEATHS = 3
 """How often a worker may die while it takes the same step of a session before the session is to blame."""

@@ -28,6 +28,7 @@ from holdfast.alc.lua.limits import (
     HOLD_S,
     HOT_VMS,
     IDLE_PATIENCE_S,
+    IN_PLACE_S,
     MAX_FAILED_STARTS,
     MAX_WORKERS,
     MOST_WORKERS,
@@ -37,6 +38,9 @@ from holdfast.alc.lua.limits import (
 )
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.store.patience import patience
+
+_AWAKE_S = SPIN_S if (os.cpu_count() or 1) > 1 else 0.0
+"""On a single processor, the worker could not run meanwhile."""
 
 
 class StuckError(Exception):
@@ -159,13 +163,14 @@ class WorkerProcess:
 
     def wait_briefly(self, job: StepJob) -> None:
         """Wait in place for the reply to the only request under way, if it comes soon."""
-        left = patience(SPIN_S)
-        until = time.perf_counter() + left
-        while left > 0 and self._poll.poll(left * 1000):
-            self._read()
-            if job.is_over:
-                return
-            left = until - time.perf_counter()
+        now = time.perf_counter()
+        awake_until, until = now + _AWAKE_S, now + patience(IN_PLACE_S)
+        while now < until:
+            if self._poll.poll(0 if now < awake_until else (until - now) * 1000):
+                self._read()
+                if job.is_over:
+                    return
+            now = time.perf_counter()
 
     def _read(self) -> None:
         try:

@@ -241,7 +241,7 @@ class Session:
             queries_asked=self.queries_asked,
             asked_last=self.asked_last,
             wake=self.wake,
-            metrics=self.metrics,
+            metrics=self.metrics.copied(),
             kind_format=self.kind_fold.format,
             kind=msgspec.Raw(self.kind_fold.dump()),
         )
@@ -266,7 +266,7 @@ class Session:
         session._failure_undelivered = folded.failure_undelivered
         session.wakings, session._is_outward = folded.wakings, folded.is_outward
         session.queries_asked, session.asked_last = folded.queries_asked, folded.asked_last
-        session.wake, session.metrics = folded.wake, folded.metrics
+        session.wake, session.metrics = folded.wake, folded.metrics.copied()
         return session
 
     # --- folding -------------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.core.records import Entry
-from holdfast.store.commits import StateWrite
+from holdfast.store.commits import Checkpoint, StateWrite
 
 
 class Batch:
     """One commit to be. Whatever becomes of it, the next one begins with a new batch."""
 
-    __slots__ = ("abandoned", "bodies", "entries", "snapshot", "writes")
+    __slots__ = ("abandoned", "bodies", "checkpoint", "entries", "snapshot", "writes")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -22,6 +22,8 @@ class Batch:
         """Child queries that nobody waits for any more."""
         self.snapshot: tuple[int, bytes] | None = None
         """The program as it waits after a position of the batch."""
+        self.checkpoint: Checkpoint | None = None
+        """The session as it is after the batch."""
 
 
 class UndoneOnError:

@@ -17,7 +17,10 @@ from holdfast.store.commits import Checkpoint
 from holdfast.zstd import compress, decompress
 
 CHECKPOINT_RECORDS = 128
-"""Records between two checkpoints, about 32 turns: more than that is never read and folded when an agent is opened."""
+"""Records between two checkpoints, about 32 turns: more than that is never read and folded to look at a session."""
+
+PACKED_BYTES = 64 * 1024
+"""Bytes from which a checkpoint is packed: packing a small one costs more than all the rest of it, and saves little."""
 
 MAX_STATE_BYTES = 1024 * 1024 * 1024
 """Bytes of a checkpoint before it was packed: far above what sessions hold, and a limit to what a damaged one fills."""
@@ -32,15 +35,21 @@ class SavedSession(msgspec.Struct, frozen=True, array_like=True):
     format: int
     fold: bytes
     program: bytes
+    """Empty if programs of its kind are run again."""
     view: bytes
+    """Empty if sessions of its kind have none."""
 
     def checkpoint(self, position: int) -> Checkpoint:
         """The checkpoint of this state, which follows from the journal up to a position."""
-        return Checkpoint(position, compress(_encoder.encode(self)))
+        state = _encoder.encode(self)
+        return Checkpoint(position, _PLAIN + state if len(state) < PACKED_BYTES else _PACKED + compress(state))
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(SavedSession)
+
+_PLAIN, _PACKED = b"=", b"z"
+"""What a checkpoint begins with."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class RestoredSession:
 
     position: int
     tracker: ReplayFold
-    view: KindView
+    view: KindView | None
     saved: SavedSession
 
 
@@ -63,17 +72,23 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
     if opened is None:
         return None
     state, parts = opened
+    saved = saved_in(state)
+    tracker = ReplayFold.restore(session_id, saved.fold) if saved is not None else None
+    if saved is None or tracker is None or tracker.session.position != checkpoint.position:
+        return None
+    kind, view = find_kind(tracker.session.program_kind), None
+    if kind is not None and kind.view is not None:
+        view = kind.view.restore(session_id, saved.view, parts, keep_all=owner.keeps_all_views)
+        if view is None or view.position != checkpoint.position:
+            return None
+    return RestoredSession(checkpoint.position, tracker, view, saved)
+
+
+def saved_in(state: bytes) -> SavedSession | None:
+    """What a checkpoint holds; None if it cannot be read, or another version wrote it."""
     try:
-        saved = _decoder.decode(decompress(state, MAX_STATE_BYTES))
+        plain = decompress(state[1:], MAX_STATE_BYTES) if state.startswith(_PACKED) else state[1:]
+        saved = _decoder.decode(plain)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    tracker = ReplayFold.restore(session_id, saved.fold) if saved.format == FORMAT else None
-    if tracker is None:
-        return None
-    kind = find_kind(tracker.session.program_kind)
-    if kind is None or kind.view is None:
-        return None
-    view = kind.view.restore(session_id, saved.view, parts, keep_all=owner.keeps_all_views)
-    if view is None or {tracker.session.position, view.position} != {checkpoint.position}:
-        return None
-    return RestoredSession(checkpoint.position, tracker, view, saved)
+    return saved if saved.format == FORMAT else None

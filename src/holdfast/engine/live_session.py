@@ -473,6 +473,9 @@ class LiveSession:
         assert session is not None
         has_ended = session.state.is_terminal
         holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
+        is_worth_saving = fold.is_worth_saving
+        if is_worth_saving:
+            fold.save_batch(self._run.dump)
         due = await self._writer.write(session, reason, takes, holds=holds)
         for observer in owner.on_commit:
             observer(self.id, batch.entries)
@@ -480,8 +483,8 @@ class LiveSession:
         if holds:
             self._keeper.start()
         effects.begin(session, batch.abandoned)
-        if fold.is_worth_saving and (program := self._run.dump()) is not None:
-            fold.save(program)
+        if is_worth_saving:
+            fold.save_committed(self._run.dump)
         if due is not None and owner.on_due is not None:
             owner.on_due(due)
         for attendant in owner.attendants:

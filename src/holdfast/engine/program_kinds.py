@@ -55,10 +55,14 @@ class ProgramKinds:
         state = self._sealer.open(session.id, outcome, await self._store.snapshot(session.id))
         return kind.restore(fold, state)
 
+    def has_checkpoints(self, session: Session) -> bool:
+        """Whether a checkpoint keeps the program of a session, so that it need not be run again from the start."""
+        return isinstance(self._find(session.program_kind), CheckpointKind)
+
     def dump_instance(self, session: Session, instance: Instance) -> bytes | None:
-        """A waiting program for a checkpoint; None if it cannot be kept just now, or its kind never can."""
+        """A waiting program for a checkpoint: empty if its kind is run again, None if it cannot be kept just now."""
         kind = self._find(session.program_kind)
-        return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else None
+        return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else b""
 
     def restore_instance(self, fold: Fold, state: bytes) -> Instance | None:
         """The program as it waited when it was dumped; None if that cannot be used."""

@@ -135,7 +135,8 @@ class ProgramRun:
     async def _rebuild_saved(self) -> Instance | None:
         """The same by means of the checkpoint, which saves the replay up to there; None if that cannot be done."""
         fold = self._fold
-        found = await fold.entries_saved() if fold.view is not None else None
+        is_kept = fold.committed > 0 and self._owner.programs.has_checkpoints(fold.session)
+        found = await fold.entries_saved() if is_kept else None
         begun = ReplayFold.restore(fold.id, found[0].fold) if found is not None else None
         if found is None or begun is None:
             return None
@@ -151,7 +152,7 @@ class ProgramRun:
         return instance
 
     def dump(self) -> bytes | None:
-        """The program as it waits, for a checkpoint; None if it cannot be written down now."""
+        """The program as it waits, for a checkpoint; empty if its kind is run again, None if it cannot be had now."""
         if self.instance is None:
             return None
         return self._owner.programs.dump_instance(self._fold.session, self.instance)

@@ -14,7 +14,7 @@ from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.queries import ChildQuery
 from holdfast.core.records import Entry, PausedRecord, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
-from holdfast.core.state import Session
+from holdfast.core.state import PAUSED, Session
 from holdfast.engine.batch import Batch
 from holdfast.engine.checkpoints import CHECKPOINT_RECORDS, FORMAT, RestoredSession, SavedSession, restored_session
 from holdfast.engine.errors import StaleError
@@ -24,6 +24,9 @@ from holdfast.store.commits import Checkpoint, Segment
 
 Revive: TypeAlias = Callable[[Sequence[Entry]], Awaitable[tuple[ReplayFold, Waking | None] | None]]
 """Folds a journal while it runs the program again; None if the program cannot be had."""
+
+Dump: TypeAlias = Callable[[], bytes | None]
+"""Writes down the program as it waits; None if that cannot be done now."""
 
 _ENDS = frozenset(ENDS)
 
@@ -55,7 +58,7 @@ class SessionFold:
         """The position of the latest checkpoint."""
         self.checkpoint: Checkpoint | None = None
         self.segment: Segment | None = None
-        """What the next commit takes along."""
+        """What the next commit takes along of a session with a view."""
 
     @property
     def session(self) -> Session:
@@ -97,7 +100,7 @@ class SessionFold:
         self.saved, self._saved_at = restored.saved, restored.position
         self.known = session = restored.tracker.session
         self.committed = session.position
-        if self.view is None:
+        if self.view is None and restored.view is not None:
             self.view = restored.view
             for entry in tail:
                 self.view.apply(entry)
@@ -130,13 +133,13 @@ class SessionFold:
         return await self._store.position(self.id) == self.committed
 
     async def entries(self) -> list[Entry]:
-        """The whole journal with the batch; read again if it is not at hand. `StaleError` if others have written."""
-        entries = self.history
-        if len(entries) != self.committed:
-            entries = await self._store.entries(self.id)
-            if len(entries) != self.committed:
-                raise StaleError(is_lost=True)
-        return [*entries, *self.batch.entries]
+        """The whole journal as it is known, with the batch; what is not at hand is read again."""
+        at_hand = self.history
+        missing = self.committed - len(at_hand)
+        before = await self._store.entries(self.id, until=missing) if missing else []
+        if len(before) != missing:
+            raise StaleError(is_lost=True)
+        return [*before, *at_hand, *self.batch.entries]
 
     async def entries_saved(self) -> tuple[SavedSession, list[Entry]] | None:
         """A checkpoint, and the entries that follow on it with the batch; None if there is none."""
@@ -155,22 +158,34 @@ class SessionFold:
 
     @property
     def is_worth_saving(self) -> bool:
-        """Whether enough was written since the last checkpoint. Only what has a view is saved."""
-        return self.view is not None and self.committed - self._saved_at >= CHECKPOINT_RECORDS
+        """Whether the program waits, and enough was added since the last checkpoint."""
+        added = self.committed + len(self.batch.entries) - self._saved_at
+        return added >= CHECKPOINT_RECORDS and self.session.state is PAUSED
 
-    def save(self, program: bytes) -> None:
-        """Make a checkpoint, with the program as it waits, for the next commit to take along."""
-        assert self._tracker is not None
-        assert self.view is not None
-        sealer = self._owner.sealer
-        segment = self.view.segment()
-        view = self.view.dump()
+    def save_batch(self, dump: Dump) -> None:
+        """Make a checkpoint of the session after the batch, to be committed with it.
+
+        Not of a session with a view, which is never ahead of the journal; before its first commit none is known.
+        """
+        if self.view is None and self.committed and (program := dump()) is not None:
+            self.batch.checkpoint = self._checkpoint(program, b"")
+
+    def save_committed(self, dump: Dump) -> None:
+        """Make one of the session with its view, both as they were committed, for the next commit to take along."""
+        if self.view is None or (program := dump()) is None:
+            return
+        segment, view = self.view.segment(), self.view.dump()
         if segment is not None:
-            self.segment = sealer.seal_segment(self.id, Segment(segment.after, segment.position, segment.data))
+            part = Segment(segment.after, segment.position, segment.data)
+            self.segment = self._owner.sealer.seal_segment(self.id, part)
         if view is not None:
-            saved = SavedSession(FORMAT, self._tracker.dump(), program, view)
-            self.checkpoint = sealer.seal_checkpoint(self.id, saved.checkpoint(self.committed))
+            self.checkpoint = self._checkpoint(program, view)
             self._saved_at = self.committed
+
+    def _checkpoint(self, program: bytes, view: bytes) -> Checkpoint:
+        assert self._tracker is not None
+        saved = SavedSession(FORMAT, self._tracker.dump(), program, view)
+        return self._owner.sealer.seal_checkpoint(self.id, saved.checkpoint(self.session.position))
 
     def forget_history(self) -> None:
         """The program has been rebuilt: the entries are not needed for that any more."""
@@ -203,6 +218,8 @@ class SessionFold:
         if self.history:
             self.history += entries
         self.checkpoint = self.segment = None
+        if self.batch.checkpoint is not None:
+            self._saved_at = self.batch.checkpoint.position
         is_first = not self.committed
         self.committed = self.written = position
         self.batch = Batch()

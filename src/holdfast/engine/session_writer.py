@@ -54,7 +54,7 @@ class SessionWriter:
             takes=takes,
             writes=batch.writes,
             snapshot=snapshot and owner.sealer.seal(fold.id, *snapshot),
-            checkpoint=fold.checkpoint,
+            checkpoint=batch.checkpoint or fold.checkpoint,
             segment=fold.segment,
         )
         try:

@@ -245,9 +245,9 @@ class Store(ABC):
             for entry in page:
                 yield entry
 
-    async def entries(self, session_id: str, after: int = 0) -> list[Entry]:
-        """The same in one list, for those who need them all at once."""
-        return list(chain.from_iterable([page async for page in journal_pages(self.read, session_id, after)]))
+    async def entries(self, session_id: str, after: int = 0, until: int | None = None) -> list[Entry]:
+        """The same in one list, for those who need them all at once; with `until`, up to that position."""
+        return list(chain.from_iterable([page async for page in journal_pages(self.read, session_id, after, until)]))
 
     async def snapshot(self, session_id: str) -> Snapshot | None:
         """The snapshot of the last commit that had one, or None if there is none or the session has ended.

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.core.values import Json
 from holdfast.engine import session_fold
-from holdfast.engine.checkpoints import SavedSession
+from holdfast.engine.checkpoints import saved_in
 from holdfast.engine.seals import Sealer
 from holdfast.store import Store
 from holdfast.store.checkpoints import seal_checkpoint, seal_segment
@@ -46,7 +46,9 @@ class Sample:
         self.position = sealed[0].position
         state, data = opened
         self.segments = [Segment(each.after, each.position, part) for each, part in zip(sealed[1], data, strict=True)]
-        self.saved = msgspec.msgpack.decode(decompress(state, MOST_BYTES), type=SavedSession)
+        saved = saved_in(state)
+        assert saved is not None
+        self.saved = saved
         self.parts = {name: getattr(self.saved, name) for name in ("fold", "program", "view")}
 
     def changed(self, name: str, part: bytes) -> Stored:

@@ -295,6 +295,16 @@ class ReadingLaws(Laws):
         tail = [entry async for entry in store.journal(task.id, after=READ_LIMIT + 7)]
         assert tail == task.entries[READ_LIMIT + 7 :]
 
+    async def test_entries_can_end_at_a_position(self, store: Store) -> None:
+        task = await begin(store)
+        await task.log("two", "three")
+        await task.log(*(f"line {n}" for n in range(READ_LIMIT)))
+        for after, until in [(0, 1), (0, 2), (1, 3), (2, READ_LIMIT + 2), (0, READ_LIMIT), (0, READ_LIMIT + 1)]:
+            assert await store.entries(task.id, after, until) == task.entries[after:until]
+        assert await store.entries(task.id, 1, READ_LIMIT + 100) == task.entries[1:]
+        assert await store.entries(task.id, 2, 2) == []
+        assert await store.entries(task.id, 2, 1) == []
+
     async def test_numbers_out_of_range_are_brought_into_it(self, store: Store) -> None:
         task = await begin(store)
         await task.log("two", "three")

@@ -19,6 +19,7 @@ from holdfast.core.records import Entry
 from holdfast.engine import delivery, drivers, effects, keeper, live_session, session_fold
 from holdfast.engine.children import ChildSessions
 from holdfast.engine.drivers import Attempt, Driver
+from holdfast.engine.effects import Effects
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.session_fold import SessionFold
@@ -180,6 +181,7 @@ class AnswersBusy(AnswersOnce):
 
 
 TROUBLE = Faults(until_s=8.0, store_errors=0.03)
+UNHEARD = Faults(until_s=10.0, lost_replies=0.7)
 SKEWED = Faults(until_s=6.0, skew_s=2.0, kills=3)
 CALM = Faults(until_s=1.0)
 LATE = Faults(until_s=4.0, late_notices=1.0)
@@ -227,6 +229,12 @@ MUTANTS = [
     Mutant("what a model says that it cost is forgotten", [(drivers, "_answer", _without_usage)]),
     Mutant("a shared value is written whatever it is", [(leases, "next_version", _whatever_version)], Counters, CALM),
     Mutant("an observer that comes back sees the last again", [(Holdfast, "watch", _shows_the_last_again)]),
+    Mutant(
+        "an attempt that was not begun is a death",
+        [(Effects, "_is_unbegun", lambda *_: False)],
+        ParentAndChild,
+        UNHEARD,
+    ),
     Mutant("times of a journal fall", [(session_fold, "max", lambda now, last: now)], ParentAndChild, SKEWED),
 ]
 

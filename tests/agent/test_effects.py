@@ -234,24 +234,6 @@ async def test_a_session_whose_owner_is_gone_is_taken_over_when_its_lease_has_ru
         assert at - begun >= 0.39
 
 
-async def test_a_tool_that_is_gone_when_its_call_is_recovered_is_told_to_the_model(home: Home) -> None:
-    is_running = asyncio.Event()
-
-    async def work() -> None:
-        """Work."""
-        is_running.set()
-        await asyncio.sleep(60)
-
-    async with home.runtime(tool_call("work"), tools=[Tool.of(work, recovery="safe")]) as runtime:
-        session = await runtime.session("s").open()
-        turn = asyncio.create_task(session.turn("go").id("t-1").run())
-        await soon(is_running.wait())
-        turn.cancel()
-    async with home.runtime("Then not.") as runtime:
-        result = await soon((await runtime.session("s").open()).turn("go").id("t-1").run())
-        assert (result.text, result.tool_calls[0].result["code"]) == ("Then not.", "unknown_tool")
-
-
 # --- deferred -------------------------------------------------------------------------------------------
 
 

@@ -9,14 +9,15 @@ import msgspec
 
 from holdfast.agent import live_events as live
 from holdfast.agent.errors import ProviderUnavailableError
+from holdfast.agent.machine.calls import HARMLESS, wish
 from holdfast.agent.machine.conversation import Conversation
-from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
-from holdfast.agent.machine.queries import ReplyQuery, SummaryQuery
+from holdfast.agent.machine.queries import ReplyQuery, ServedBy, SummaryQuery
 from holdfast.agent.machine.tree import Tree
 from holdfast.agent.machine.turn import RecordedReply
-from holdfast.agent.plugins.hooks import Hooks, abort_failure
+from holdfast.agent.plugins.hooks import abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn
 from holdfast.agent.providers.provider import (
     ModelReply,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.agent.loaded_session import LoadedSession
     from holdfast.agent.mounted_store import MountedStore
     from holdfast.agent.runtime import Runtime
+    from holdfast.agent.tools.session_catalog import SessionCatalog
 
 
 class _Caller(NamedTuple):
@@ -71,7 +73,7 @@ class ModelDriver:
         except AbortTurn as abort:
             return abort_failure(abort)
         caller = _Caller(attempt.session_id, turn.id if turn is not None else "", query.iteration, recorded.model)
-        return await self._ask(policy, request, caller, loaded.hooks)
+        return await self._ask(policy, request, caller, loaded)
 
     async def _request(
         self, loaded: LoadedSession, conversation: Conversation, policy: Policy, attempt: Attempt
@@ -110,7 +112,7 @@ class ModelDriver:
         if isinstance(called, Failure):
             await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, error=called.message))
             return called
-        done = await self._reply(called, caller)
+        done = await self._reply(called, called.reply, caller)
         await self._emit(caller, live.CompactionFinishedEvent(turn=caller.turn, summary=text_of(called.reply.content)))
         return done
 
@@ -126,14 +128,17 @@ class ModelDriver:
                 return called
             most, number, key = len(task) // 2, number + 1, f"{key}/{number}"  # it is another request
 
-    async def _ask(self, policy: Policy, request: ModelRequest, caller: _Caller, hooks: Hooks) -> Reply | Failure:
+    async def _ask(
+        self, policy: Policy, request: ModelRequest, caller: _Caller, loaded: LoadedSession
+    ) -> Reply | Failure:
         started = live.ModelStartedEvent(turn=caller.turn, iteration=caller.iteration, model=request.model)
         await self._emit(caller, started)
         called = await self._call(policy, request, caller)
         if isinstance(called, Failure):
             return called
-        changed = await hooks.after_model(request, called.reply) if hooks.plugins else None
-        return await self._reply(called, caller, changed)
+        hooks = loaded.hooks
+        reply = await hooks.after_model(request, called.reply) if hooks.plugins else called.reply
+        return await self._reply(called, reply, caller, loaded.catalog(policy))
 
     async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""
@@ -165,13 +170,21 @@ class ModelDriver:
         except ProviderError as error:
             return Failure(str(error), error.fault)
 
-    async def _reply(self, called: CallResult, caller: _Caller, changed: ModelReply | None = None) -> Reply:
-        """A reply as the journal keeps it, with its cost."""
-        reply, usage = changed or called.reply, self._priced(called)
+    async def _reply(
+        self, called: CallResult, reply: ModelReply, caller: _Caller, catalog: SessionCatalog | None = None
+    ) -> Reply:
+        """A reply as the journal keeps it, with the cost of the call; `catalog` has the tools that it may call."""
+        usage = self._priced(called)
         if usage is not None:
             await self._emit(caller, live.UsageEvent(turn=caller.turn, model=called.model, usage=usage))
         model = "" if called.model == caller.model else called.model
-        kept = RecordedReply(content=reply.content, stop=reply.stop, model=model, attempts=called.attempts)
+        kept = RecordedReply(
+            content=reply.content,
+            stop=reply.stop,
+            model=model,
+            attempts=called.attempts,
+            served_by={} if catalog is None else _served_by(reply, catalog),
+        )
         return Reply(kept.to_value(), usage)
 
     async def _emit(self, caller: _Caller, event: live.LiveEvent) -> None:
@@ -219,6 +232,12 @@ class ModelDriver:
         if provider is None:
             raise ProviderUnavailableError(policy.provider, "this runtime does not have it", session_id)
         return [ProviderModel(provider, model), *self._runtime.fallbacks]
+
+
+def _served_by(reply: ModelReply, catalog: SessionCatalog) -> dict[str, ServedBy]:
+    """Who runs the tools that a reply calls, where that is not a process that has them."""
+    called = {wish(block)[0] for block in reply.content if isinstance(block, ToolUseBlock)} - HARMLESS
+    return {name: by for name in sorted(called) if (by := catalog.served_by(name)) != "process"}
 
 
 def text_of(content: Sequence[ContentBlock]) -> str:

@@ -14,6 +14,7 @@ from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.model_driver import ModelDriver
 from holdfast.agent.mounted_store import MountedStore
 from holdfast.agent.observer import Observer
+from holdfast.agent.offers import MountOffers
 from holdfast.agent.plugins.approve import Approve
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import Plugins
@@ -60,6 +61,9 @@ class Runtime:
         self.options = options or RuntimeOptions()
         self.modes = {"standard"}
         self.providers: dict[str, Provider] = {}
+        self.model_names: set[str] = set()
+        """Models that it was made with, as they are named: strategies can be assigned to one of them."""
+        self._mounts: dict[int, MountedStore] = {}
         self._own_providers: list[Provider] = []
         self.tools = Catalog(tools)
         self.plugins = Plugins(self.tools, plugins)
@@ -84,7 +88,6 @@ class Runtime:
         }
         self._engine_options = engine
         self._store = open_store(store) if isinstance(store, str) else store
-        self._mounts: dict[int, MountedStore] = {}
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -132,6 +135,8 @@ class Runtime:
     def add_provider(self, provider: Provider) -> None:
         """Register a provider for sessions that are recorded with it."""
         self.providers[provider.id] = provider
+        for mount in self._mounts.values():
+            mount.holdfast.look_again()
 
     def check_provider(self, provider_id: str, session_id: str) -> None:
         """Raise unless the provider of a session is available."""
@@ -201,7 +206,9 @@ class Runtime:
             if id(store) not in self._mounts:
                 mount = MountedStore(self, store, self.options.residency, **self._engine_options)
                 mount.holdfast.drive("llm", ModelDriver(self, mount))
-                ToolDrivers(self.tools, mount, self.options.tool_concurrency).install()
+                tools = ToolDrivers(self, mount)
+                tools.install()
+                mount.holdfast.offer(MountOffers(self, tools).meets)
                 await mount.open()
                 self._mounts[id(store)] = mount
             return self._mounts[id(store)]

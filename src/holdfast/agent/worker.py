@@ -16,6 +16,7 @@ from holdfast.agent.machine.decide import decide_claim
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX, claim
 from holdfast.core.errors import HoldfastError
+from holdfast.core.needs import missing, step_needs
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.fold import AgentFold
     from holdfast.engine.engine import Engine
     from holdfast.engine.holdfast import Holdfast
+    from holdfast.engine.owner import Owner
 
 DEFAULT_TURNS = 16
 """Turns that a worker has under way at once: as many as a driver makes model calls at once."""
@@ -39,6 +41,9 @@ QUIET_S = 0.02
 SHARE = 2
 """After a look, the worker rests this many times as long as it took: in a store with many sessions it takes long."""
 
+PASSED_OVER_S = 10.0
+"""Seconds for which a session that needs what is not here is not looked at again, unless something happens in it."""
+
 DRAIN_S = 30.0
 """Seconds that turns under way have to end when a worker is stopped. After that they are left to others."""
 
@@ -51,11 +56,12 @@ class Draining:
         """The instance of an engine, made when it is first needed."""
         found = next((each for each in engine.owner.attendants if isinstance(each, cls)), None)
         if found is None:
-            found = cls()
+            found = cls(engine.owner)
             engine.owner.attendants.append(found)
         return found
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
         self.sessions: dict[str, int | None] = {}
         """Sessions that somebody drains by hand, each with the number of turns that may still begin; None for any."""
         self.worker: Worker | None = None
@@ -72,6 +78,8 @@ class Draining:
     def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
         """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
         if not claim(agent.inbox.waiting.values(), now, in_turn=False):
+            return False
+        if missing(session, step_needs(session), self._owner.offers):
             return False
         left = self.sessions.get(session.id, 0)
         by_hand = left is None or left > self._planned[session.id]
@@ -113,6 +121,8 @@ class Worker:
         """Sessions whose turn it is: they are being looked at."""
         self.active: dict[str, str | None] = {}
         """Sessions with a turn that is under way here, or about to be; with that turn, if it is known."""
+        self._passed_over: dict[str, tuple[int, float]] = {}
+        """Sessions that are not served here: at which position, and when that was found."""
         self._heard = asyncio.Event()
         self._is_over = asyncio.Event()
         self._has_news = True
@@ -236,14 +246,19 @@ class Worker:
 
     async def _look(self) -> None:
         """Find sessions that have something to do and no owner."""
-        where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX)
+        now = self._owner.clock.monotonic()
+        self._passed_over = {each: at for each, at in self._passed_over.items() if now - at[1] < PASSED_OVER_S}
+        where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX, services=self._owner.offers.services)
         ready = [row.session_id for row in await self._owner.store.all_sessions(where) if self._wants(row)]
         self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
         for session_id in ready:
             self._line.setdefault(session_id)
 
     def _wants(self, row: SessionRow) -> bool:
-        return row.owner is None and row.session_id not in self.active and self._is_ready(row.summary.due_at)
+        if row.owner is not None or row.session_id in self.active or not self._is_ready(row.summary.due_at):
+            return False
+        position, _ = self._passed_over.get(row.session_id, (0, 0.0))
+        return position != row.position
 
     def _fill(self) -> None:
         """Take sessions from the queue, as long as there is room."""
@@ -256,7 +271,8 @@ class Worker:
     async def _attend(self, session_id: str) -> None:
         task = asyncio.current_task()
         try:
-            await self._engine.attend(session_id)
+            if not await self._engine.attend(session_id) and (known := self._engine.at_hand(session_id)) is not None:
+                self._passed_over[session_id] = known.position, self._owner.clock.monotonic()
         except HoldfastError as error:
             self._owner.report(session_id, error)
         finally:

@@ -26,6 +26,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import DEFAULT_SERVICE, check_id, query_id
 from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
+from holdfast.core.needs import ANY
 from holdfast.core.queries import (
     Answer,
     Failure,
@@ -292,6 +293,7 @@ def decide_start(
     program: Program,
     *,
     service: str = DEFAULT_SERVICE,
+    llm: str = ANY,
     ctx: Json = None,
     budget: Budget | None = None,
     prices: Mapping[str, Price] | None = None,
@@ -305,6 +307,7 @@ def decide_start(
     started = StartedRecord(
         program=program,
         service=service,
+        llm=llm,
         ctx=ctx,
         budget=budget,
         prices=dict(prices or {}),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.core.compare import JournalReader
     from holdfast.core.decide import Decision, KindMessage, Repeats
     from holdfast.core.fork_points import KindForkPoints
+    from holdfast.core.needs import Need
     from holdfast.core.queries import Answer, Query
     from holdfast.core.records import EndRecord, Entry, KindRecord, Record
     from holdfast.core.state import Session
@@ -87,6 +88,16 @@ class KindFold:
     def is_left_to_worker(self, session: Session, now: int) -> bool:
         """Whether what is due here is left to a worker, so that waking the session does nothing."""
         return False
+
+    # --- what it needs of a process -----------------------------------------------------------------------
+
+    def query_needs(self, query: Query) -> Sequence[Need] | None:
+        """What a process needs to answer a query by itself; None if that is as for any program."""
+        return None
+
+    def waiting_needs(self) -> Sequence[Need]:
+        """What a process needs for what this part has to do beside the queries of the program."""
+        return ()
 
     # --- decisions ----------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.core.budget import Budget, Price
 from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.kinds import KindDecoder, registered_kinds
+from holdfast.core.needs import ANY
 from holdfast.core.queries import KERNEL_QUERIES, Answer, Failure, Query, Usage
 from holdfast.core.values import Json, decode_with
 from holdfast.core.wake import Wake
@@ -73,6 +74,8 @@ class StartedRecord(Record, frozen=True, tag="started"):
     seed: int = 0
     """Where the program's random numbers begin."""
     forked_from: Fork | None = None
+    llm: str = ANY
+    """Who answers its `llm` queries: `host`, `any`, or the name of a model; an agent's policy says that instead."""
 
 
 class PausedRecord(Record, Generic[AskedQuery], frozen=True, tag="paused"):

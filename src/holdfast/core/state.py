@@ -50,6 +50,7 @@ from holdfast.core.ids import query_id, query_number
 from holdfast.core.kinds import KindFold, find_kind
 from holdfast.core.limits import RECENT_ANSWERS
 from holdfast.core.metrics import Metrics
+from holdfast.core.needs import ANY
 from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, is_own
 from holdfast.core.records import (
     AnsweredRecord,
@@ -196,6 +197,11 @@ class Session:
     def program_kind(self) -> str:
         """The kind of its program; empty before it has started."""
         return self.started.program.kind if self.started is not None else ""
+
+    @property
+    def llm(self) -> str:
+        """Who answers its `llm` queries: `host`, `any`, or the name of a model."""
+        return self.started.llm if self.started is not None else ANY
 
     @property
     def waits_for_child(self) -> bool:

@@ -165,6 +165,7 @@ def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> Started
     return decide_start(
         program,
         service=parent.started.service,
+        llm=parent.llm,
         ctx=query.ctx,
         budget=for_child(parent, query.id, budget_in_ctx(program, query.ctx), now),
         prices=parent.started.prices,

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.core.decide import FeedMessage, Message, WakeMessage
 from holdfast.core.errors import AnswerConflictError, HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event, SentEvent
+from holdfast.core.needs import Need, step_needs, upkeep_needs
 from holdfast.core.queries import answer_preview, says_the_same
 from holdfast.core.state import Session
 from holdfast.engine.errors import ContentionError, ProgramElsewhereError, StaleError
@@ -49,8 +50,12 @@ class Recipient(Protocol):
         ...
 
     async def refresh(self) -> Session: ...
-    async def attend(self) -> bool:
-        """Resume whatever a dead process left behind; False if the program cannot run here."""
+    async def misses(self, needs: Callable[[Session], list[Need]]) -> bool:
+        """Whether this process lacks something that the session needs."""
+        ...
+
+    async def attend(self) -> None:
+        """Resume whatever a dead process left behind."""
         ...
 
 
@@ -105,7 +110,7 @@ async def hand_in(
                 await session.refresh()  # the owner has written since
         except ProgramElsewhereError as missing:
             message = await session.check(message)
-            left = await _leave(owner, session.id, message, wait, missing.program)
+            left = await _leave(owner, session.id, message, wait, missing)
             if left is not None:
                 return left
             takes, was_sent = [], True
@@ -117,12 +122,17 @@ async def hand_in(
 
 
 async def attend(owner: Owner, find: Find, session_id: str) -> bool:
-    """Go on with what was left undone in a session, unless somebody else owns it; False if it cannot run here."""
+    """Go on with what was left undone in a session, unless somebody else owns it; False if it is not served here."""
     for _ in range(RETRIES):
         session = find(session_id)
         try:
+            if await session.misses(upkeep_needs):
+                return False
             await take_mail(owner, session)
-            return await session.attend()
+            if await session.misses(step_needs):
+                return False
+            await session.attend()
+            return True
         except (StaleError, MessageTakenError):
             continue  # what was known of it here was out of date: nobody else may be left to look at it
         except (LeaseHeldError, ProgramNotFoundError):
@@ -151,8 +161,10 @@ async def _refuse_mail(session: Recipient, takes: list[int]) -> None:
         await session.take(WakeMessage(), takes)
 
 
-async def _leave(owner: Owner, session_id: str, message: Message, wait: float | None, program: str) -> SentEvent | None:
-    """Leave answers in the mailbox for a process that has the program; None if one takes them within `wait` seconds.
+async def _leave(
+    owner: Owner, session_id: str, message: Message, wait: float | None, missing: ProgramElsewhereError
+) -> SentEvent | None:
+    """Leave answers in the mailbox for a process that runs the program; None if one takes them within `wait` seconds.
 
     Answers that wait there already are not sent again. `AnswerConflictError` if others wait there for the same query.
     """
@@ -164,10 +176,7 @@ async def _leave(owner: Owner, session_id: str, message: Message, wait: float | 
     with store.watch(session_id) as changes:
         while _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)]):
             if (left := deadline - monotonic()) <= 0:
-                why = (
-                    f"program '{program}' is not registered in this process; a process that serves it takes the answer"
-                )
-                return SentEvent(session_id=session_id, why=why, program=program, replayed=is_there)
+                return SentEvent(session_id=session_id, why=missing.why, program=missing.program, replayed=is_there)
             await changes.changed(timeout=min(OWNER_LOOK_S, left))
     return None
 

@@ -97,7 +97,7 @@ class Effects:
 
     # --- planning -----------------------------------------------------------------------------------
 
-    def plan(self, outcome: RecordDraft) -> list[RecordDraft]:
+    def plan(self, session: Session, outcome: RecordDraft) -> list[RecordDraft]:
         """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
         paused = outcome.record
@@ -106,7 +106,7 @@ class Effects:
         for query in paused.queries:
             if query.kind == "child":
                 self._planned.append(query)
-            elif (driver := self._owner.drivers.find(self._session.id, query)) is not None:
+            elif (driver := self._owner.driver_of(session, query)) is not None:
                 self._planned.append(query)
                 if self._try_take(query.id, driver):
                     attempts.append(RecordDraft(AttemptedRecord(query_id=query.id, driver=driver.name)))
@@ -114,7 +114,7 @@ class Effects:
             return [attempted_pause(paused, outcome.body)]
         return [outcome, *attempts]
 
-    def plan_orphans(self, pending: Mapping[str, PendingQuery]) -> list[RecordDraft]:
+    def plan_orphans(self, session: Session) -> list[RecordDraft]:
         """Plan what should be under way here, and is not.
 
         What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
@@ -122,14 +122,14 @@ class Effects:
         attempts: list[RecordDraft] = []
         if self._owner.is_closing:
             return attempts
-        for asked, each in pending.items():
+        for asked, each in session.pending.items():
             query = each.query
             if asked in self.running or asked in self._slots or query in self._planned:
                 continue
-            if not self._owner.attends(self._session.id, query, each.attempts):
+            if not self._owner.attends(session, query, each.attempts):
                 continue
             self._planned.append(query)
-            driver = self._owner.drivers.find(self._session.id, query)
+            driver = self._owner.driver_of(session, query)
             if driver is None:
                 continue  # a child
             may_run = not each.attempts or (driver.may_repeat and self._deaths(each) < self._owner.max_deaths)

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.decide import Message, WakeMessage
 from holdfast.core.events import Event, RunningEvent
 from holdfast.core.ids import check_id
+from holdfast.core.needs import step_needs, upkeep_needs
 from holdfast.core.records import Record, StartedRecord
 from holdfast.core.state import Session
 from holdfast.engine import delivery
@@ -177,8 +178,10 @@ class Engine:
                 0
             )  # maybe nothing below has to wait, and one who asks again and again must not starve others
             try:
-                await delivery.take_mail(self.owner, live)
-                await live.whole(live.attend())
+                if not await live.misses(upkeep_needs):
+                    await delivery.take_mail(self.owner, live)
+                if not await live.misses(step_needs):
+                    await live.whole(live.attend())
                 async with live.lock:
                     await live.refresh()
                     return live.event()
@@ -191,15 +194,15 @@ class Engine:
     # --- what the upkeep finds ---------------------------------------------------------------------
 
     def attend(self, session_id: str) -> Coroutine[Any, Any, bool]:
-        """Go on with what was left undone, unless somebody else owns the session; False if it cannot run here."""
+        """Go on with what was left undone, unless somebody else owns the session; False if it is not served here."""
         return delivery.attend(self.owner, self.live, session_id)
 
     async def wake(self, session_id: str) -> bool:
-        """Look at what is due in a session, unless somebody else owns it; False if it cannot run here."""
+        """Look at what is due in a session, unless somebody else owns it; False if it is not served here."""
         live = self.live(session_id)
         try:
             await live.take(WakeMessage())
-            return self.owner.programs.knows(live.session)
+            return self.owner.may_run(live.session)
         except (StaleError, LeaseHeldError):
             return True
 

@@ -88,11 +88,13 @@ class StaleError(Exception):
 
 
 class ProgramElsewhereError(Exception):
-    """Answers that let a program continue which this process does not have: they belong into the mailbox."""
+    """Answers that let a program continue which this process does not run: they belong into the mailbox."""
 
-    def __init__(self, program: str) -> None:
+    def __init__(self, program: str, why: str) -> None:
         super().__init__()
         self.program = program
+        self.why = why
+        """Why it does not: the program is missing, or belongs to another service."""
 
 
 @dataclass(eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -17,7 +17,8 @@ from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Messag
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
-from holdfast.core.ids import new_session_id
+from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
+from holdfast.core.needs import ANY, HOST
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
@@ -28,6 +29,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, pending_below, until_needed
+from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
@@ -57,6 +59,7 @@ class Holdfast:
         store: Store,
         *,
         hot_programs: int = HOT_PROGRAMS,
+        service: str | Sequence[str] = DEFAULT_SERVICE,
         lease_ms: int = DEFAULT_LEASE_MS,
         upkeep: Upkeep | None = None,
         seam: Seam | None = None,
@@ -64,13 +67,15 @@ class Holdfast:
         max_deaths: int = MAX_DEATHS,
         close_s: float = CLOSE_S,
     ) -> None:
-        """`hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life.
+        """`service` names the services that this process serves; sessions that are started here belong to the first.
 
-        A call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
+        `hot_programs` are kept in memory at most; `lease_ms` is how long a session is held without a sign of life. A
+        call at which `max_deaths` processes have died, one after the other, is answered by a failure. When it is
         closed, effects that cannot be run again have `close_s` seconds to end.
         """
         self.store = store
-        self._owner = Owner(store, lease_ms, environment or Environment(), seam)
+        services = [service] if isinstance(service, str) else service
+        self._owner = Owner(store, lease_ms, environment or Environment(), services=services, seam=seam)
         if max_deaths < 1:
             raise InvalidValueError("max_deaths", f"a call is begun at least once, got {max_deaths}")
         self._owner.max_deaths = max_deaths
@@ -102,12 +107,18 @@ class Holdfast:
         ctx: Json = None,
         budget: Budget | Mapping[str, Any] | None = None,
         prices: Mapping[str, Price] | None = None,
+        service: str | None = None,
+        llm: str | None = None,
         id: str | None = None,
         wait: float | None = None,
     ) -> Event:
         """Start a session. Gives back what it says when it needs a host, has ended, or `wait` seconds are over.
 
         `program` is a strategy, `module:name`, `FILE.py:name`, `FILE.lua`, the name of a Lua package, or a `Program`.
+        `service` names the service that the session belongs to. One that is not served here is left to those who
+        serve it: the session is only recorded. `llm` says who answers its `llm` queries: `host` (only `feed`), `any`
+        (any process of the service with a model), or the name of a model. Without it, that is `any` if something
+        drives `llm` here, and else `host`.
 
         A start that is tried again, with the same `id` and content, gets the same event, `replayed`; with other content
         it raises `SessionExistsError`, which says what differs.
@@ -115,7 +126,13 @@ class Holdfast:
         found = find_program(program)
         limits = budget_in_ctx(found, ctx) if budget is None else _budget(budget)
         started = decide_start(
-            found, ctx=ctx, budget=limits, prices=prices, seed=self._owner.random.getrandbits(SEED_BITS)
+            found,
+            service=service if service is not None else self._owner.offers.services[0],
+            llm=llm if llm is not None else ANY if "llm" in self._owner.drivers.kinds else HOST,
+            ctx=ctx,
+            budget=limits,
+            prices=prices,
+            seed=self._owner.random.getrandbits(SEED_BITS),
         )
         session_id = id or new_session_id(self._owner.random.randbytes)
         try:
@@ -302,6 +319,15 @@ class Holdfast:
     def on_commit(self, observer: Observer) -> None:
         """Call a function with the session and the entries of each commit made here, once it is durable."""
         self._owner.on_commit.append(observer)
+
+    def offer(self, offer: Offer) -> None:
+        """Let a function say which needs of sessions are met here, beside what was given to `drive`."""
+        self._owner.offers.add(offer)
+        self._upkeep.look_soon()
+
+    def look_again(self) -> None:
+        """Look at sessions that were left to others again: something was added that they may need."""
+        self._upkeep.look_soon()
 
     def find_tools_with(self, finder: Finder) -> None:
         """Let a function find the drivers of tools that were not given to `drive` by name."""

@@ -263,7 +263,7 @@ class View:
             session = await live.refresh()
             event, state, is_idle = live.event(), session.state, live.is_stuck
             pending = [each.query for each in session.pending.values()]
-            runs_here = engine.owner.programs.knows(session)
+            runs_here = engine.owner.may_run(session)
         children = [query for query in pending if isinstance(query, ChildQuery)]
         kin = _Kin(event, state, children)
         if state.is_terminal:

@@ -19,6 +19,7 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
+from holdfast.core.needs import Need, missing
 from holdfast.core.records import InterruptedRecord, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
@@ -26,11 +27,11 @@ from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
 from holdfast.engine.delivery import Recipient, attend, hand_in
 from holdfast.engine.effects import Effects, Family
-from holdfast.engine.errors import ProgramElsewhereError, StaleError
+from holdfast.engine.errors import StaleError
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.owner import Owner
 from holdfast.engine.program_run import ProgramRun
-from holdfast.engine.replies import addressed, decided, event_now, reason_of, repeated, reply_now
+from holdfast.engine.replies import addressed, decided, elsewhere, event_now, reason_of, repeated, reply_now
 from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.session_writer import SessionWriter
 from holdfast.programs.contract import Step
@@ -254,8 +255,9 @@ class LiveSession:
         async with self.lock:
             self._fold.begin()
             with self._undone_on_error:
-                self._record(records, self._owner.now())
-                await self._run.advance(self.session)
+                now = self._owner.now()
+                self._record(records, now)
+                await self._go_on(self.session, now)
                 await self._commit("start")
             return self.event()
 
@@ -287,10 +289,10 @@ class LiveSession:
                 raise
             if not decision.drafts:
                 await self._check_fresh()
-            if not is_feed and isinstance(message, WakeMessage) and not takes and not owner.programs.knows(session):
+            if not is_feed and isinstance(message, WakeMessage) and not takes and not owner.may_run(session):
                 return self.event()  # the timer is left to a process that can go on with the program
-            if is_feed and decision.drafts and self._run.instance is None and not owner.programs.knows(session):
-                raise ProgramElsewhereError(session.started.program.name if session.started else "")
+            if is_feed and decision.drafts and self._run.instance is None and not owner.may_run(session):
+                raise elsewhere(owner, session)
             try:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
                     self._record(first, now)  # before the answers let the program continue, which has to know of it
@@ -306,7 +308,7 @@ class LiveSession:
             if not decision.drafts and decision.is_replay:
                 if isinstance(message, KindMessage):
                     return msgspec.structs.replace(self.event(), replayed=True)
-                return await repeated(owner, self.id, max(decision.replayed))
+                return await repeated(owner, session, max(decision.replayed))
             return reply_now(owner, session, self.offered, asleep=asleep) if is_feed else self.event()
         finally:
             self.lock.release()
@@ -339,18 +341,22 @@ class LiveSession:
                     await self._commit("expire")
             return bool(records)
 
-    async def attend(self) -> bool:
-        """Resume whatever a dead process left behind: a step, an effect, a child. False if it cannot run here."""
+    async def misses(self, needs: Callable[[Session], list[Need]]) -> bool:
+        """Whether this process lacks something that the session needs."""
         async with self.lock:
             session = await self.refresh()
-            runs_here = self._owner.programs.knows(session)
-            if not session.is_terminal and runs_here:
+            return bool(missing(session, needs(session), self._owner.offers))
+
+    async def attend(self) -> None:
+        """Resume whatever a dead process left behind: a step, an effect, a child."""
+        async with self.lock:
+            session = await self.refresh()
+            if not session.is_terminal:
                 with self._undone_on_error:
                     now = self._owner.now()
                     await self._go_on(session, now)
-                    self._fold.append(self._effects.plan_orphans(session.pending), now)
+                    self._fold.append(self._effects.plan_orphans(session), now)
                     await self._commit_if_needed("takeover")
-            return runs_here
 
     # --- effects and lease -------------------------------------------------------------------------
 
@@ -399,10 +405,10 @@ class LiveSession:
 
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
-        drives, running = self._owner.drives, self._effects.running
+        session, drives, running = self.session, self._owner.drives, self._effects.running
         offered = []
-        for asked, pending in self.session.pending.items():
-            if asked not in running and not drives(self.id, pending.query):
+        for asked, pending in session.pending.items():
+            if asked not in running and not drives(session, pending.query):
                 offered.append(asked)
         return offered
 
@@ -417,6 +423,9 @@ class LiveSession:
         self._fold.append([RecordDraft(record) for record in records], now)
 
     async def _go_on(self, session: Session, now: int) -> None:
+        """Continue the program as far as it gets. That of another service is left to others, with its answers."""
+        if not self._owner.serves(session):
+            return
         if session.state is PAUSED:
             await self._run.answer_own(session, now)
         if not (self._fold.history and self.is_stuck and await self._is_left_to_owner()):

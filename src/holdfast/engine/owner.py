@@ -13,13 +13,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.kinds import KindView
+from holdfast.core.needs import missing, query_needs, upkeep_needs
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import Entry, Record
 from holdfast.core.state import Session
 from holdfast.engine.attachments import Attachment
 from holdfast.engine.callers import Callers
-from holdfast.engine.drivers import MAX_DEATHS, Drivers
+from holdfast.engine.drivers import MAX_DEATHS, Driver, Drivers
+from holdfast.engine.offers import ProcessOffers
 from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
@@ -67,7 +70,15 @@ class Attendant(Protocol):
 class Owner:
     """What the live sessions of one OS process share."""
 
-    def __init__(self, store: Store, lease_ms: int, environment: Environment, seam: Seam | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease_ms: int,
+        environment: Environment,
+        *,
+        services: Sequence[str] = (DEFAULT_SERVICE,),
+        seam: Seam | None = None,
+    ) -> None:
         if lease_ms < MIN_LEASE_MS:
             raise InvalidValueError("lease_ms", f"a lease lasts at least {MIN_LEASE_MS} ms, got {lease_ms}")
         self.store = store
@@ -83,6 +94,7 @@ class Owner:
         self.drivers = Drivers()
         self.sealer = Sealer()
         self.programs = ProgramKinds(store, self.sealer)
+        self.offers = ProcessOffers(services, self.programs, self.drivers)
         self.attendants: list[Attendant] = []
         self.on_commit: list[Observer] = []
         """Called with every commit that was made here, as soon as it is durable."""
@@ -168,19 +180,34 @@ class Owner:
 
     # --- who answers -------------------------------------------------------------------------------
 
-    def drives(self, session_id: str, query: Query) -> bool:
-        """Whether a query is answered here without a host."""
-        if query.kind in ("timer", "child") or asks_state(query):
+    def driver_of(self, session: Session, query: Query) -> Driver | None:
+        """The driver that answers a query here, if one may: what the query needs has to be here as well."""
+        driver = self.drivers.find(session.id, query)
+        if driver is None or missing(session, query_needs(session, query), self.offers):
+            return None
+        return driver
+
+    def drives(self, session: Session, query: Query) -> bool:
+        """Whether a query is answered without a host: here, or as its program kind says, by a process that can."""
+        if query.kind in ("timer", "child") or asks_state(query) or session.kind_fold.query_needs(query):
             return True
-        driver = self.drivers.find(session_id, query)
+        driver = self.driver_of(session, query)
         return driver is not None and driver.recovery != "ask"
 
-    def attends(self, session_id: str, query: Query, attempts: int) -> bool:
+    def attends(self, session: Session, query: Query, attempts: int) -> bool:
         """Whether a pending query should be under way here."""
         if isinstance(query, ChildQuery):
             return True
-        driver = self.drivers.find(session_id, query)
+        driver = self.driver_of(session, query)
         return driver is not None and not (attempts and driver.recovery == "ask")
+
+    def serves(self, session: Session) -> bool:
+        """Whether this process serves the service that a session belongs to."""
+        return session.started is not None and session.started.service in self.offers.services
+
+    def may_run(self, session: Session) -> bool:
+        """Whether the program of a session may be run here, and can be."""
+        return not missing(session, upkeep_needs(session), self.offers)
 
 
 async def _rest_of(work: Coroutine[Any, Any, T], waits_for: Any) -> T:

@@ -102,7 +102,7 @@ class ProgramRun:
         """Add the outcome of a step, and plan the effects of what it asks."""
         fold = self._fold
         drafts = outcome_of(session, step, now)
-        drafts[-1], *attempts = self._effects.plan(drafts[-1])
+        drafts[-1], *attempts = self._effects.plan(session, drafts[-1])
         fold.append(drafts, now)
         if isinstance(step, AskStep) and step.snapshot is not None:
             fold.batch.snapshot = (session.position, step.snapshot)

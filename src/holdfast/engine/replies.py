@@ -30,9 +30,11 @@ from holdfast.core.events import (
     waits_on,
 )
 from holdfast.core.large import LARGE_CHARS, is_large
+from holdfast.core.needs import explain_missing, missing, upkeep_needs
 from holdfast.core.queries import Value
 from holdfast.core.records import Entry, PausedRecord
 from holdfast.core.state import PAUSED, RUNNING, Session
+from holdfast.engine.errors import ProgramElsewhereError
 from holdfast.engine.owner import Owner
 from holdfast.store.contract import Store
 from holdfast.store.off_loop import off_loop
@@ -87,11 +89,11 @@ async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str
     return repeats.among(found)
 
 
-async def repeated(owner: Owner, session_id: str, position: int) -> Event:
+async def repeated(owner: Owner, session: Session, position: int) -> Event:
     """The reply to the answer at a position, without the queries that are answered here by themselves."""
-    entries = [entry async for entry in owner.store.journal(session_id)]
-    drives = partial(owner.drives, session_id)
-    event = reply_after(session_id, entries, position)
+    entries = [entry async for entry in owner.store.journal(session.id)]
+    drives = partial(owner.drives, session)
+    event = reply_after(session.id, entries, position)
     if isinstance(event, AcceptedEvent):
         pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
         asked = {query.id: query for paused in pauses for query in paused.queries}
@@ -115,9 +117,22 @@ def _running_event(owner: Owner, session: Session) -> RunningEvent:
     """The event of a session that needs no host now, with the reason why it stands still here, if it does."""
     waits: list[str] = sorted({p.query.kind for p in session.pending.values()})
     why = ""
-    if session.state is RUNNING and session.started is not None and not owner.programs.knows(session):
-        why = f"program '{session.started.program.name}' is not available here; a process that has it will go on"
+    if session.state is RUNNING and (needs := missing(session, upkeep_needs(session), owner.offers)):
+        why = f"it {explain_missing(needs)}"
     return RunningEvent(session_id=session.id, waits_for=waits, why=why)
+
+
+def elsewhere(owner: Owner, session: Session) -> ProgramElsewhereError:
+    """What is raised for answers that let a program continue which this process may not run, or does not have."""
+    assert session.started is not None
+    program, service = session.started.program.name, session.started.service
+    if not owner.serves(session):
+        why = (
+            f"it belongs to service '{service}', which this process does not serve; one that serves it takes the answer"
+        )
+    else:
+        why = f"program '{program}' is not registered in this process; a process that serves it takes the answer"
+    return ProgramElsewhereError(program, why)
 
 
 def reply_now(owner: Owner, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:

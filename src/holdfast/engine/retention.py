@@ -43,11 +43,17 @@ class Retention:
         expired = [] if self._idle_ttl_ms is None else await self._expire(engine, now, self._idle_ttl_ms)
         deleted: list[str] = []
         if self._keep_ended_ms is not None and self._scope.only is None:
-            deleted = await engine.owner.store.prune(now - self._keep_ended_ms)
+            services = engine.owner.offers.services
+            deleted = await engine.owner.store.prune(now - self._keep_ended_ms, services=services)
         return expired, deleted
 
     async def _expire(self, engine: Engine, now: int, ttl_ms: int) -> list[str]:
-        idle = SessionFilter(states=[State.PAUSED], updated_before=now - ttl_ms + 1, id_prefix=self._scope.only)
+        idle = SessionFilter(
+            states=[State.PAUSED],
+            services=engine.owner.offers.services,
+            updated_before=now - ttl_ms + 1,
+            id_prefix=self._scope.only,
+        )
         expired: list[str] = []
         for row in await engine.owner.store.all_sessions(idle):
             if row.owner is not None or not self._scope.includes(row.session_id):

@@ -9,6 +9,7 @@ from holdfast.core.errors import SessionExistsError
 from holdfast.core.events import Event, PausedEvent, RunningEvent, reply_after
 from holdfast.core.queries import ChildQuery
 from holdfast.core.records import StartedRecord
+from holdfast.core.state import Session
 from holdfast.engine.engine import Engine
 from holdfast.engine.host_view import until_needed
 
@@ -23,7 +24,8 @@ async def start_again(engine: Engine, session_id: str, started: StartedRecord, w
         raise SessionExistsError(session_id, difference)
     event = reply_after(session_id, entries, 1)
     if isinstance(event, PausedEvent):
-        offered = [query for query in event.queries if not engine.owner.drives(session_id, query)]
+        session = Session.fold(session_id, entries)
+        offered = [query for query in event.queries if not engine.owner.drives(session, query)]
         asks_child = any(isinstance(query, ChildQuery) for query in event.queries)
         if offered and not asks_child:
             return msgspec.structs.replace(event, queries=offered)

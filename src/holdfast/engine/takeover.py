@@ -84,21 +84,26 @@ class Takeover:
         await asyncio.gather(*map(resume, session_ids))
 
     async def _resume_orphans(self, engine: Engine) -> None:
-        own = self._scope.only
-        filters = [SessionFilter(states=[State.RUNNING], id_prefix=own)]
+        served = partial(SessionFilter, services=engine.owner.offers.services, id_prefix=self._scope.only)
+        filters = [served(states=[State.RUNNING])]
         kinds = sorted({*engine.owner.drivers.kinds, "child"})
-        filters += [SessionFilter(states=[State.PAUSED], waiting_for=kind, id_prefix=own) for kind in kinds]
-        filters.append(SessionFilter(states=[State.PAUSED], has_mail=True, id_prefix=own))  # its owner let go too soon
+        filters += [served(states=[State.PAUSED], waiting_for=kind) for kind in kinds]
+        filters.append(served(states=[State.PAUSED], has_mail=True))  # its owner let go too soon
         rows = [row for where in filters for row in await engine.owner.store.all_sessions(where)]
-        orphans = [row.session_id for row in rows if row.owner is None]
+        orphans = [row for row in rows if row.owner is None]
         lost = {session_id for session_id, _ in await _lost(engine.owner.store)} if orphans else set()
-        for session_id in orphans:
-            if session_id not in lost:  # its owner may come back
-                await self._scope.attempt(session_id, engine.attend)
+        for row in orphans:
+            if row.session_id not in lost:  # its owner may come back
+                await self._scope.attempt(row.session_id, engine.attend, row.position)
 
     async def _end_abandoned(self, engine: Engine) -> None:
         """End children whose parents do not wait for them any more."""
-        where = SessionFilter(states=[State.RUNNING, State.PAUSED], children=True, id_prefix=self._scope.only)
+        where = SessionFilter(
+            states=[State.RUNNING, State.PAUSED],
+            children=True,
+            services=engine.owner.offers.services,
+            id_prefix=self._scope.only,
+        )
         for row in await engine.owner.store.all_sessions(where):
             parent = row.summary.parent
             if row.owner is None and parent is not None and answers_parent(row.session_id, parent):

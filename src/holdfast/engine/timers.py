@@ -73,7 +73,7 @@ class Timers:
             self._next_reset = now + UNDRAINED_MS
             self._left_to_workers.clear()
         limit = BATCH + self._scope.passed_over + len(self._left_to_workers)
-        for session_id, _ in await engine.owner.store.due(now, limit):
+        for session_id, _ in await engine.owner.store.due(now, limit, services=engine.owner.offers.services):
             if session_id not in self._left_to_workers:
                 await self._scope.attempt(session_id, engine.wake)
                 if engine.waits_for_worker(session_id):

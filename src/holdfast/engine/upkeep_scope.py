@@ -13,8 +13,9 @@ class UpkeepScope:
 
     def __init__(self, only: str | None) -> None:
         self.only = only
-        self._passed_over: set[str] = set()
-        """Sessions that this process cannot resume: their program is missing, they are damaged, or not among `only`."""
+        self._passed_over: dict[str, int | None] = {}
+        """Sessions that this process cannot resume: something that they need is missing here, they are damaged, or not
+        among `only`. With the position at which that was found, where it is known: a later step may need less."""
 
     def includes(self, session_id: str) -> bool:
         """Whether a session is among those that this process may resume."""
@@ -29,9 +30,11 @@ class UpkeepScope:
         """Try all sessions again."""
         self._passed_over.clear()
 
-    async def attempt(self, session_id: str, act: Callable[[str], Awaitable[bool]]) -> None:
-        """Do something about a session. One that cannot run here is passed over for a while."""
-        if session_id in self._passed_over:
+    async def attempt(
+        self, session_id: str, act: Callable[[str], Awaitable[bool]], position: int | None = None
+    ) -> None:
+        """Do something about a session. One that is not served here is passed over for a while, at this position."""
+        if self._passed_over.get(session_id, -1) in (None, position):
             return
         try:
             runs_here = self.includes(session_id) and await act(session_id)
@@ -40,4 +43,4 @@ class UpkeepScope:
         except HoldfastError:
             runs_here = False
         if not runs_here:
-            self._passed_over.add(session_id)
+            self._passed_over[session_id] = position

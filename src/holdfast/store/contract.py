@@ -375,9 +375,10 @@ class Store(ABC):
         check_number(at, "time of a deletion")
         await self._delete(session_id, at)
 
-    async def prune(self, ended_before: int, limit: int = READ_LIMIT) -> list[str]:
-        """Retention: delete at most `limit` sessions that had ended before a time, and give back their ids."""
-        page = await self.sessions(SessionFilter(states=ENDED, updated_before=ended_before), limit=limit)
+    async def prune(self, ended_before: int, limit: int = READ_LIMIT, *, services: Sequence[str] = ()) -> list[str]:
+        """Delete at most `limit` sessions, of these services or of all, that ended before a time; gives their ids."""
+        ended = SessionFilter(states=ENDED, updated_before=ended_before, services=services)
+        page = await self.sessions(ended, limit=limit)
         gone = [row.session_id for row in page.rows]
         for session_id in gone:
             await self.delete(session_id, ended_before)

@@ -33,7 +33,7 @@ from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery, CallQuery
 from holdfast.agent.machine.records import CallRecord
-from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, ToolCallOutcome
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, CallTools, ToolCallOutcome
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, Value
 from holdfast.core.values import Json
@@ -77,11 +77,12 @@ class _Progress:
 class Calls:
     """The calls of one reply."""
 
-    def __init__(self, calls: Sequence[ToolUseBlock], policy: Policy, granted: list[Rule]) -> None:
+    def __init__(self, effect: CallTools, policy: Policy, granted: list[Rule]) -> None:
         self._policy = policy
+        self._served_by = effect.served_by
         self._granted = granted
         """What was approved for the rest of the session; this class adds to it."""
-        self._calls = [_Progress(call) for call in calls]
+        self._calls = [_Progress(call) for call in effect.calls]
         self._asking: list[_Progress] = []
         """Calls whose queries are about to be asked, in that order."""
         self._waiting: dict[str, _Progress] = {}
@@ -232,6 +233,7 @@ class Calls:
             call_id=each.call.id,
             timeout_ms=None if deadline is None else deadline.ms,
             edited=each.edited,
+            served_by=self._served_by.get(each.tool, "process"),
         )
         return self._ask(each, "run", query)
 

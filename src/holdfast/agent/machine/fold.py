@@ -11,16 +11,17 @@ Rules of this file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.agent.machine import decide
+from holdfast.agent.machine.calls import HARMLESS
 from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
 from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, StopMessage, WithdrawMessage
 from holdfast.agent.machine.policy import Policy, PolicyState, policy_of
-from holdfast.agent.machine.queries import InputQuery, ReplyQuery
+from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.records import (
     CallRecord,
     ConfiguredRecord,
@@ -33,7 +34,8 @@ from holdfast.agent.machine.records import (
 )
 from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.kinds import KindFold
-from holdfast.core.queries import Answer, Query
+from holdfast.core.needs import ANY_MODEL, Need
+from holdfast.core.queries import OWN_TOOLS, Answer, LlmQuery, Query
 from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
 from holdfast.core.state import Session, State
 from holdfast.core.values import encode
@@ -63,7 +65,7 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
 class AgentFold(KindFold):
     """What an agent was sent, the turn it is in, who asked to stop that turn, and the policy."""
 
-    format = 1
+    format = 2
 
     def __init__(self, session: Session) -> None:
         ctx = session.started.ctx if session.started is not None else None
@@ -175,6 +177,21 @@ class AgentFold(KindFold):
         due = session.next_due()
         return self.turn is None and bool(self.inbox.waiting) and due is not None and due <= now
 
+    # --- what it needs of a process -----------------------------------------------------------------
+
+    def query_needs(self, query: Query) -> Sequence[Need] | None:
+        match query:
+            case LlmQuery():
+                return _model_needs(self.policies.current)
+            case CallQuery(name=name, served_by="process") if name not in HARMLESS and not name.startswith(OWN_TOOLS):
+                return (Need("tool", name),)
+            case _:
+                return ()
+
+    def waiting_needs(self) -> Sequence[Need]:
+        """Of the turn that the waiting items begin."""
+        return _model_needs(self.policies.current) if self.turn is None and self.inbox.waiting else ()
+
     # --- decisions ----------------------------------------------------------------------------------
 
     def repeats_of(self, message: KindMessage) -> Repeats | None:
@@ -198,6 +215,10 @@ class AgentFold(KindFold):
 
     def decide_expire(self, session: Session, reason: str) -> list[Record]:
         return decide.decide_expire(session, self, reason)
+
+
+def _model_needs(policy: Policy) -> Sequence[Need]:
+    return (Need("provider", policy.provider) if policy.provider else ANY_MODEL,)
 
 
 class _FoldedAgent(msgspec.Struct, frozen=True):

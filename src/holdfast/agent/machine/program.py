@@ -440,8 +440,8 @@ class AgentInstance:
                 asked = self._next(ReplyQuery(iteration=iteration, remark=remark))
                 self._state = _Replying(run, asked.id)
                 return AskStep(queries=[asked], notes=list(notes))
-            case CallTools(calls=wished):
-                calls = Calls(wished, self._policy, self._granted)
+            case CallTools():
+                calls = Calls(effect, self._policy, self._granted)
                 return self._call(run, calls, calls.begin())
             case EndTurn(outcome=MessageOutcome()) if self._agent.inbox.unseen and (
                 more := run.turn.extended(self._at)  # something was said meanwhile

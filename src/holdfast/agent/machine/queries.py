@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -59,6 +59,11 @@ class SummaryQuery(LlmQuery, frozen=True, kw_only=True, tag="summary"):
     """About how many tokens of the latest messages are kept verbatim instead of being summed up."""
 
 
+ServedBy: TypeAlias = Literal["process", "host", "nobody"]
+"""Who runs a tool that a model was offered: a process that has it, or the host if it was only declared. Nobody runs one
+that the model has made up."""
+
+
 class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
     """A tool call of the model."""
 
@@ -66,6 +71,7 @@ class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
     """The model's own id of the call."""
     edited: bool = False
     """Whether the arguments come from whoever approved the call, and not from the model."""
+    served_by: ServedBy = "process"
 
 
 class ApprovalCall(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,6 +38,7 @@ from holdfast.agent.machine.messages import (
     plain_text,
     with_content,
 )
+from holdfast.agent.machine.queries import ServedBy
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
@@ -85,6 +86,8 @@ class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
     """Run these calls, at the same time; the model gets their results in this order."""
 
     calls: list[ToolUseBlock]
+    served_by: dict[str, ServedBy] = {}
+    """Who runs which tool, as `RecordedReply` says it."""
 
 
 class EndTurn(msgspec.Struct, frozen=True, tag="end"):
@@ -180,6 +183,8 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The model that answered; empty if it is the one that the policy names."""
     attempts: list[dict[str, Json]] = []
     """Calls that failed before this one: which model, and why."""
+    served_by: dict[str, ServedBy] = {}
+    """Who runs the tools that it calls, by name, where that is not a process: the host, or nobody."""
 
     def to_value(self) -> Json:
         """The value that the journal keeps: of a reply of plain text, the text alone."""
@@ -274,7 +279,7 @@ class Turn(msgspec.Struct, kw_only=True):
                 detail = f"the model asked for {more} after {self.spent.tool_calls} of {allowed}"
                 return self._end(StoppedOutcome("max_turns", detail, "tool_calls"))
             self.spent.tool_calls += len(calls)
-            return self._do(CallTools(calls))
+            return self._do(CallTools(calls, reply.served_by))
         if reply.stop == "length":
             return self._end(StoppedOutcome("incomplete", "the model reached its token limit before it was done"))
         if reply.stop == "refusal":

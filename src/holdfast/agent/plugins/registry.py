@@ -79,6 +79,15 @@ class Plugins:
             return None
         return made
 
+    def may_bring(self, tool: str, session_id: str, recorded: Mapping[str, Json]) -> bool:
+        """Whether a plugin that a session is recorded with is here and has a tool, or may have it: a tool provider says
+        which tools it has only when it is asked."""
+        for plugin, config in self.wanted(session_id, None, recorded).values():
+            tools = [] if plugin is None else (plugin if config is None else plugin.configured(config)).tools()
+            if any(isinstance(each, ToolProvider) or self._shared_tool(each).name == tool for each in tools):
+                return True
+        return False
+
     async def install(self, plugin: Plugin, config: Json = None) -> list[str]:
         """Add the tools of a plugin to the runtime, and return their names. Done for each session that gets it."""
         names: list[str] = []

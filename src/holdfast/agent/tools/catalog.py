@@ -126,6 +126,8 @@ class Catalog:
         self._entries: dict[str, AnyTool] = {}
         self._provided: dict[str, _Provided] = {}
         self._private: set[str] = set()
+        self._gone: set[str] = set()
+        """Tools that were offered here, and are not any more."""
         self._deadlines: dict[str, Deadline] = {}
         self._specs: dict[tuple[str, ...] | None, list[ToolSpec]] = {}
         self.add(*tools)
@@ -144,6 +146,10 @@ class Catalog:
     def get(self, name: str) -> AnyTool | None:
         """A tool by its name, or None if there is none."""
         return self._entries.get(name)
+
+    def is_gone(self, name: str) -> bool:
+        """Whether a tool was offered here, and is not any more."""
+        return name in self._gone and name not in self._entries
 
     @property
     def deadlines(self) -> dict[str, Deadline]:
@@ -315,6 +321,7 @@ class Catalog:
             if there is not entry:
                 raise DuplicateToolError(entry.name, there.owner, entry.owner)
         if list(entries.values()) != list(self._entries.values()) or hidden != self._private:
+            self._gone |= self._entries.keys() - entries.keys()
             self._entries, self._private, self._specs = entries, hidden, {}
             declared = [entry for entry in entries.values() if isinstance(entry, DeclaredTool)]
             self._deadlines = {entry.name: entry.deadline for entry in declared if entry.deadline is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -15,7 +15,7 @@ from holdfast.agent.machine.queries import CallQuery
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.agent.plugins.hooks import abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
-from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool, unknown_tool
+from holdfast.agent.tools.catalog import AnyTool, DeclaredTool, unknown_tool
 from holdfast.agent.tools.errors import InvalidArgumentsError
 from holdfast.agent.tools.finish import FinishDriver, GiveUpDriver
 from holdfast.agent.tools.results import json_of
@@ -30,14 +30,17 @@ from holdfast.engine.slots import SharedSlots, Slots
 if TYPE_CHECKING:
     from holdfast.agent.loaded_session import LoadedSession
     from holdfast.agent.mounted_store import MountedStore
+    from holdfast.agent.runtime import Runtime
 
 
 class ToolDrivers:
     """Finds the driver of each tool call."""
 
-    def __init__(self, catalog: Catalog, mount: MountedStore, concurrency: int) -> None:
-        self._catalog = catalog
+    def __init__(self, runtime: Runtime, mount: MountedStore) -> None:
+        self._catalog = runtime.tools
+        self._plugins = runtime.plugins
         self._mount = mount
+        concurrency = runtime.options.tool_concurrency
         self._slots = Slots(concurrency, spare=concurrency)
         self._runner = ToolRunner(about=self._about, emit=mount.live_events.emit)
         self._drivers: WeakKeyDictionary[Tool, Driver] = WeakKeyDictionary()
@@ -62,9 +65,21 @@ class ToolDrivers:
             return own if entry is None else self._driver(entry)  # otherwise the strategy's host answers it
         if (own := self._own.get(query.name)) is not None:
             return own
-        loaded = self._mount.loaded_sessions.peek(session_id)
-        entry = loaded.tool(query.name) if loaded is not None else self._catalog.get(query.name)
+        entry = self._entry(session_id, query.name)
         return self._unknown if entry is None else self._driver(entry)
+
+    def _entry(self, session_id: str, name: str) -> AnyTool | None:
+        loaded = self._mount.loaded_sessions.peek(session_id)
+        return loaded.tool(name) if loaded is not None else self._catalog.get(name)
+
+    def has(self, session_id: str, name: str, plugins: Mapping[str, Json]) -> bool:
+        """Whether a tool that a session needs is here, or was: then it is up to this process to say that it is gone.
+
+        `plugins` are those that the session is recorded with. They bring their tools when it is loaded.
+        """
+        if self._entry(session_id, name) is not None or self._catalog.is_gone(name):
+            return True
+        return self._plugins.may_bring(name, session_id, plugins)
 
     def _driver(self, entry: AnyTool) -> Driver | None:
         """The driver of a tool, or None if its calls wait for an answer from outside."""

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
 from holdfast.agent.machine.compaction import value_tokens
 from holdfast.agent.machine.policy import ALL_TOOLS
+from holdfast.agent.machine.queries import ServedBy
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool
 from holdfast.agent.tools.schema import Schema
@@ -64,6 +65,12 @@ class SessionCatalog:
     def with_summaries(self, summaries: Sequence[ToolSummary]) -> SessionCatalog:
         """The catalog with only these of its tools, described in this way."""
         return SessionCatalog(self._entries, summaries)
+
+    def served_by(self, name: str) -> ServedBy:
+        """Who runs a tool that a model calls: a process that has it, the host if it is declared, or nobody."""
+        if name not in self.names:
+            return "nobody"
+        return "host" if isinstance(self._entries[name], DeclaredTool) else "process"
 
     def parameters(self, name: str) -> Schema:
         """The parameters of a tool, looked up when asked for."""

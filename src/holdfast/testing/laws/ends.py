@@ -125,6 +125,13 @@ class PruningLaws(Laws):
         assert await store.prune(START + TICK) == []
         assert await store.prune(START + TICK + 1) == [task.id]
 
+    async def test_prune_deletes_only_sessions_of_the_services_that_are_named(self, store: Store) -> None:
+        for n, service in enumerate(["billing", "support", "billing"]):
+            await (await begin(store, f"s-{n}", service=service)).end(State.COMPLETED)
+        assert sorted(await store.prune(START * 2, services=["billing"])) == ["s-0", "s-2"]
+        assert await store.prune(START * 2, services=["other"]) == []
+        assert await store.prune(START * 2) == ["s-1"]
+
     async def test_prune_deletes_at_most_the_limit(self, store: Store) -> None:
         for n in range(5):
             await (await begin(store, f"s-{n}")).end(State.COMPLETED)

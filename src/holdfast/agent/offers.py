@@ -1,0 +1,36 @@
+"""`MountOffers`: what a runtime has for the sessions in one of its stores: providers, models and tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.agent.machine.fold import agent_fold
+from holdfast.core.needs import Need
+from holdfast.core.state import Session
+
+if TYPE_CHECKING:
+    from holdfast.agent.runtime import Runtime
+    from holdfast.agent.tools.drivers import ToolDrivers
+
+
+class MountOffers:
+    """What a runtime offers."""
+
+    def __init__(self, runtime: Runtime, tools: ToolDrivers) -> None:
+        self._runtime = runtime
+        self._tools = tools
+
+    def meets(self, session: Session, need: Need) -> bool | None:
+        """Whether the runtime has what a session needs; None if that is not for runtimes to say."""
+        runtime = self._runtime
+        match need.kind:
+            case "provider":
+                return need.name in runtime.providers
+            case "llm":
+                return runtime.policy.provider in runtime.providers
+            case "model":
+                return need.name in runtime.model_names
+            case "tool":
+                return self._tools.has(session.id, need.name, agent_fold(session).policies.current.plugins)
+            case _:
+                return None

@@ -197,7 +197,11 @@ class ModelDriver:
         options = dict(query.options)
         model = options.pop("model", None)
         options.pop("role", None)
+        session = self._mount.holdfast.engine.at_hand(attempt.session_id)
+        assigned = self._runtime.named_models.get(session.llm) if session is not None else None
         policy = self._runtime.policy
+        if assigned is not None:
+            policy = msgspec.structs.replace(policy, provider=assigned.provider.id, model=assigned.model)
         request = ModelRequest(
             model=model if isinstance(model, str) else policy.model,
             messages=[AgentMessage("user", [TextBlock(query.prompt)])],

@@ -29,7 +29,7 @@ class MountOffers:
             case "llm":
                 return runtime.policy.provider in runtime.providers
             case "model":
-                return need.name in runtime.model_names
+                return need.name in runtime.named_models
             case "tool":
                 return self._tools.has(session.id, need.name, agent_fold(session).policies.current.plugins)
             case _:

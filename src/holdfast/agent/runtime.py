@@ -61,8 +61,8 @@ class Runtime:
         self.options = options or RuntimeOptions()
         self.modes = {"standard"}
         self.providers: dict[str, Provider] = {}
-        self.model_names: set[str] = set()
-        """Models that it was made with, as they are named: strategies can be assigned to one of them."""
+        self.named_models: dict[str, ProviderModel] = {}
+        """By the names that strategies can be assigned to."""
         self._mounts: dict[int, MountedStore] = {}
         self._own_providers: list[Provider] = []
         self.tools = Catalog(tools)
@@ -138,6 +138,11 @@ class Runtime:
         for mount in self._mounts.values():
             mount.holdfast.look_again()
 
+    def add_model(self, name: str, provider: Provider, model: str) -> None:
+        """Answer the questions of strategies that are assigned to a model of this name."""
+        self.named_models[name] = ProviderModel(provider, model)
+        self.add_provider(provider)
+
     def check_provider(self, provider_id: str, session_id: str) -> None:
         """Raise unless the provider of a session is available."""
         if not provider_id:
@@ -174,7 +179,7 @@ class Runtime:
         if provider is not None:
             choice = ProviderModel(provider, model or own_model(provider))
         elif model is not None:
-            choice = self._made_provider(model)
+            choice = self.named_models[model] = self._made_provider(model)
         else:
             return None
         self.add_provider(choice.provider)

@@ -18,6 +18,7 @@ _COMMANDS = {
     "run": "Start a strategy, or resume a session.",
     "chat": "Talk with a model in a durable session.",
     "answer": "Answer what a session asks.",
+    "assign": "Say who answers the model questions of a session.",
     "cancel": "End a session, or stop one of its turns.",
     "enqueue": "Send a message to an agent, for a worker.",
     "queue": "Show what was sent to an agent, and the results.",

@@ -37,7 +37,9 @@ async def open_engine(*, upkeep: bool = False, create: bool = False) -> AsyncIte
         from holdfast.cli.served import load_served
 
         load_served()
-    async with open_holdfast(settings().url(create=create), upkeep=Upkeep(on=upkeep)) as hf:
+    async with open_holdfast(
+        settings().url(create=create), upkeep=Upkeep(on=upkeep), service=settings().services
+    ) as hf:
         yield hf
 
 

@@ -14,6 +14,10 @@ from typing import Any, TypeVar
 import click
 
 from holdfast.cli.errors import InputError
+from holdfast.core.ids import DEFAULT_SERVICE
+
+SERVICE_VARIABLE = "HOLDFAST_SERVICE"
+"""The environment variable that names the services, with commas between them, if no option does."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -27,6 +31,17 @@ class CliSettings:
         self.json = False
         self.serve: tuple[str, ...] = ()
         """The native strategies to import, of commands that may run some."""
+        self._services: tuple[str, ...] = ()
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The services that the command serves; sessions that it starts belong to the first."""
+        named = self._services or tuple(filter(None, os.environ.get(SERVICE_VARIABLE, "").split(",")))
+        return named or (DEFAULT_SERVICE,)
+
+    @services.setter
+    def services(self, names: tuple[str, ...]) -> None:
+        self._services = names
 
     def url(self, *, create: bool = False) -> str:
         """The store's URL. A named SQLite file has to exist, unless the command may create one."""
@@ -72,6 +87,23 @@ def common(*, from_environment: bool = False) -> Callable[[F], F]:
         return store(json_option(function))
 
     return add
+
+
+def service_option(function: F) -> F:
+    """Add `--service`; `settings().services` has its values."""
+
+    def keep(ctx: click.Context, _: click.Parameter, names: tuple[str, ...]) -> None:
+        ctx.ensure_object(CliSettings).services = names
+
+    return click.option(
+        "--service",
+        multiple=True,
+        metavar="NAME",
+        help="A service whose sessions are served; new ones belong to the first. Repeatable."
+        f"  [default: env {SERVICE_VARIABLE}, or {DEFAULT_SERVICE}]",
+        expose_value=False,
+        callback=keep,
+    )(function)
 
 
 def json_option(function: F) -> F:

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +20,7 @@ from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.cli.errors import InputError
 from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
-from holdfast.cli.options import common, settings
+from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
 from holdfast.cli.served import load_served, serve_option
 from holdfast.cli.tools import find_servers, find_tools
@@ -27,7 +28,10 @@ from holdfast.core.errors import ExitCode
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 
 if TYPE_CHECKING:
+    from holdfast.agent.model_driver import ModelDriver
     from holdfast.agent.runtime import Runtime
+    from holdfast.core.queries import LlmQuery
+    from holdfast.engine.drivers import Attempt, Effect
 
 
 @click.command("worker")
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     help="How long running turns may take to end when the worker stops.",
 )
 @serve_option
+@service_option
 @common()
 def worker_command(
     *,
@@ -107,22 +112,26 @@ def _open_runtime(models: Sequence[str], base_url: str | None, tools: Sequence[s
         provider=provider,
         model=model,
         tools=[tool for tool in found if not isinstance(tool, DeclaredTool)],
+        service=settings().services,
     )
+    for name, (provider, model) in zip(names, found_models, strict=True):
+        runtime.add_model(name, provider, model)
     for tool in found:
         if isinstance(tool, DeclaredTool):
             runtime.tools.declare(tool.name, tool.description, tool.parameters)
-    for other, _ in found_models[1:]:
-        runtime.add_provider(other)
     return runtime
 
 
 async def _work(runtime: Runtime, turns: int, drain: float) -> int:
+    from holdfast.agent.model_driver import ModelDriver
+
     await runtime.tools.refresh()
     try:
         async with runtime:
             holdfast = runtime.mount.holdfast
             log = _Log(as_json=settings().json)
             holdfast.on_commit(log.committed)
+            holdfast.drive("llm", log.answering(ModelDriver(runtime, runtime.mount)))
             worker = runtime.work(turns, drain_s=drain)
             log.write("ready", f"working on {settings().url()}, up to {turns} turns at a time", turns=turns)
             working = asyncio.create_task(worker.run())
@@ -179,6 +188,17 @@ class _Log:
             print_json({"type": what, **more})
         else:
             click.echo(f"{what}: {text}")
+
+    def answering(self, driver: ModelDriver) -> Effect:
+        """The driver, with a line for every question that it answers."""
+
+        async def answer(query: LlmQuery, attempt: Attempt) -> Any:
+            text = f"{attempt.session_id}  {query.id}  {query.text}"
+            at = time.time_ns() // 1_000_000
+            self._line("answering", at, text, session_id=attempt.session_id, query_id=query.id, attempt=attempt.number)
+            return await driver(query, attempt)
+
+        return answer
 
     def committed(self, session_id: str, entries: Sequence[Entry]) -> None:
         """Log the turns that begin or end with a commit."""

@@ -26,7 +26,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import DEFAULT_SERVICE, check_id, query_id
 from holdfast.core.kinds import KindDecoder, registered_kinds
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
-from holdfast.core.needs import ANY
+from holdfast.core.needs import ANY, check_llm
 from holdfast.core.queries import (
     Answer,
     Failure,
@@ -44,6 +44,7 @@ from holdfast.core.queries import (
 )
 from holdfast.core.records import (
     AnsweredRecord,
+    AssignedRecord,
     CancelledRecord,
     CompletedRecord,
     Entry,
@@ -95,6 +96,13 @@ class CancelMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel
     by: str | None = None
 
 
+class AssignMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign", tag_field="type"):
+    """The wish that somebody else answers the `llm` queries of a session: `host`, `any`, or the name of a model."""
+
+    llm: str
+    by: str | None = None
+
+
 class WakeMessage(msgspec.Struct, frozen=True, tag="wake", tag_field="type"):
     """A nudge: look at what is due."""
 
@@ -108,12 +116,12 @@ class KindMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ty
         return str(self.__struct_config__.tag)
 
 
-Message: TypeAlias = FeedMessage | CancelMessage | WakeMessage | KindMessage
+Message: TypeAlias = FeedMessage | CancelMessage | AssignMessage | WakeMessage | KindMessage
 
 
 def _messages() -> Any:
     brought = (message for kind in registered_kinds() for message in kind.messages)
-    return Union[(FeedMessage, CancelMessage, WakeMessage, *brought)]
+    return Union[(FeedMessage, CancelMessage, AssignMessage, WakeMessage, *brought)]
 
 
 _decoder = KindDecoder(_messages)
@@ -194,6 +202,8 @@ def decide(session: Session, message: Message, now: int, recorded: Mapping[str, 
             return decide_feed(session, message, recorded)
         case CancelMessage():
             return decide_cancel(session, message)
+        case AssignMessage():
+            return decide_assign(session, message)
         case WakeMessage():
             return Decision.of(*decide_due(session, now), *session.kind_fold.decide_waiting(session, now))
         case KindMessage():
@@ -302,6 +312,7 @@ def decide_start(
 ) -> StartedRecord:
     """A new session."""
     check_id(service, "service")
+    check_llm(llm)
     check_value(ctx, "ctx")
     check_limits(budget, prices or {})
     started = StartedRecord(
@@ -403,6 +414,15 @@ def decide_fail(session: Session, error: str, kind: str = "error") -> FailedReco
 
 
 # --- endings from outside -------------------------------------------------------------------------
+
+
+def decide_assign(session: Session, assign: AssignMessage) -> Decision:
+    """Let somebody else answer the `llm` queries. What says nothing new changes nothing."""
+    check_llm(assign.llm)
+    checked(assign, "assignment")
+    record = AssignedRecord(llm=assign.llm, by=assign.by)
+    session.check(record)
+    return Decision([], replayed=[session.position]) if session.llm == assign.llm else Decision.of(record)
 
 
 def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:

@@ -46,6 +46,7 @@ class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defau
     asked_last: int
     wake: Wake
     metrics: Metrics
+    llm: str
     kind_format: int
     kind: msgspec.Raw
     """The program kind's own part of the session, in a form of its own."""

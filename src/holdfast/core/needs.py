@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import LlmQuery, Query
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ HOST = "host"
 
 ANY = "any"
 """Who answers `llm` queries: any process of the session's service that has a model."""
+
+
+def check_llm(text: object) -> None:
+    """Raise unless this can say who answers `llm` queries."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidValueError("llm", f"say who answers: `{HOST}`, `{ANY}` or the name of a model, got {text!r}")
+
 
 NeedKind: TypeAlias = Literal["service", "program", "provider", "model", "tool", "llm", "host"]
 

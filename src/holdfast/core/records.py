@@ -124,6 +124,13 @@ class AnsweredRecord(Record, frozen=True, tag="answered"):
     """Who answered, where known: a host, a person, `clock`. None if it is the driver that attempted it."""
 
 
+class AssignedRecord(Record, frozen=True, tag="assigned"):
+    """From now on, somebody else answers its `llm` queries, as with `StartedRecord.llm`."""
+
+    llm: str
+    by: str | None = None
+
+
 class LoggedRecord(Record, frozen=True, tag="logged"):
     """A line the program wrote to its log."""
 
@@ -239,6 +246,7 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
     AttemptedRecord,
     InterruptedRecord,
     AnsweredRecord,
+    AssignedRecord,
     LoggedRecord,
     ProgressedRecord,
     StatRecord,

@@ -54,6 +54,7 @@ from holdfast.core.needs import ANY
 from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, is_own
 from holdfast.core.records import (
     AnsweredRecord,
+    AssignedRecord,
     AttemptedRecord,
     CancelledRecord,
     CompletedRecord,
@@ -98,6 +99,7 @@ _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it i
     AttemptedRecord: None,
     InterruptedRecord: None,
     AnsweredRecord: None,
+    AssignedRecord: None,
     LoggedRecord: None,
     ProgressedRecord: None,
     StatRecord: None,
@@ -163,6 +165,7 @@ class Session:
         """The last position that a fork has from its source."""
         self._prices: dict[str, Price] = {}
         self.ended: EndRecord | None = None
+        self.llm = ANY  # who answers its `llm` queries
         self.pending: dict[str, PendingQuery] = {}
         self.settled: dict[str, int] = {}
         """The positions of the latest answers, by query."""
@@ -197,11 +200,6 @@ class Session:
     def program_kind(self) -> str:
         """The kind of its program; empty before it has started."""
         return self.started.program.kind if self.started is not None else ""
-
-    @property
-    def llm(self) -> str:
-        """Who answers its `llm` queries: `host`, `any`, or the name of a model."""
-        return self.started.llm if self.started is not None else ANY
 
     @property
     def waits_for_child(self) -> bool:
@@ -248,6 +246,7 @@ class Session:
             asked_last=self.asked_last,
             wake=self.wake,
             metrics=self.metrics.copied(),
+            llm=self.llm,
             kind_format=self.kind_fold.format,
             kind=msgspec.Raw(self.kind_fold.dump()),
         )
@@ -272,7 +271,7 @@ class Session:
         session._failure_undelivered = folded.failure_undelivered
         session.wakings, session._is_outward = folded.wakings, folded.is_outward
         session.queries_asked, session.asked_last = folded.queries_asked, folded.asked_last
-        session.wake, session.metrics = folded.wake, folded.metrics.copied()
+        session.wake, session.metrics, session.llm = folded.wake, folded.metrics.copied(), folded.llm
         return session
 
     # --- folding -------------------------------------------------------------------------------
@@ -357,7 +356,7 @@ class Session:
     # --- what each record does -----------------------------------------------------------------
 
     def _on_started(self, record: StartedRecord, at: int, position: int) -> None:
-        self.started = record
+        self.started, self.llm = record, record.llm
         self.metrics.start(at)
         self._find_kind()
 
@@ -424,6 +423,9 @@ class Session:
             self.metrics.failures += 1
         self.kind_fold.on_answered(query, answer)
 
+    def _on_assigned(self, record: AssignedRecord, at: int, position: int) -> None:
+        self.llm = record.llm
+
     def _on_logged(self, record: LoggedRecord, at: int, position: int) -> None:
         self.metrics.log(record, at)
 
@@ -455,6 +457,7 @@ _FOLD: dict[type[Any], Callable[[Session, Any, int, int], None]] = {
     AttemptedRecord: Session._on_attempted,
     InterruptedRecord: Session._on_interrupted,
     AnsweredRecord: Session._on_answered,
+    AssignedRecord: Session._on_assigned,
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.decide import FeedMessage, Message, WakeMessage
 from holdfast.core.errors import AnswerConflictError, HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event, SentEvent
-from holdfast.core.needs import Need, step_needs, upkeep_needs
+from holdfast.core.needs import Need, missing, step_needs, upkeep_needs
 from holdfast.core.queries import answer_preview, says_the_same
 from holdfast.core.state import Session
 from holdfast.engine.errors import ContentionError, ProgramElsewhereError, StaleError
@@ -50,10 +50,6 @@ class Recipient(Protocol):
         ...
 
     async def refresh(self) -> Session: ...
-    async def misses(self, needs: Callable[[Session], list[Need]]) -> bool:
-        """Whether this process lacks something that the session needs."""
-        ...
-
     async def attend(self) -> None:
         """Resume whatever a dead process left behind."""
         ...
@@ -108,9 +104,9 @@ async def hand_in(
             takes, was_sent = posted, True
             async with session.lock:
                 await session.refresh()  # the owner has written since
-        except ProgramElsewhereError as missing:
+        except ProgramElsewhereError as elsewhere:
             message = await session.check(message)
-            left = await _leave(owner, session.id, message, wait, missing)
+            left = await _leave(owner, session.id, message, wait, elsewhere)
             if left is not None:
                 return left
             takes, was_sent = [], True
@@ -126,10 +122,10 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
     for _ in range(RETRIES):
         session = find(session_id)
         try:
-            if await session.misses(upkeep_needs):
+            if await misses(owner, session, upkeep_needs):
                 return False
             await take_mail(owner, session)
-            if await session.misses(step_needs):
+            if await misses(owner, session, step_needs):
                 return False
             await session.attend()
             return True
@@ -138,6 +134,13 @@ async def attend(owner: Owner, find: Find, session_id: str) -> bool:
         except (LeaseHeldError, ProgramNotFoundError):
             break
     return True
+
+
+async def misses(owner: Owner, session: Recipient, needs: Callable[[Session], list[Need]]) -> bool:
+    """Whether this process lacks something that a session needs."""
+    async with session.lock:
+        known = await session.refresh()
+        return bool(missing(known, needs(known), owner.offers))
 
 
 async def take_mail(owner: Owner, session: Recipient, within_s: float | None = None) -> None:
@@ -162,7 +165,7 @@ async def _refuse_mail(session: Recipient, takes: list[int]) -> None:
 
 
 async def _leave(
-    owner: Owner, session_id: str, message: Message, wait: float | None, missing: ProgramElsewhereError
+    owner: Owner, session_id: str, message: Message, wait: float | None, elsewhere: ProgramElsewhereError
 ) -> SentEvent | None:
     """Leave answers in the mailbox for a process that runs the program; None if one takes them within `wait` seconds.
 
@@ -176,7 +179,7 @@ async def _leave(
     with store.watch(session_id) as changes:
         while _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)]):
             if (left := deadline - monotonic()) <= 0:
-                return SentEvent(session_id=session_id, why=missing.why, program=missing.program, replayed=is_there)
+                return SentEvent(session_id=session_id, why=elsewhere.why, program=elsewhere.program, replayed=is_there)
             await changes.changed(timeout=min(OWNER_LOOK_S, left))
     return None
 

@@ -178,9 +178,9 @@ class Engine:
                 0
             )  # maybe nothing below has to wait, and one who asks again and again must not starve others
             try:
-                if not await live.misses(upkeep_needs):
+                if not await delivery.misses(self.owner, live, upkeep_needs):
                     await delivery.take_mail(self.owner, live)
-                if not await live.misses(step_needs):
+                if not await delivery.misses(self.owner, live, step_needs):
                     await live.whole(live.attend())
                 async with live.lock:
                     await live.refresh()

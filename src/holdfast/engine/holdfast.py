@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.budget import Budget, Price
 from holdfast.core.call_history import CallHistory
 from holdfast.core.compare import Comparison, compare
-from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
+from holdfast.core.decide import AssignMessage, CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
@@ -168,6 +168,14 @@ class Holdfast:
             with contextlib.suppress(HoldfastError):
                 await self.cancel(row.session_id, f"its parent {session_id} was cancelled: {reason}", by=by)
         return event
+
+    async def assign(self, session_id: str, llm: str, *, by: str | None = None) -> Event:
+        """Let somebody else answer the `llm` queries of a session: `host`, `any`, or a model by its name.
+
+        Agents have their provider and model from their policy, and are not affected.
+        """
+        await self._engine.deliver(session_id, AssignMessage(llm, by))
+        return await self._engine.resume(session_id)
 
     async def send(self, session_id: str, message: Message) -> Event:
         """Send a message to a session. Comes back once it is decided, by whichever process owns the session.

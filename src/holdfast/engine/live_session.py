@@ -19,7 +19,6 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
-from holdfast.core.needs import Need, missing
 from holdfast.core.records import InterruptedRecord, Record, RecordDraft
 from holdfast.core.replay import Waking
 from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
@@ -341,12 +340,6 @@ class LiveSession:
                     await self._commit("expire")
             return bool(records)
 
-    async def misses(self, needs: Callable[[Session], list[Need]]) -> bool:
-        """Whether this process lacks something that the session needs."""
-        async with self.lock:
-            session = await self.refresh()
-            return bool(missing(session, needs(session), self._owner.offers))
-
     async def attend(self) -> None:
         """Resume whatever a dead process left behind: a step, an effect, a child."""
         async with self.lock:
@@ -406,11 +399,8 @@ class LiveSession:
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
         session, drives, running = self.session, self._owner.drives, self._effects.running
-        offered = []
-        for asked, pending in session.pending.items():
-            if asked not in running and not drives(session, pending.query):
-                offered.append(asked)
-        return offered
+        pending = session.pending.items()
+        return [asked for asked, each in pending if asked not in running and not drives(session, each.query)]
 
     def event(self) -> Event:
         """What the session says to a host now."""

@@ -9,6 +9,7 @@ from typing import assert_never
 import msgspec
 
 from holdfast.core.decide import (
+    AssignMessage,
     CancelMessage,
     Decision,
     FeedMessage,
@@ -149,6 +150,8 @@ def reason_of(message: Message, asleep: bool) -> str:
             return "partial feed" if asleep else "feed"
         case CancelMessage():
             return "cancel"
+        case AssignMessage():
+            return "assign"
         case WakeMessage():
             return "timer"
         case KindMessage():

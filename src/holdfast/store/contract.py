@@ -378,8 +378,7 @@ class Store(ABC):
     async def prune(self, ended_before: int, limit: int = READ_LIMIT, *, services: Sequence[str] = ()) -> list[str]:
         """Delete at most `limit` sessions, of these services or of all, that ended before a time; gives their ids."""
         ended = SessionFilter(states=ENDED, updated_before=ended_before, services=services)
-        page = await self.sessions(ended, limit=limit)
-        gone = [row.session_id for row in page.rows]
+        gone = [row.session_id for row in (await self.sessions(ended, limit=limit)).rows]
         for session_id in gone:
             await self.delete(session_id, ended_before)
         return gone

@@ -24,6 +24,7 @@ from holdfast.cli.output import clock, dim, one_line, width
 from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import (
     AnsweredRecord,
+    AssignedRecord,
     AttemptedRecord,
     CancelledRecord,
     CompletedRecord,
@@ -114,6 +115,8 @@ def _facts(entry: Entry) -> list[_Fact]:
         case AnsweredRecord(query_id=asked, answer=answer, by=by):
             value = _readable(getattr(answer, "value", None))
             return [("answered", "green", f"{asked:<5} {one_line(value, room - 6 - len(_by(by)))}{dim(_by(by))}")]
+        case AssignedRecord(llm=llm, by=by):
+            return [("assigned", None, f"{one_line(f'its llm queries are answered by: {llm}', room)}{dim(_by(by))}")]
         case LoggedRecord(message=message, level=level):
             return [("log", None, one_line(f"{level}: {message}", room))]
         case ProgressedRecord(step=step, total=total, message=message):

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.errors import usage_error
 from holdfast.cli.models import model_options
-from holdfast.cli.options import common, options_as, project_option, settings, wait_option
+from holdfast.cli.options import common, options_as, project_option, service_option, settings, wait_option
 from holdfast.cli.parameter_types import ProgramType, SessionType
 from holdfast.cli.run.program import Language
 from holdfast.cli.served import serve_option
@@ -105,6 +105,7 @@ class RunOptions:
 @model_options("The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL.")
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Resume a session instead of starting one.")
 @serve_option
+@service_option
 @wait_option
 @common()
 @options_as(RunOptions)

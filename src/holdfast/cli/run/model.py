@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.display.live_block import LiveBlock, Renderer, can_redraw
+from holdfast.cli.engine import BY
 from holdfast.cli.models import close_provider, find_model, hint_for
 from holdfast.cli.options import settings
 from holdfast.cli.output import dim, duration, one_line, plain, say, shortened, width
@@ -35,9 +36,12 @@ _LEAST_PROMPT = 24
 class SessionModel:
     """The model that answers the llm queries of one session and its children."""
 
-    def __init__(self, model: str, base_url: str | None, session_id: str) -> None:
+    def __init__(self, model: str, base_url: str | None, session_id: str, *, is_resumed: bool = False) -> None:
         load_served()
         self._provider, self._model = find_model(model, base_url)
+        self.name = model
+        self._is_resumed = is_resumed
+        self._services = settings().services
         self.url = settings().url(create=True)
         self.session_id = session_id
         self.calls = _CallDisplay(self._model)
@@ -48,11 +52,20 @@ class SessionModel:
         clock = asyncio.create_task(self.calls.clock())
         try:
             async with self._runtime() as runtime:
-                yield self._add_driver(runtime)
+                hf = self._add_driver(runtime)
+                if self._is_resumed:
+                    await self._assign(hf)
+                yield hf
         finally:
             clock.cancel()
             await asyncio.gather(clock, return_exceptions=True)
             await close_provider(self._provider)  # after the engine, which would record a broken call
+
+    async def _assign(self, hf: Holdfast) -> None:
+        """Whoever resumes a strategy with a model wants that model to answer. An agent has its own."""
+        session = await hf.session(self.session_id)
+        if not session.is_terminal and session.program_kind != "agent":
+            await hf.assign(self.session_id, self.name, by=BY)
 
     def sync_engine(self) -> SyncHoldfast:
         """The same for callers without an event loop."""
@@ -62,12 +75,15 @@ class SessionModel:
         from holdfast.agent.runtime import Runtime
         from holdfast.engine.upkeep import Upkeep
 
-        return Runtime(
+        runtime = Runtime(
             self.url,
             provider=self._provider,
             model=self._model,
             upkeep=Upkeep(only=self.session_id),  # this model must not answer for other sessions
+            service=self._services,
         )
+        runtime.add_model(self.name, self._provider, self._model)
+        return runtime
 
     def _add_driver(self, runtime: Runtime) -> Holdfast:
         from holdfast.agent.model_driver import ModelDriver

@@ -42,7 +42,7 @@ def start_session(new: NewSession, wait: float | None, model: str | None, base_u
 
         session_id = check_id(session_id, "session id") if session_id is not None else new_session_id()
         answering = SessionModel(model, base_url, session_id)
-    options: dict[str, Any] = {"ctx": new.ctx, "budget": new.budget, "id": session_id}
+    options: dict[str, Any] = {"ctx": new.ctx, "budget": new.budget, "id": session_id, "llm": model}
     from holdfast.cli.run.interactive import ask_person, print_event_with_hint
 
     if is_person_here():
@@ -70,7 +70,7 @@ def resume_session(
     if model is not None:
         from holdfast.cli.run.model import SessionModel
 
-        answering = SessionModel(model, base_url, session_id)
+        answering = SessionModel(model, base_url, session_id, is_resumed=True)
     from holdfast.cli.run.interactive import ask_person, print_event_with_hint
 
     if is_person_here():

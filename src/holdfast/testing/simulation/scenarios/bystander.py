@@ -1,16 +1,15 @@
-"""What the simulation reports and is not mended yet: each a scenario that breaks a law, run only when it is named."""
+"""A bystander: a runtime with another provider on the same store, which must leave what it cannot serve."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.scenarios.agents import Agents, SimulatedProvider
 from holdfast.testing.simulation.world import SimulatedProcess
 
 
 class Bystander(Agents):
-    """A runtime with another provider drains the same inboxes: it should leave what it cannot serve."""
+    """A runtime with another provider drains the same inboxes, and leaves what it cannot serve."""
 
     name: ClassVar[str] = "bystander"
 
@@ -23,7 +22,3 @@ class Bystander(Agents):
         if process.name == "bystander":
             provider.id = "another"
         return provider
-
-
-KNOWN: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in (Bystander,)}
-"""By the name that the command line knows."""

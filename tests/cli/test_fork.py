@@ -104,7 +104,8 @@ def test_without_a_model_the_turn_begins_and_waits(home: Home) -> None:
     result = home.call("fork", sid, "--id", "f", "--input", "why?", env={"HOLDFAST_MODEL": ""})
     assert result.exit_code == 0, result.output
     assert "no model can answer here" in result.stderr
-    assert "the model's reply, number 1 of the turn" in result.stdout
+    assert "it waits for a process that serves provider `openai-compatible`" in result.stdout
+    assert "Continue with: holdfast chat f" in result.stdout
     assert "holdfast chat f" in result.stdout
 
 

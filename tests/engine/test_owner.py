@@ -14,7 +14,7 @@ from holdfast.store.memory import MemoryStore
 
 @pytest.fixture
 def owner() -> Owner:
-    return Owner(MemoryStore(), 1_000, Environment(), None)
+    return Owner(MemoryStore(), 1_000, Environment())
 
 
 async def test_work_that_is_stopped_before_the_first_step_of_its_task_is_cancelled(owner: Owner) -> None:

@@ -58,6 +58,9 @@ def test_drivers_cancel_fork_and_delete_work(tmp_path: Path) -> None:
             hf.status(event.session_id)
         hf.drive("llm", lambda query: query.prompt.upper())
         assert hf.result(hf.start(two).session_id, timeout=HANG_S) == ["ONE", "TWO"]
+        with pytest.raises(ResultTimeoutError, match="`host` answers its llm queries"):
+            hf.result(fork.session_id, timeout=0.05)  # it was started for a host
+        hf.assign(fork.session_id, "any")
         assert hf.result(fork.session_id, timeout=HANG_S) == ["ONE", "TWO"]
 
 

@@ -16,7 +16,7 @@ from holdfast.agent.machine.decide import decide_claim
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX, claim
 from holdfast.core.errors import HoldfastError
-from holdfast.core.needs import missing, step_needs
+from holdfast.core.needs import missing_needs
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
@@ -79,7 +79,7 @@ class Draining:
         """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
         if not claim(agent.inbox.waiting.values(), now, in_turn=False):
             return False
-        if missing(session, step_needs(session), self._owner.offers):
+        if missing_needs(session, self._owner.offers):
             return False
         left = self.sessions.get(session.id, 0)
         by_hand = left is None or left > self._planned[session.id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
@@ -13,7 +13,10 @@ from holdfast.core.records import AskedQuery, EndRecord, StartedRecord, any_quer
 from holdfast.core.values import encode
 from holdfast.core.wake import Wake
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from holdfast.core.state import PendingQuery
+
+FORMAT = 2
 """Changes whenever the fold of a session does: what another version has folded is not used."""
 
 
@@ -25,6 +28,11 @@ class FoldedQuery(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_default
     attempts: int = 0
     deaths: int = 0
     attempted_at: int = 0
+
+    @staticmethod
+    def of(pending: PendingQuery) -> FoldedQuery:
+        """A pending query of a session."""
+        return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.deaths, pending.attempted_at)
 
 
 class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defaults=True, kw_only=True):

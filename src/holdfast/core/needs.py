@@ -95,6 +95,11 @@ def step_needs(session: Session) -> list[Need]:
     return list(dict.fromkeys(needs))
 
 
+def missing_needs(session: Session, offers: Offers) -> list[Need]:
+    """What a process lacks for the next step of a session. If there is anything, it leaves the session."""
+    return missing(session, step_needs(session), offers)
+
+
 def missing(session: Session, needs: Iterable[Need], offers: Offers) -> list[Need]:
     """Those needs of a session that a process does not meet."""
     return [need for need in needs if not offers.meets(session, need)]
@@ -105,3 +110,12 @@ def explain_missing(needs: Sequence[Need]) -> str:
     names = [str(need) for need in needs]
     listed = names[-1] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"waits for a process that serves {listed}"
+
+
+def why_left(session: Session, offers: Offers) -> str:
+    """Why a process leaves the next step of a session to somebody else, in words; empty if it does not."""
+    if needs := missing_needs(session, offers):
+        return explain_missing(needs)
+    if session.llm == HOST and any(query_needs(session, each.query) == _HOST for each in session.pending.values()):
+        return f"`{HOST}` answers its llm queries: answer them, or `assign` them to somebody else"
+    return ""

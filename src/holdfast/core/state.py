@@ -234,9 +234,7 @@ class Session:
             position=self.position,
             started=self.started,
             ended=self.ended,
-            pending=[
-                FoldedQuery(p.query, p.asked_at, p.attempts, p.deaths, p.attempted_at) for p in self.pending.values()
-            ],
+            pending=[FoldedQuery.of(pending) for pending in self.pending.values()],
             settled=self.settled,
             undelivered=list(undelivered),
             failure_undelivered=self._failure_undelivered,
@@ -258,15 +256,12 @@ class Session:
         if folded.state not in TRANSITIONS:
             return None
         session.state = State(folded.state)
-        session._rules = _RULES[session.state]
-        session.position = folded.position
-        session.started, session.ended = folded.started, folded.ended
+        session.position, session._rules = folded.position, _RULES[session.state]
+        session.started, session.ended, session.settled = folded.started, folded.ended, folded.settled
         session._find_kind()
         if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
             return None
-        for each in folded.pending:
-            session.pending[each.query.id] = PendingQuery(*msgspec.structs.astuple(each))
-        session.settled = folded.settled
+        session.pending = {each.query.id: PendingQuery(*msgspec.structs.astuple(each)) for each in folded.pending}
         session.undelivered = [asked for asked, _ in folded.undelivered]
         session._failure_undelivered = folded.failure_undelivered
         session.wakings, session._is_outward = folded.wakings, folded.is_outward

@@ -14,12 +14,14 @@ class ResultTimeoutError(HoldfastError):
     session_id: str
     seconds: float
     state: str
+    why: str = ""
+    """Why this process leaves the session to somebody else, if it does."""
     kind = "result_timeout"
 
     def __str__(self) -> str:
         return (
             f"session '{self.session_id}' is still {self.state} after {self.seconds:g} s;"
-            " look at its status to see what it waits for"
+            f" {self.why or 'look at its status to see what it waits for'}"
         )
 
 

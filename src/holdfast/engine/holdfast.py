@@ -18,7 +18,7 @@ from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValue
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
-from holdfast.core.needs import ANY, HOST
+from holdfast.core.needs import ANY, HOST, why_left
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
@@ -359,7 +359,8 @@ class Holdfast:
                     return await self.store.load(session_id)
                 left = None if deadline is None else deadline - self._owner.clock.monotonic()
                 if left is not None and left <= 0:
-                    raise ResultTimeoutError(session_id, timeout or 0.0, row.summary.state)
+                    why = why_left(await self.store.load(session_id), self._owner.offers)
+                    raise ResultTimeoutError(session_id, timeout or 0.0, row.summary.state, why)
                 await changes.changed(timeout=left)
 
 

@@ -26,6 +26,7 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
+from holdfast.core.needs import missing_needs
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
 from holdfast.core.state import PendingQuery, Session, State
 from holdfast.engine.callers import CallerWatch
@@ -57,8 +58,8 @@ async def until_needed(engine: Engine, session_id: str, event: Event, wait: floa
         case PausedEvent() | AcceptedEvent():
             session = engine.at_hand(session_id)
             is_needed = not (session.waits_for_child if session else await _waits_for_children(engine, session_id))
-        case RunningEvent(waits_for=kinds):
-            is_needed = wait == 0 and "child" not in kinds
+        case RunningEvent(waits_for=kinds, why=why):
+            is_needed = wait == 0 and "child" not in kinds and not why
         case _:
             is_needed = True  # it has ended
     if is_needed:
@@ -263,7 +264,7 @@ class View:
             session = await live.refresh()
             event, state, is_idle = live.event(), session.state, live.is_stuck
             pending = [each.query for each in session.pending.values()]
-            runs_here = engine.owner.may_run(session)
+            needs = missing_needs(session, engine.owner.offers)
         children = [query for query in pending if isinstance(query, ChildQuery)]
         kin = _Kin(event, state, children)
         if state.is_terminal:
@@ -271,17 +272,24 @@ class View:
         elif state is State.PAUSED:
             is_driven = any(not isinstance(query, (ChildQuery, TimerQuery)) for query in pending)
             kin.is_moving = is_driven and not isinstance(event, PausedEvent)
-        elif not is_idle or (await engine.owner.store.session(session_id)).owner is not None:
+            if kin.is_moving and needs and not await self._has_owner(session_id):
+                kin.is_moving, kin.is_stuck = False, True
+        elif not is_idle or await self._has_owner(session_id):
             kin.is_moving = True
         else:
             why = engine.children.stuck.get(session_id, "")
-            kin.is_stuck = is_root or bool(why) or not runs_here
+            kin.is_stuck = is_root or bool(why or needs)
             kin.is_moving = not kin.is_stuck
             if kin.is_moving:
                 self._taken_up.discard(session_id)
             elif why and isinstance(event, RunningEvent):
                 kin.event = msgspec.structs.replace(event, why=why)
+        if kin.is_moving and isinstance(event, RunningEvent):
+            kin.event = msgspec.structs.replace(event, why="")  # somebody else has what is missing here
         return kin
+
+    async def _has_owner(self, session_id: str) -> bool:
+        return (await self._engine.owner.store.session(session_id)).owner is not None
 
     async def _wait(self, left: float | None) -> None:
         """Wait until something was heard of a session; or, where others than the first go on, for a while."""

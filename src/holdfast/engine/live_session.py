@@ -399,8 +399,11 @@ class LiveSession:
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
         session, drives, running = self.session, self._owner.drives, self._effects.running
-        pending = session.pending.items()
-        return [asked for asked, each in pending if asked not in running and not drives(session, each.query)]
+        offered = []
+        for asked, pending in session.pending.items():
+            if asked not in running and not drives(session, pending.query):
+                offered.append(asked)
+        return offered
 
     def event(self) -> Event:
         """What the session says to a host now."""

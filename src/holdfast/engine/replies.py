@@ -31,10 +31,10 @@ from holdfast.core.events import (
     waits_on,
 )
 from holdfast.core.large import LARGE_CHARS, is_large
-from holdfast.core.needs import explain_missing, missing, upkeep_needs
+from holdfast.core.needs import explain_missing, missing_needs
 from holdfast.core.queries import Value
 from holdfast.core.records import Entry, PausedRecord
-from holdfast.core.state import PAUSED, RUNNING, Session
+from holdfast.core.state import PAUSED, Session
 from holdfast.engine.errors import ProgramElsewhereError
 from holdfast.engine.owner import Owner
 from holdfast.store.contract import Store
@@ -115,11 +115,10 @@ def event_now(owner: Owner, session: Session, offered: Callable[[], list[str]]) 
 
 
 def _running_event(owner: Owner, session: Session) -> RunningEvent:
-    """The event of a session that needs no host now, with the reason why it stands still here, if it does."""
+    """The event of a session that needs no host now, with what it waits for if it is not served here."""
     waits: list[str] = sorted({p.query.kind for p in session.pending.values()})
-    why = ""
-    if session.state is RUNNING and (needs := missing(session, upkeep_needs(session), owner.offers)):
-        why = f"it {explain_missing(needs)}"
+    needs = missing_needs(session, owner.offers)
+    why = f"it {explain_missing(needs)}" if needs else ""
     return RunningEvent(session_id=session.id, waits_for=waits, why=why)
 
 

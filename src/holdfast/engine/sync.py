@@ -66,6 +66,9 @@ class SyncHoldfast:
     def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         return self._wait(self._hf.cancel(session_id, reason, by=by))
 
+    def assign(self, session_id: str, llm: str, *, by: str | None = None) -> Event:
+        return self._wait(self._hf.assign(session_id, llm, by=by))
+
     def status(self, session_id: str, **options: Any) -> dict[str, Any]:
         return self._wait(self._hf.status(session_id, **options))
 

@@ -67,6 +67,8 @@ def _print_text(event: Event) -> None:
             click.echo(f"{sid}  {state('running')}" + (f"; waits for {', '.join(kinds)}" if kinds else ""))
             if why:
                 click.echo(dim(plain(why)))
+                if {"llm", "tool"} & set(kinds):  # of an agent: whatever a strategy asks is shown to whoever answers
+                    click.echo(dim(f"Continue with: holdfast chat {sid}"))
         case CompletedEvent(result=result, stats=stats):
             click.echo(f"{sid}  {state('completed')}  {dim(stats_line(stats))}")
             click.echo(pretty(result))

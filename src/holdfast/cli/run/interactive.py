@@ -96,7 +96,7 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionMod
                     return left
             case AcceptedEvent():
                 pass
-            case RunningEvent(waits_for=kinds):
+            case RunningEvent(waits_for=kinds, why=why):
                 waits = f"Waiting for {', '.join(kinds) or 'the program'} …"
                 if model is not None and "llm" in kinds:
                     pass  # the calls are shown
@@ -104,6 +104,8 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionMod
                     click.echo(dim(waits))
                     shown = waits
                     asyncio.run(_check_runs_here(session_id))
+                if why:
+                    return event
                 time.sleep(POLL_S)
             case _:
                 return event

@@ -95,7 +95,8 @@ def test_doctor_finds_a_sound_store_sound(home: Home) -> None:
     home.start("greet")
     report = home.json("doctor")
     sandbox = report.pop("sandbox")
-    assert report == {"ok": True, "sessions": 1, "repaired": [], "damaged": []}
+    assert [each["wait"]["why"].split(";")[0] for each in report.pop("still")] == ["waits for an answer to q-0 (llm)"]
+    assert report == {"ok": True, "sessions": 1, "repaired": [], "damaged": [], "processes": []}
     assert sandbox["runs"] is True
 
 
@@ -156,3 +157,24 @@ def test_as_much_as_can_be_read_of_a_damaged_session_is_shown(home: Home) -> Non
     assert "second?" in result.stdout
     assert "position 3" in result.stderr
     assert "holdfast doctor" in result.stderr
+
+
+def test_doctor_explains_why_sessions_do_not_move(home: Home) -> None:
+    asked = home.start("choose")
+    waiting = home.start("greet", "--service", "billing")
+    home.ok("assign", waiting, "--llm", "any")
+    report = home.json("doctor")
+    assert report["ok"]
+    still = {each["session_id"]: each for each in report["still"]}
+    assert still[asked]["wait"]["answers"] == ["q-0"]
+    assert still[waiting]["service"] == "billing"
+    assert "a model" in still[waiting]["wait"]["missing"]
+    assert report["still"][0]["session_id"] == waiting  # what nobody can serve comes first
+    text = home.ok("doctor")
+    assert f"{waiting} of service billing  stands still, waits for a process that serves service `billing`" in text
+    assert f"holdfast answer {asked}" in text
+    assert "No process is at work on this store" in text
+    (row,) = [row for row in home.json("top", "--once")["sessions"] if row["session_id"] == waiting]
+    assert "a model" in row["missing"]
+    assert "a process that serves service `billing`" in home.ok("top", "--once")
+    assert "for a process that serves service `billing`" in home.ok("show", waiting)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.core.needs import Need
 from holdfast.core.state import Session
+from holdfast.engine.offers import ListedOffers
 
 if TYPE_CHECKING:
     from holdfast.agent.runtime import Runtime
@@ -34,3 +35,13 @@ class MountOffers:
                 return self._tools.has(session.id, need.name, agent_fold(session).policies.current.plugins)
             case _:
                 return None
+
+    def listed(self) -> ListedOffers:
+        """What the runtime offers to all sessions, by name."""
+        runtime = self._runtime
+        return ListedOffers(
+            providers=sorted(runtime.providers),
+            models=sorted(runtime.named_models),
+            tools=self._tools.names,
+            has_model=runtime.policy.provider in runtime.providers,
+        )

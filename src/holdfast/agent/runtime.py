@@ -213,7 +213,7 @@ class Runtime:
                 mount.holdfast.drive("llm", ModelDriver(self, mount))
                 tools = ToolDrivers(self, mount)
                 tools.install()
-                mount.holdfast.offer(MountOffers(self, tools).meets)
+                mount.holdfast.offer(MountOffers(self, tools))
                 await mount.open()
                 self._mounts[id(store)] = mount
             return self._mounts[id(store)]

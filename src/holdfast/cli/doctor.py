@@ -1,8 +1,9 @@
-"""`doctor`: read and fold every session, repair summaries, explain other damage; check that sandboxed Python runs."""
+"""`doctor`: read every session, repair summaries, explain damage and standstill; check that sandboxed Python runs."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -10,10 +11,16 @@ import msgspec
 
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import common, settings
-from holdfast.cli.output import count, plain, print_json
+from holdfast.cli.output import count, dim, duration, plain, print_json
 from holdfast.core.errors import ExitCode, HoldfastError
+from holdfast.core.ids import DEFAULT_SERVICE
+from holdfast.core.queries import OWN_TOOLS
 
 if TYPE_CHECKING:
+    from holdfast.core.state import Session
+    from holdfast.engine.offers import ListedOffers
+    from holdfast.engine.presence import ProcessRow
+    from holdfast.engine.waits import Wait
     from holdfast.store import Store
 
 _TRIES = 5
@@ -33,6 +40,14 @@ class _Finding(msgspec.Struct, frozen=True):
     """What to do, or an empty text if it was repaired."""
 
 
+class _Still(msgspec.Struct, frozen=True):
+    """A session that does not move."""
+
+    session_id: str
+    service: str
+    wait: Wait
+
+
 class _SandboxState(msgspec.Struct, frozen=True):
     """Whether the workers of sandboxed Python run on this machine."""
 
@@ -50,6 +65,10 @@ class _Report(msgspec.Struct):
     sessions: int = 0
     repaired: list[_Finding] = []
     damaged: list[_Finding] = []
+    processes: list[ProcessRow] = []
+    """At work on the store, as they have said lately."""
+    still: list[_Still] = []
+    """Sessions that do not move, those first that no process which is here can serve."""
 
 
 @click.command("doctor")
@@ -58,8 +77,10 @@ class _Report(msgspec.Struct):
 def doctor_command(dry_run: bool) -> int:
     """Check every session: its journal, the values stored beside it, and its entry in the listing.
 
-    Listings are repaired from the journal; other damage is explained. Also reports whether sandboxed Python runs here,
-    and whether its workers are inside bubblewrap. Exit code 1 if damage remains, or sandboxed Python does not run.
+    Listings are repaired from the journal; other damage is explained. For every session that does not move, says whom
+    it waits for and since when, what no process offers, and who could serve it. Also reports whether sandboxed Python
+    runs here, and whether its workers are inside bubblewrap. Exit code 1 if damage remains, or sandboxed Python does
+    not run.
     """
     report = _Report(_check_sandbox())
     asyncio.run(_check_all(report, dry_run))
@@ -82,6 +103,7 @@ def _print(report: _Report, dry_run: bool) -> None:
     counts += [f"{len(report.repaired)} {'to repair' if dry_run else 'repaired'}"] if report.repaired else []
     counts += [f"{len(report.damaged)} damaged"] if report.damaged else []
     click.echo(", ".join(counts) + ".")
+    _print_still(report)
     sandbox = report.sandbox
     if not sandbox.runs:
         click.echo(f"Sandboxed Python {click.style('does not run', fg='red')} here: {plain(sandbox.why)}")
@@ -89,6 +111,41 @@ def _print(report: _Report, dry_run: bool) -> None:
         click.echo("Sandboxed Python runs, its workers inside bubblewrap.")
     else:
         click.echo(f"Sandboxed Python runs, its workers not inside bubblewrap: {plain(sandbox.why)}")
+
+
+def _print_still(report: _Report) -> None:
+    """The sessions that do not move, and the processes that could move them."""
+    shown = [each for each in report.still if not each.wait.is_between_turns]
+    resting = len(report.still) - len(shown)
+    for each in shown:
+        service = "" if each.service == DEFAULT_SERVICE else f" of service {each.service}"
+        still = f"{click.style('stands still', fg='red')}, " if each.wait.is_stuck else ""
+        click.echo(f"{each.session_id}{service}  {still}{plain(each.wait.why)} (for {_since(each.wait.since)})")
+        if each.wait.answers:
+            click.echo(dim(f"    holdfast answer {each.session_id}"))
+    if resting:
+        click.echo(f"{count(resting, 'conversation')} between turns.")
+    if report.still:
+        for row in report.processes:
+            click.echo(f"{row.name}  at work for {_since(row.since)}, {_offers_text(row.offers)}")
+        if not report.processes:
+            click.echo("No process is at work on this store; `holdfast worker` starts one.")
+
+
+def _since(at: int) -> str:
+    return duration(max(0, int(time.time() * 1000) - at))
+
+
+def _offers_text(offers: ListedOffers) -> str:
+    parts = {
+        "services": offers.services,
+        "strategies": offers.strategies,
+        "providers": offers.providers,
+        "models": offers.models,
+        "tools": [name for name in offers.tools if not name.startswith(OWN_TOOLS)],
+    }
+    named = (f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+    return "serves " + plain("; ".join(named))
 
 
 def _check_sandbox() -> _SandboxState:
@@ -116,13 +173,18 @@ def _check_sandbox() -> _SandboxState:
 
 
 async def _check_all(report: _Report, dry_run: bool) -> None:
+    from holdfast.engine.presence import processes
+
     async with open_store() as store:
+        now = int(time.time() * 1000)
+        report.processes = [row for row in await processes(store) if row.is_here(now)]
         after: str | None = None
         while True:
             page = await store.sessions(after=after)
             for session_id in [row.session_id for row in page.rows] + page.damaged:
                 await _check(store, session_id, report, dry_run)
             if page.next is None:
+                report.still.sort(key=lambda each: (not each.wait.is_stuck, each.wait.since))
                 return
             after = page.next
 
@@ -132,7 +194,7 @@ async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) 
     from holdfast.store.errors import CorruptSessionError
 
     try:
-        fault = await _repair_summary(store, session_id, dry_run)
+        fault, session = await _repair_summary(store, session_id, dry_run)
     except SessionNotFoundError:
         return  # deleted after it was listed
     except (CorruptSessionError, JournalError, TransitionError) as error:
@@ -141,11 +203,25 @@ async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) 
     else:
         if fault:
             report.repaired.append(_Finding(session_id, fault))
+        if session is not None:
+            await _explain(store, session, report)
     report.sessions += 1
 
 
-async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> str:
-    """Repair the summary of a session, and say what was wrong with it; an empty text if nothing was."""
+async def _explain(store: Store, session: Session, report: _Report) -> None:
+    """Note why a session does not move."""
+    from holdfast.engine.waits import wait_of
+
+    wait = wait_of(session, report.processes, int(time.time() * 1000))
+    if wait is not None and session.started is not None and (await store.session(session.id)).owner is None:
+        report.still.append(_Still(session.id, session.started.service, wait))
+
+
+async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> tuple[str, Session | None]:
+    """Repair the summary of a session, and say what was wrong with it (an empty text if nothing was); the session too.
+
+    Without the session if it is so busy that it must be sound: its owner reads it all the time.
+    """
     from holdfast.core.summary import Summary, summarize
     from holdfast.store.errors import CorruptSessionError
 
@@ -157,16 +233,16 @@ async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> str:
         except CorruptSessionError as error:
             if not dry_run:
                 await store.repair(session_id, right)
-            return str(error)
+            return str(error), session
         if row.position != session.position:
             continue
         if row.summary == right:
-            return ""
+            return "", session
         fields = [f for f in Summary.__struct_fields__ if getattr(row.summary, f) != getattr(right, f)]
         if not dry_run:
             await store.repair(session_id, right)
-        return "; ".join(f"{f} was {getattr(row.summary, f)!r}, is {getattr(right, f)!r}" for f in fields)
-    return ""  # so busy that it must be sound: its owner reads it all the time
+        return "; ".join(f"{f} was {getattr(row.summary, f)!r}, is {getattr(right, f)!r}" for f in fields), session
+    return "", None
 
 
 async def _last_sound_position(store: Store, session_id: str) -> int:

@@ -91,6 +91,7 @@ def _print_status(status: dict[str, Any]) -> None:
         "budget": _budget_line(metrics.get("budget_remaining")),
         "progress": _progress_line(metrics.get("progress")),
         "owner": status.get("owner") or "",
+        "waits": status["waits"]["why"].removeprefix("waits ") if status.get("waits", {}).get("missing") else "",
     }
     for name, fact in facts.items():
         if fact:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.core.queries import Query
     from holdfast.core.state import Session
+    from holdfast.engine.waits import Wait
     from holdfast.store.contract import SessionRow, Store
 
 REFRESH_S = 0.5
@@ -75,7 +76,7 @@ async def _top(once: bool, all_: bool, limit: int | None) -> None:
 class _Row:
     """What is shown of a session."""
 
-    def __init__(self, row: SessionRow, session: Session) -> None:
+    def __init__(self, row: SessionRow, session: Session, wait: Wait | None) -> None:
         from holdfast.agent.machine.fold import agent_fold
         from holdfast.agent.machine.queries import InputQuery
 
@@ -88,6 +89,7 @@ class _Row:
         pending = [each.query for each in session.pending.values()]
         self.waits = [_awaited(query) for query in pending if not isinstance(query, InputQuery)]
         self.is_between_turns = any(isinstance(query, InputQuery) for query in pending)
+        self.missing = wait.missing if wait is not None and wait.is_stuck and row.owner is None else []
         self.queue = len(agent_fold(session).inbox.waiting)
         self.tokens = session.metrics.total_tokens
         self.cost = session.metrics.cost
@@ -100,6 +102,7 @@ class _Row:
             "owner": self.owner,
             "waits_for": self.waits,
             "between_turns": self.is_between_turns,
+            "missing": self.missing,
             "created_at": self.created_at,
             "updated_at": self.updated_at,
             "queue": self.queue,
@@ -120,11 +123,15 @@ class _RowReader:
     async def rows(self) -> tuple[list[_Row], bool]:
         """The rows, and whether there are more."""
         from holdfast.core.state import State
+        from holdfast.engine.presence import processes
+        from holdfast.engine.waits import wait_of
         from holdfast.store.contract import SessionFilter
 
         where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED])
         page = await self._store.sessions(where, limit=self._limit or _rows_that_fit())
-        rows = [_Row(row, session) for row in page.rows if (session := await self._read(row)) is not None]
+        here, now = await processes(self._store), int(time.time() * 1000)
+        read = [(row, session) for row in page.rows if (session := await self._read(row)) is not None]
+        rows = [_Row(row, session, wait_of(session, here, now)) for row, session in read]
         shown = {row.session_id for row in rows}
         self._known = {session_id: session for session_id, session in self._known.items() if session_id in shown}
         return rows, page.next is not None
@@ -199,6 +206,8 @@ def _table(rows: list[_Row], columns: int) -> Table:
     table.add_column("TOKENS", no_wrap=True, justify="right", width=7)
     for row in rows:
         waits = ", ".join(_with_counts(row.waits)) or ("the next input" if row.is_between_turns else "")
+        if row.missing:
+            waits = f"a process that serves {', '.join(row.missing)}"
         table.add_row(
             plain(row.session_id),
             Text(row.state, style=state_colour(row.state)),

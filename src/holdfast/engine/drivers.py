@@ -222,6 +222,11 @@ class Drivers:
                 return self._by_name.get("human") if query.__struct_config__.tag == "human" else None
 
     @property
+    def tool_names(self) -> list[str]:
+        """The tools that are answered here, of those that are known by name."""
+        return [name.removeprefix("tool:") for name in self._by_name if name.startswith("tool:")]
+
+    @property
     def kinds(self) -> set[str]:
         """The kinds of query of which some are answered here."""
         named = {"tool" if name.startswith("tool:") else name for name in self._by_name}

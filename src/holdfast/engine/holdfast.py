@@ -32,9 +32,11 @@ from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
+from holdfast.engine.presence import ProcessRow, processes
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
+from holdfast.engine.waits import wait_of
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
@@ -205,9 +207,16 @@ class Holdfast:
         shown = snapshot(session, self._owner.now(), pending_filter=wanted, history=calls, below=below)
         shown["position"] = session.position
         shown["owner"] = row.owner
+        if row.owner is None and (wait := wait_of(session, await processes(self.store), self._owner.now())) is not None:
+            shown["waits"] = msgspec.to_builtins(wait)
         if session.is_terminal:
             shown["outcome"] = event_of(session, self._owner.now()).to_json()
         return shown
+
+    async def processes(self) -> list[ProcessRow]:
+        """The processes at work on the store that have said so lately, and what each of them offers."""
+        now = self._owner.now()
+        return [row for row in await processes(self.store) if row.is_here(now)]
 
     async def sessions(
         self, where: SessionFilter | None = None, *, after: str | None = None, limit: int = READ_LIMIT
@@ -329,7 +338,7 @@ class Holdfast:
         self._owner.on_commit.append(observer)
 
     def offer(self, offer: Offer) -> None:
-        """Let a function say which needs of sessions are met here, beside what was given to `drive`."""
+        """Let something say which needs of sessions are met here, beside what was given to `drive`."""
         self._owner.offers.add(offer)
         self._upkeep.look_soon()
 

@@ -1,9 +1,11 @@
-"""`ProcessOffers`: what this OS process has for sessions, against what they need."""
+"""`ProcessOffers`: what this OS process has for sessions, against what they need; and that as a list for others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
@@ -11,9 +13,52 @@ from holdfast.core.needs import Need
 from holdfast.core.state import Session
 from holdfast.engine.drivers import Drivers
 from holdfast.engine.program_kinds import ProgramKinds
+from holdfast.programs.registry import registered
 
-Offer: TypeAlias = Callable[[Session, Need], bool | None]
-"""Whether something that another layer has brought meets a need of a session; None if that is not for it to say."""
+
+class ListedOffers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process offers, by name, as it says itself. Tools that plugins bring to single sessions are left out."""
+
+    services: list[str] = []
+    strategies: list[str] = []
+    """Native ones. What comes with its source, or is installed everywhere, is not listed."""
+    providers: list[str] = []
+    models: list[str] = []
+    tools: list[str] = []
+    has_model: bool = False
+    """Whether it answers the `llm` queries that any process may answer."""
+    answers_people: bool = False
+    """Whether something here answers `human` queries."""
+
+    def meets(self, session: Session, need: Need) -> bool:
+        """Whether the process has what a session needs, as far as it is listed."""
+        match need.kind:
+            case "service":
+                return need.name in self.services
+            case "program":
+                return session.program_kind != "native" or need.name in self.strategies
+            case "provider":
+                return need.name in self.providers
+            case "model":
+                return need.name in self.models
+            case "tool":
+                return need.name in self.tools
+            case "llm":
+                return self.has_model
+            case "host":
+                return False
+
+
+class Offer(Protocol):
+    """What another layer brings to a process."""
+
+    def meets(self, session: Session, need: Need) -> bool | None:
+        """Whether it meets a need of a session; None if that is not for it to say."""
+        ...
+
+    def listed(self) -> ListedOffers:
+        """All of it, by name."""
+        ...
 
 
 class ProcessOffers:
@@ -42,6 +87,19 @@ class ProcessOffers:
             case "host":
                 return False
             case "llm" | "model" | "provider" | "tool":
-                said = (offer(session, need) for offer in self._others)
+                said = (offer.meets(session, need) for offer in self._others)
                 known = next((met for met in said if met is not None), None)
                 return known if known is not None else need.kind == "llm" and "llm" in self._drivers.kinds
+
+    def listed(self) -> ListedOffers:
+        """What this process offers now, by name."""
+        others = [offer.listed() for offer in self._others]
+        return ListedOffers(
+            services=list(self.services),
+            strategies=sorted(registered()),
+            providers=sorted({name for each in others for name in each.providers}),
+            models=sorted({name for each in others for name in each.models}),
+            tools=sorted({*self._drivers.tool_names, *(name for each in others for name in each.tools)}),
+            has_model=any(each.has_model for each in others) if others else "llm" in self._drivers.kinds,
+            answers_people="human" in self._drivers.kinds,
+        )

@@ -1,8 +1,8 @@
 """`Upkeep`: what a process does for the sessions of its store by itself, because time passes or a process has died.
 
-The work is in three modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
-`retention` ends idle sessions and deletes old ones. Whatever they find they hand to the engine, and the engine's
-commits decide which of several processes that found the same does it.
+The work is in four modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
+`retention` ends idle sessions and deletes old ones, `presence` says that this process is here. Whatever they find they
+hand to the engine, and the engine's commits decide which of several processes that found the same does it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.presence import Presence
 from holdfast.engine.retention import Retention
 from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
@@ -40,6 +41,7 @@ class Upkeep:
         self._timers = Timers(self._scope)
         self._takeover = Takeover(self._scope)
         self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms)
+        self._presence = Presence()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, engine: Engine) -> None:
@@ -48,6 +50,8 @@ class Upkeep:
         if self._on:
             loops = (self._timers.run, self._takeover.run_orphans, self._takeover.run_lost, self.retention.run)
             self._tasks = [asyncio.create_task(loop(engine)) for loop in loops]
+            if self._scope.only is None:
+                self._tasks.append(asyncio.create_task(self._presence.run(engine)))
 
     async def stop(self) -> None:
         """End what `start` began."""

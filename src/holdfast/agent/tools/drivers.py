@@ -81,6 +81,12 @@ class ToolDrivers:
             return True
         return self._plugins.may_bring(name, session_id, plugins)
 
+    @property
+    def names(self) -> list[str]:
+        """The tools that are offered to all sessions, and run here."""
+        tools = ((spec.name, self._catalog.get(spec.name)) for spec in self._catalog.specs(None))
+        return sorted(name for name, entry in tools if entry is not None and not isinstance(entry, DeclaredTool))
+
     def _driver(self, entry: AnyTool) -> Driver | None:
         """The driver of a tool, or None if its calls wait for an answer from outside."""
         if isinstance(entry, DeclaredTool):

@@ -1,0 +1,98 @@
+"""Presence: which processes are at work on a store and what each offers, as they say themselves, now and then.
+
+It is for people who ask why a session does not move. Nothing is decided by it: who serves a session is settled by
+leases and by what a process has itself, so a row that is late, or of a process that was killed, does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.engine.engine import Engine
+from holdfast.engine.offers import ListedOffers
+from holdfast.engine.owner import Owner
+from holdfast.store.contract import Store
+
+NAMESPACE = "holdfast.processes"
+"""Where the rows are, in the state of the store."""
+
+FIRST_MS = 1_000
+"""Milliseconds after which a process first says that it is here: most commands have ended by then."""
+
+BEAT_MS = 30_000
+"""Milliseconds between two rows of a process."""
+
+GONE_MS = 3 * BEAT_MS
+"""Milliseconds after which a process that has said nothing is taken to be gone."""
+
+
+LEAVE_S = 1.0
+"""Seconds that a process which closes tries to take its row back."""
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """A process that is at work on a store."""
+
+    name: str
+    """As the owner of sessions: the machine, the process id, and a few letters."""
+    since: int
+    seen_at: int
+    offers: ListedOffers
+
+    def is_here(self, now: int) -> bool:
+        """Whether it has said so lately."""
+        return now - self.seen_at < GONE_MS
+
+
+class Presence:
+    """Says in the store, now and then, that this process is at work on it."""
+
+    async def run(self, engine: Engine) -> None:
+        """Say so until cancelled, and take it back then."""
+        owner = engine.owner
+        since = owner.now()
+        await asyncio.sleep(FIRST_MS / 1000)
+        try:
+            while True:
+                try:
+                    await _announce(owner, since)
+                except HoldfastError as error:
+                    owner.report("(all)", error)
+                await asyncio.sleep(BEAT_MS / 1000)
+        finally:
+            await _take_back(owner)
+
+
+async def _announce(owner: Owner, since: int) -> None:
+    now = owner.now()
+    row = ProcessRow(owner.name, since, now, owner.offers.listed())
+    await owner.store.put_state(NAMESPACE, owner.name, msgspec.to_builtins(row))
+    for gone in await processes(owner.store):
+        if not gone.is_here(now):
+            await owner.store.delete_state(NAMESPACE, gone.name)
+
+
+async def _take_back(owner: Owner) -> None:
+    with contextlib.suppress(HoldfastError, TimeoutError):  # then its row grows old
+        async with asyncio.timeout(LEAVE_S):
+            await owner.store.delete_state(NAMESPACE, owner.name)
+
+
+async def processes(store: Store) -> list[ProcessRow]:
+    """The processes that have said that they are at work on a store, the longest-serving first."""
+    rows: list[ProcessRow] = []
+    after = ""
+    while keys := await store.list_state(NAMESPACE, after=after):
+        after = keys[-1]
+        for key in keys:
+            try:
+                item = await store.get_state(NAMESPACE, key)
+                if item is not None:
+                    rows.append(msgspec.convert(item.value, ProcessRow))
+            except (HoldfastError, msgspec.ValidationError):
+                continue  # of another version, or damaged
+    return sorted(rows, key=lambda row: (row.since, row.name))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -83,7 +84,9 @@ async def hand_in(
     takes: list[int] = []
     key = ""
     was_sent = False
-    for _ in range(RETRIES):
+    for tries in itertools.count():
+        if tries == RETRIES and not was_sent:
+            break  # what was sent is in the mailbox, and will be taken: that is waited for
         session = find(session_id)
         try:
             taken = session.take(message, takes, is_heard=is_heard)

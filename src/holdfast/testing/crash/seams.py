@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.core.errors import HoldfastError
+from holdfast.engine.presence import NAMESPACE as PRESENCE
 from holdfast.store import Store
 
 
@@ -78,7 +79,8 @@ class SeamObserver:
     def guard(self, store: Store) -> Store:
         """Make seams of those writes to the store that the engine has none for, so that none is left out.
 
-        Their names are those of the store's methods: `before bare send`, `after bare send`.
+        Their names are those of the store's methods: `before bare send`, `after bare send`. That a process is there is
+        said by the clock, and nothing is promised about it: it has no seams.
         """
         for method in _WRITES:
             setattr(store, method, self._guarded(method, getattr(store, method)))
@@ -88,6 +90,8 @@ class SeamObserver:
         self, method: str, write: Callable[..., Coroutine[Any, Any, Any]]
     ) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def guarded(*arguments: Any, **options: Any) -> Any:
+            if arguments[0] == PRESENCE:
+                return await write(*arguments, **options)
             bare = not _committing.get()
             if bare:
                 await self(f"before bare {method}")

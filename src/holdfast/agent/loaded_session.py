@@ -334,6 +334,7 @@ class LoadedSessions:
 
     async def plugins_notified(self, session_id: str) -> None:
         """Wait until plugins know of the turns of a session that have ended here."""
-        loaded = self.peek(session_id)
+        live = self._engine.alive(session_id)
+        loaded = None if live is None else live.attachments.peek(LoadedSession)
         if loaded is not None and loaded.notifying is not None:
             await loaded.plugins_notified()

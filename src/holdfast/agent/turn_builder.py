@@ -147,7 +147,8 @@ class TurnBuilder:
             self._content = content_with(session.plugins, self._input, self._plugin_inputs, session.session_id)
         if self._id is not None and self._id in (await session.conversation()).turns:
             return await self._joined()
-        async with session.writer:
+        await session.writer.acquire()
+        try:
             conversation = await session.conversation()
             if self._command is None or self._command.name == COMPACT:
                 session.check_runs(conversation)
@@ -164,6 +165,8 @@ class TurnBuilder:
                     if error.running not in session.own_turns:
                         raise
                     await self._over(error.running)
+        finally:
+            session.writer.release()
 
     async def _try(self, conversation: Conversation) -> _Begun:
         """Begin the turn in a conversation that is as it is known here."""

@@ -25,6 +25,7 @@ class Callers:
         self._until_released: dict[str, list[asyncio.Future[None]]] = {}
         """Those who wait for a session to be released here, by session."""
         self.is_closed = False
+        """Whether this process is letting go of its sessions: nothing new is begun."""
 
     def watch(self, session_id: str | None) -> CallerWatch:
         """A watch on a session, or on all, for somebody who waits."""

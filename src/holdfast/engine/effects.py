@@ -101,7 +101,7 @@ class Effects:
         """Plan what is answered here of a pause, and give it back with the attempts for which a slot is free."""
         attempts: list[RecordDraft] = []
         paused = outcome.record
-        if type(paused) is not PausedRecord or self._owner.is_closing:
+        if type(paused) is not PausedRecord or self._owner.callers.is_closed:
             return [outcome]
         for query in paused.queries:
             if query.kind == "child":
@@ -120,7 +120,7 @@ class Effects:
         What may simply be run again gets its attempt recorded with the takeover, where a slot is free.
         """
         attempts: list[RecordDraft] = []
-        if self._owner.is_closing:
+        if self._owner.callers.is_closed:
             return attempts
         for asked, each in session.pending.items():
             query = each.query
@@ -250,7 +250,7 @@ class Effects:
             try:
                 if taken is None:
                     await slot.take()
-                if self._owner.is_closing:
+                if self._owner.callers.is_closed:
                     return
                 given = await self._effect(query, driver)
             finally:

@@ -142,8 +142,7 @@ class Engine:
         return delivery.deliver(self.owner, self.live, session_id, message, wait)
 
     def hand_in(self, session_id: str, message: Message, wait: float | None = None) -> Coroutine[Any, Any, object]:
-        """Deliver a message whose reply nobody reads."""
-        check_id(session_id, "session id")
+        """Deliver a message to a session that is known here; nobody reads the reply."""
         return delivery.hand_in(self.owner, self.live, session_id, message, wait)
 
     def watch(self, session_id: str | None) -> CallerWatch:

@@ -163,11 +163,6 @@ class Owner:
             self.callers.check_open(session_id)
         return task.result()
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether this process is letting go of its sessions: nothing new is begun."""
-        return self.callers.is_closed
-
     async def stop(self) -> None:
         """Stop what runs in the background."""
         for task in list(self._background):

@@ -114,7 +114,8 @@ class EffectSlot:
         self._is_over = False
         self._waits = 0
         """How many parts of the effect wait now."""
-        self._taking = asyncio.Lock()
+        self._taking: asyncio.Lock | None = None
+        """Held while it waits for the slot, from the first time that it does."""
 
     def try_take(self) -> bool:
         """Take the slot if it is free."""
@@ -123,6 +124,7 @@ class EffectSlot:
 
     async def take(self) -> None:
         """Take the slot, in turn, unless the effect has it, waits, or is over."""
+        self._taking = self._taking or asyncio.Lock()
         async with self._taking:
             if not self._is_held and not self._is_over and not self._waits:
                 await self._slots.take(self._session_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, Unpack, runtime_checkable
 
@@ -128,7 +128,8 @@ class Catalog:
         self._private: set[str] = set()
         self._gone: set[str] = set()
         """Tools that were offered here, and are not any more."""
-        self._deadlines: dict[str, Deadline] = {}
+        self.deadlines: Mapping[str, Deadline] = {}
+        """How long the calls of declared tools wait, by name."""
         self._specs: dict[tuple[str, ...] | None, list[ToolSpec]] = {}
         self.add(*tools)
 
@@ -150,11 +151,6 @@ class Catalog:
     def is_gone(self, name: str) -> bool:
         """Whether a tool was offered here, and is not any more."""
         return name in self._gone and name not in self._entries
-
-    @property
-    def deadlines(self) -> dict[str, Deadline]:
-        """How long the calls of declared tools wait, by name. Not to be changed."""
-        return self._deadlines
 
     @property
     def runnable(self) -> list[Tool]:
@@ -324,7 +320,7 @@ class Catalog:
             self._gone |= self._entries.keys() - entries.keys()
             self._entries, self._private, self._specs = entries, hidden, {}
             declared = [entry for entry in entries.values() if isinstance(entry, DeclaredTool)]
-            self._deadlines = {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
+            self.deadlines = {entry.name: entry.deadline for entry in declared if entry.deadline is not None}
             self.generation += 1
 
 

@@ -31,22 +31,18 @@ class KnownRow(msgspec.Struct, frozen=True):
     summary: Summary
 
 
-class KnownRows:
-    """The rows that this process knows, by session. One that is taken out is in use, or may have changed since."""
+class KnownRows(dict[str, KnownRow]):
+    """The rows that this process knows, by session: the latest `KNOWN_ROWS` of sessions that have not ended.
 
-    def __init__(self) -> None:
-        self._by_session: dict[str, KnownRow] = {}
-
-    def take(self, session_id: str) -> KnownRow | None:
-        """What is known of a session, once: whoever writes to it puts back what is known then."""
-        return self._by_session.pop(session_id, None)
+    Whoever writes to a session takes its row out, which may change meanwhile, and puts back what is known then.
+    """
 
     def put(self, session_id: str, row: KnownRow) -> None:
         if row.summary.state.is_terminal:
             return
-        if len(self._by_session) >= KNOWN_ROWS:
-            del self._by_session[next(iter(self._by_session))]
-        self._by_session[session_id] = row
+        if len(self) >= KNOWN_ROWS:
+            del self[next(iter(self))]
+        self[session_id] = row
 
 
 class SqliteAppend:

@@ -184,7 +184,7 @@ class SqliteStore(Store):
     # --- journals --------------------------------------------------------------------------------
 
     async def _append(self, commit: Commit) -> CommitReceipt:
-        session_id, known = commit.session_id, self._rows.take(commit.session_id)
+        session_id, known = commit.session_id, self._rows.pop(commit.session_id, None)
         if is_large_commit(commit):
             append = await off_loop(lambda: SqliteAppend(commit, known))
             row = await self._run_write(session_id, append, is_large=True)
@@ -254,7 +254,7 @@ class SqliteStore(Store):
             num = sql.find_number(connection, session_id)
             sql.write_summary(connection, num, summary)
 
-        self._rows.take(session_id)
+        self._rows.pop(session_id, None)
         await self._run_write(session_id, work)
         self._watches.notify(session_id)
 
@@ -277,7 +277,7 @@ class SqliteStore(Store):
     # --- leases ----------------------------------------------------------------------------------
 
     async def _release(self, lease: Lease) -> None:
-        self._rows.take(lease.session_id)
+        self._rows.pop(lease.session_id, None)
         await self._run_write(lease.session_id, lambda connection: sql.release(connection, lease))
         self._watches.notify(lease.session_id)
 
@@ -380,7 +380,7 @@ class SqliteStore(Store):
             sharing.delete_session(connection, session_id, num, at)
             return True
 
-        self._rows.take(session_id)
+        self._rows.pop(session_id, None)
         if await self._run_write(session_id, work):
             self._watches.notify(session_id)
 

@@ -49,8 +49,10 @@ class Conversations:
 
     async def with_query(self, session_id: str, query_id: str) -> Conversation:
         """The conversation in which a query waits. Another process may have asked it."""
-        conversation = await self.get(session_id)
-        return conversation if query_id in conversation.asked else await self.get(session_id, fresh=True)
+        view = self._engine.live(session_id).shown
+        if isinstance(view, Conversation) and query_id in view.asked:
+            return view
+        return await self.get(session_id, fresh=True)
 
     async def whole(self, session_id: str) -> Conversation:
         """The whole conversation, including what is not kept in memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from holdfast.agent.tools.session_catalog import SessionCatalog
 
 
-class _Caller(NamedTuple):
+class _Caller(msgspec.Struct, frozen=True):
     """On whose behalf a model is called."""
 
     session_id: str

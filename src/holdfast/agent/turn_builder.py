@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import msgspec
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Input: TypeAlias = str | Sequence[ContentBlock]
 
 
-class _Begun(NamedTuple):
+class _Begun(msgspec.Struct, frozen=True):
     """A turn that is durable."""
 
     conversation: Conversation
@@ -243,6 +243,8 @@ class TurnBuilder:
 
     async def _until_over(self, begun: _Begun, sink: Sink | None = None) -> TurnResult:
         session, turn = self._session, begun.turn
+        if begun.is_here and sink is None:
+            await session.mount.engine.until_released(session.session_id)
         if turn.ended is None:
             turn = await self._watched(begun, sink)
         session.mount.result_types.pop((session.session_id, turn.id), None)
@@ -251,19 +253,11 @@ class TurnBuilder:
         return result
 
     async def _watched(self, begun: _Begun, sink: Sink | None) -> TurnState:
-        """The turn once it is over.
-
-        One that this process works on ends here, unless it has to wait for somebody else. A sink hears of that at once.
-        """
-        session, turn, is_here = self._session, begun.turn, begun.is_here
-        if is_here and sink is None:
-            await session.mount.engine.until_released(session.session_id)
-            if turn.ended is not None:
-                return turn
-            is_here = False
+        """The turn once it is over: it may wait for somebody else, of which a sink is told, or run elsewhere."""
+        session, turn = self._session, begun.turn
         announced: list[str] = []
         with session.mount.engine.watch(session.session_id) as changes:
-            if turn.ended is None and not is_here:
+            if turn.ended is None and not (begun.is_here and sink is not None):
                 # Its owner may be gone. And the watch does not report what was written before it began.
                 await session.mount.holdfast.resume(session.session_id, wait=0)
                 turn = (await session.conversation(fresh=True)).turns[turn.id]

@@ -101,13 +101,13 @@ def prompt_estimate(query: LlmQuery) -> int:
 
 
 def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Iterable[str] = ()) -> None:
-    """Raise `BudgetExceededError` unless all the queries together fit into what is left of the session's budget.
+    """Raise `BudgetExceededError` unless all the queries together fit into what is left of a session's budget.
 
     What the queries in `withdrawn` had reserved is free again.
     """
     started, spent = session.started, session.metrics
-    if started is None or started.budget is None:
-        return
+    assert started is not None
+    assert started.budget is not None
     asked = [query for query in queries if isinstance(query, LlmQuery)]
     if not asked:
         return

@@ -366,7 +366,8 @@ def decide_pause(
         raise InvalidValueError("pause", why)
     record = PausedRecord(queries=_numbered(queries, session.queries_asked), wake=wake, withdrawn=list(withdrawn))
     body = _encode_paused(record)
-    reserve(session, queries, now, withdrawn)
+    if session.started is not None and session.started.budget is not None:
+        reserve(session, queries, now, withdrawn)
     if wake not in _WAKES:
         raise InvalidValueError("pause", f"wake must be one of {', '.join(_WAKES)}")
     if withdrawn or not queries:  # queries that are numbered here may always be asked

@@ -317,8 +317,12 @@ class Session:
             and len(undelivered) > 0  # whatever it waits for, it continues with an answer
             and pause_is_over(self.wake, self.pending, undelivered, has_failure=self._failure_undelivered)
         )
-        if is_over:
-            self._wake_up()
+        if is_over:  # the program continues, and is given the answers
+            self.state, self._rules = RUNNING, _RULES[RUNNING]
+            self._failure_undelivered = False
+            self.wakings += 1
+            self.metrics.rounds += self._is_outward
+            undelivered.clear()
         self.metrics.tick(at, self.state is PAUSED)
         self.position = position
         if position == self._shared:
@@ -339,14 +343,6 @@ class Session:
         for pending in self.pending.values():
             pending.attempts = pending.deaths = pending.attempted_at = 0
         self.kind_fold.on_forked(at)
-
-    def _wake_up(self) -> None:
-        """The pause is over: the program continues, and is given the answers."""
-        self.state, self._rules = RUNNING, _RULES[RUNNING]
-        self.undelivered.clear()
-        self._failure_undelivered = False
-        self.wakings += 1
-        self.metrics.rounds += self._is_outward
 
     # --- what each record does -----------------------------------------------------------------
 

@@ -33,6 +33,10 @@ def summarize(session: Session) -> Summary:
     started = session.started
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
+    own = session.kind_fold.waiting_for
+    waiting_for = set() if own is None else {own}
+    for pending in session.pending.values():
+        waiting_for.add(pending.query.kind)
     return Summary(
         state=session.state,
         program_kind=started.program.kind,
@@ -42,15 +46,6 @@ def summarize(session: Session) -> Summary:
         created_at=session.metrics.started_at,
         updated_at=session.metrics.last_activity_at,
         pending=len(session.pending),
-        waiting_for=_waiting_for(session),
+        waiting_for=",".join(sorted(waiting_for)),
         due_at=session.next_due(),
     )
-
-
-def _waiting_for(session: Session) -> str:
-    own = session.kind_fold.waiting_for
-    if own is None and len(session.pending) == 1:
-        (only,) = session.pending.values()
-        return only.query.kind
-    kinds = {pending.query.kind for pending in session.pending.values()}
-    return ",".join(sorted(kinds if own is None else kinds | {own}))

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from holdfast.core.records import Entry
 from holdfast.store.commits import Checkpoint, StateWrite
 
 
-class Batch:
+class Batch(msgspec.Struct):
     """One commit to be. Whatever becomes of it, the next one begins with a new batch."""
 
-    __slots__ = ("abandoned", "bodies", "checkpoint", "entries", "snapshot", "writes")
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self.bodies: list[bytes | None] = []
-        """The JSON of each entry's record, where deciding about it has made that."""
-        self.writes: list[StateWrite] = []
-        self.abandoned: list[str] = []
-        """Child queries that nobody waits for any more."""
-        self.snapshot: tuple[int, bytes] | None = None
-        """The program as it waits after a position of the batch."""
-        self.checkpoint: Checkpoint | None = None
-        """The session as it is after the batch."""
+    entries: list[Entry] = []
+    bodies: list[bytes | None] = []
+    """The JSON of each entry's record, where deciding about it has made that."""
+    writes: list[StateWrite] = []
+    abandoned: list[str] = []
+    """Child queries that nobody waits for any more."""
+    snapshot: tuple[int, bytes] | None = None
+    """The program as it waits after a position of the batch."""
+    checkpoint: Checkpoint | None = None
+    """The session as it is after the batch."""
 
 
 class UndoneOnError:

@@ -39,7 +39,6 @@ class Callers:
 
     async def until_released(self, session_id: str) -> None:
         """Wait until this process does not hold a session any more; `RuntimeClosedError` once the engine is closed."""
-        self.check_open(session_id)
         released: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._until_released.setdefault(session_id, []).append(released)
         slot = current_slot.get()

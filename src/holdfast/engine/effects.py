@@ -45,8 +45,13 @@ class EffectSession(Protocol):
         """The number of a new attempt, once it is durable; None if the query is not pending any more."""
         ...
 
-    async def ensure_held(self) -> None:
-        """Renew the lease if it may have run out; `StaleError` if somebody else has the session."""
+    @property
+    def is_lease_over(self) -> bool:
+        """Whether the lease may have run out, so that others may have the session."""
+        ...
+
+    async def renew(self) -> None:
+        """Renew the lease; `StaleError` if somebody else has the session."""
         ...
 
     async def answer(self, given: GivenAnswer) -> None:
@@ -199,7 +204,7 @@ class Effects:
             elif isinstance(query, ChildQuery):
                 self._children.take_up(session.id, query)
             elif query.id not in self.running:
-                self.running[query.id] = asyncio.get_running_loop().create_task(self._execute(query))
+                self.running[query.id] = asyncio.get_running_loop().create_task(self._execute(query, pending[query.id]))
         for asked, task in list(self.running.items()):
             if asked not in pending:
                 del self.running[asked]
@@ -237,8 +242,8 @@ class Effects:
 
     # --- one effect ---------------------------------------------------------------------------------
 
-    async def _execute(self, query: Query) -> None:
-        """Run the effect of a query and bring its answer home."""
+    async def _execute(self, query: Query, pending: PendingQuery | None) -> None:
+        """Run the effect of a query, as it was asked, and bring its answer home."""
         session_id = self._session.id
         driver = self._owner.drivers.find(session_id, query)
         if driver is None:
@@ -252,7 +257,9 @@ class Effects:
                     await slot.take()
                 if self._owner.callers.is_closed:
                     return
-                given = await self._effect(query, driver)
+                if taken is None:  # much may have happened meanwhile
+                    pending = await insist(self._session.pending_query, query.id)
+                given = await self._effect(pending, driver) if pending is not None else None
             finally:
                 slot.end()
                 if self._slots.get(query.id) is slot:
@@ -277,10 +284,8 @@ class Effects:
             failure = failure_of(error, given.query_id)
             await insist(self._session.answer, failure)
 
-    async def _effect(self, query: Query, driver: Driver) -> GivenAnswer | None:
-        pending = await insist(self._session.pending_query, query.id)
-        if pending is None:
-            return None
+    async def _effect(self, pending: PendingQuery, driver: Driver) -> GivenAnswer | None:
+        query = pending.query
         attempt = Attempt(self._session.id, query.id, pending.attempts)
         if query.id in self._recovering:
             self._recovering.discard(query.id)
@@ -301,7 +306,8 @@ class Effects:
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
-        await insist(self._session.ensure_held)
+        if self._session.is_lease_over:  # this process stood still, or the store replied late
+            await insist(self._session.renew)
         self._unbegun.pop(query.id, None)
         given = await insist(driver.run, query, attempt)
         if seam is not None:

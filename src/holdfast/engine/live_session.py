@@ -106,6 +106,11 @@ class LiveSession:
         return self._writer.epoch is not None
 
     @property
+    def is_lease_over(self) -> bool:
+        """Whether the lease may have run out, so that others may have the session."""
+        return self._owner.clock.monotonic() >= self._writer.lease_until_s
+
+    @property
     def lease(self) -> Lease | None:
         """The lease that is held, if one is."""
         return self._writer.lease
@@ -381,11 +386,6 @@ class LiveSession:
             with contextlib.suppress(StaleError, HoldfastError):  # somebody else has it by now, or it runs out
                 await self.renew()
 
-    async def ensure_held(self) -> None:
-        """Renew the lease if it may have run out: this process stood still, or the store replied late."""
-        if self._writer.is_lease_over:
-            await self.renew()
-
     async def renew(self) -> None:
         """Renew the lease, or release it if nothing is under way any more."""
         async with self.lock:
@@ -495,4 +495,5 @@ class LiveSession:
             self._run.stop()
             if session.started is not None and session.started.parent is not None:
                 self._family.tell(session, session.started.parent)
-        self._others.make_room()
+        if not holds:  # it may be forgotten now
+            self._others.make_room()

@@ -21,13 +21,8 @@ class SessionWriter:
         self._fold = fold
         self.epoch: int | None = None
         """That of the lease, while it is held."""
-        self._lease_until_s = 0.0
+        self.lease_until_s = 0.0
         """Until when the lease is ours for certain, by the monotonic clock: it runs from the moment of the commit."""
-
-    @property
-    def is_lease_over(self) -> bool:
-        """Whether the lease may have run out, so that others may have the session."""
-        return self._owner.clock.monotonic() >= self._lease_until_s
 
     @property
     def lease(self) -> Lease | None:
@@ -69,7 +64,7 @@ class SessionWriter:
         fold.settle(receipt.position)
         if holds:
             self.epoch = receipt.epoch
-            self._lease_until_s = sent_s + owner.lease_ms / 1000
+            self.lease_until_s = sent_s + owner.lease_ms / 1000
         else:
             self.release()
         return commit.summary.due_at

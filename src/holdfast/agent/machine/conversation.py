@@ -118,10 +118,11 @@ class Conversation:
                 for query in queries:
                     self.asked[query.id] = query
                     self._on_asked(entry, query)
-                    if attempted:
-                        self._on_attempted(query)
+                    if attempted and self.running is not None and isinstance(query, LlmQuery):
+                        self.running.asked += 1
             case AttemptedRecord(query_id=asked):
-                self._on_attempted(self.asked.get(asked))
+                if self.running is not None and isinstance(self.asked.get(asked), LlmQuery):
+                    self.running.asked += 1
             case AnsweredRecord(query_id=asked, answer=answer, usage=usage):
                 self._on_answer(entry, self.asked.pop(asked, None), answer, usage)
             case CallRecord(call_id=call_id, done=done):
@@ -290,10 +291,6 @@ class Conversation:
                     call.edited = query.arguments if query.edited else None
             case _:
                 pass
-
-    def _on_attempted(self, query: Query | None) -> None:
-        if self.running is not None and isinstance(query, LlmQuery):
-            self.running.asked += 1
 
     def _call(self, call_id: str) -> CallState | None:
         """The call of the last reply with this id. If a model used the id twice: the first that is still open."""

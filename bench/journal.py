@@ -24,6 +24,7 @@ from holdfast.core.queries import LlmQuery, Value
 from holdfast.core.records import Entry, LoggedRecord, Program, Record
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
+from holdfast.core.values import encode_plain
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.journal_rows import JournalPart, decode_parts, encode_commit
@@ -83,6 +84,7 @@ class Appender:
                 session_id=self._id,
                 expected=self._position,
                 entries=[entry],
+                bodies=[encode_plain(entry.record)],
                 summary=self._summary,
                 owner=OWNER,
                 epoch=self._epoch,

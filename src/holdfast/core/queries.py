@@ -16,7 +16,7 @@ from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_INTEGER, MAX_WAIT_MS
 from holdfast.core.values import Json, checked, encode, fingerprint, preview
 
 
-class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind"):
+class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="kind", gc=False):
     """A question of a program. Each type says who answers it, how it looks on the wire, and which answers it takes.
 
     The types here are those that every program may ask. A program kind may bring subtypes of its own.
@@ -169,13 +169,13 @@ KERNEL_QUERIES: tuple[type[Query], ...] = (LlmQuery, ToolQuery, HumanQuery, Time
 """The types that every program may ask."""
 
 
-class Value(msgspec.Struct, frozen=True, tag="value", tag_field="is", kw_only=True):
+class Value(msgspec.Struct, frozen=True, tag="value", tag_field="is", kw_only=True, gc=False):
     """An answer that succeeded."""
 
     value: Json = None
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="failure", tag_field="is"):
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="failure", tag_field="is", gc=False):
     """An answer that says why there is none; the program sees it as an error it can catch."""
 
     message: str
@@ -186,7 +186,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="failure", ta
 Answer: TypeAlias = Value | Failure
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """What an answer cost, as far as its giver knows. For a child it is everything that the child spent."""
 
     prompt_tokens: int | None = None

@@ -57,8 +57,11 @@ class Fork(msgspec.Struct, frozen=True):
     """The session at the root of all forks: whose id the program knows itself by."""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
-    """Something that happened to a session."""
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
+    """Something that happened to a session.
+
+    Records, queries, answers and entries are JSON, so they are part of no cycle: the collector need not look at them.
+    """
 
 
 class StartedRecord(Record, frozen=True, tag="started"):
@@ -197,7 +200,7 @@ EndRecord: TypeAlias = CompletedRecord | FailedRecord | CancelledRecord | Expire
 """After one of these nothing happens to a session any more."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One line of a journal: its position (counted from 1), when it was written (unix ms), and what happened."""
 
     position: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -332,24 +333,43 @@ def changes_since(connection: sqlite3.Connection, seen: Seen) -> tuple[Seen, lis
 # --- rows ------------------------------------------------------------------------------------------
 
 
+_TEXT, _NUMBER = frozenset[type]((str,)), frozenset[type]((int,))
+_TEXT_IF_ANY, _NUMBER_IF_ANY = _TEXT | {NoneType}, _NUMBER | {NoneType}
+_TYPES = {
+    "id": _TEXT,
+    "position": _NUMBER,
+    "epoch": _NUMBER,
+    "owner": _TEXT_IF_ANY,
+    "lease_until": _NUMBER_IF_ANY,
+    "state": _TEXT,
+    "program_kind": _TEXT,
+    "program": _TEXT,
+    "parent": _TEXT_IF_ANY,
+    "service": _TEXT,
+    "created_at": _NUMBER,
+    "updated_at": _NUMBER,
+    "pending": _NUMBER,
+    "waiting_for": _TEXT,
+    "due_at": _NUMBER_IF_ANY,
+}
+"""What the columns of a row hold, in their order: SQLite itself keeps anything in any of them."""
+
+
 def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
-    session_id, position, epoch, owner, until, *rest = row
+    """A session from its row; `CorruptSessionError` if something else was written there."""
+    session_id, position, epoch, owner, until, state, *rest = row
+    for (column, types), value in zip(_TYPES.items(), row, strict=True):
+        if type(value) not in types:
+            raise CorruptSessionError(session_id, "its summary", f"its {column} is a value of the wrong type")
     try:
-        summary = msgspec.convert(dict(zip(Summary.__struct_fields__, rest, strict=True)), Summary)
-        held = LeaseState(position, epoch, owner, until).holder(now) is not None
-        return msgspec.convert(
-            {
-                "session_id": session_id,
-                "summary": summary,
-                "position": position,
-                "epoch": epoch,
-                "owner": owner if held else None,
-                "lease_until": until if held else None,
-            },
-            SessionRow,
-        )
-    except (msgspec.ValidationError, TypeError) as error:
+        summary = Summary(state=State(state), **dict(zip(Summary.__struct_fields__[1:], rest, strict=True)))
+    except ValueError as error:
         raise CorruptSessionError(session_id, "its summary", str(error)) from None
+    if LeaseState(position, epoch, owner, until).holder(now) is None:
+        owner = until = None
+    return SessionRow(
+        session_id=session_id, summary=summary, position=position, epoch=epoch, owner=owner, lease_until=until
+    )
 
 
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.records import Program
 from holdfast.core.state import Session
 from holdfast.engine.seals import Sealer
-from holdfast.programs.contract import CheckpointKind, Fold, Instance, ProgramKind, SnapshotKind
+from holdfast.programs.contract import Fold, Instance, ProgramKind, is_checkpoint_kind, is_snapshot_kind
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import new_kind
 from holdfast.store.contract import Store
@@ -41,7 +41,7 @@ class ProgramKinds:
 
     def has_snapshots(self, program: Program) -> bool:
         """Whether programs of this kind can go on from a snapshot."""
-        return isinstance(self._kind(program), SnapshotKind)
+        return is_snapshot_kind(self._kind(program))
 
     async def restore(self, fold: Fold, outcome: int) -> Instance:
         """The program as it was after its outcome at a position, from its snapshot.
@@ -51,23 +51,23 @@ class ProgramKinds:
         session = fold.session
         assert session.started is not None
         kind = self._kind(session.started.program)
-        assert isinstance(kind, SnapshotKind)
+        assert is_snapshot_kind(kind)
         state = self._sealer.open(session.id, outcome, await self._store.snapshot(session.id))
         return kind.restore(fold, state)
 
     def has_checkpoints(self, session: Session) -> bool:
         """Whether a checkpoint keeps the program of a session, so that it need not be run again from the start."""
-        return isinstance(self._find(session.program_kind), CheckpointKind)
+        return is_checkpoint_kind(self._find(session.program_kind))
 
     def dump_instance(self, session: Session, instance: Instance) -> bytes | None:
         """A waiting program for a checkpoint: empty if its kind is run again, None if it cannot be kept just now."""
         kind = self._find(session.program_kind)
-        return kind.dump_instance(instance) if isinstance(kind, CheckpointKind) else b""
+        return kind.dump_instance(instance) if is_checkpoint_kind(kind) else b""
 
     def restore_instance(self, fold: Fold, state: bytes) -> Instance | None:
         """The program as it waited when it was dumped; None if that cannot be used."""
         kind = self._find(fold.session.program_kind)
-        return kind.restore_instance(fold, state) if isinstance(kind, CheckpointKind) else None
+        return kind.restore_instance(fold, state) if is_checkpoint_kind(kind) else None
 
     def close(self) -> None:
         """Let go of whatever the kinds hold."""

@@ -32,6 +32,8 @@ from holdfast.programs.contract import (
     ReturnStep,
     Step,
     VersionedInstance,
+    is_replayable,
+    is_versioned,
 )
 from holdfast.programs.errors import DivergenceError, InstanceLostError, SnapshotUnusableError
 
@@ -100,8 +102,8 @@ async def rebuild(
         unfinished = waking or unfinished
         if instance is None:
             instance = create(tracker)
-            replayer = instance if isinstance(instance, ReplayableInstance) else None
-            if isinstance(instance, VersionedInstance):
+            replayer = instance if is_replayable(instance) else None
+            if is_versioned(instance):
                 versioned, patches = instance, patches_by_step(entries)
         if waking is not None and entry.position < last:
             if replayer is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -98,7 +98,6 @@ class Instance(Protocol):
         ...
 
 
-@runtime_checkable
 class ReplayableInstance(Instance, Protocol):
     """An instance that is rebuilt faster by taking many recorded steps in one go."""
 
@@ -163,7 +162,6 @@ class CheckableKind(ProgramKind, Protocol):
         ...
 
 
-@runtime_checkable
 class SnapshotKind(ProgramKind, Protocol):
     """A kind whose instances say what they are when they wait, so that they need not be run again to be rebuilt."""
 
@@ -175,7 +173,6 @@ class SnapshotKind(ProgramKind, Protocol):
         ...
 
 
-@runtime_checkable
 class CheckpointKind(ProgramKind, Protocol):
     """A kind whose waiting instances are small: checkpoints keep them, so they need not be run again from the start."""
 
@@ -186,3 +183,26 @@ class CheckpointKind(ProgramKind, Protocol):
     def restore_instance(self, fold: Fold, state: bytes) -> Instance | None:
         """The instance that waits as it did when it was dumped; None if another version has dumped it."""
         ...
+
+
+# `isinstance` of a protocol looks at each of its members, and costs more than a step of a program.
+
+
+def is_replayable(instance: Instance) -> TypeGuard[ReplayableInstance]:
+    """Whether an instance is a `ReplayableInstance`."""
+    return hasattr(instance, "step_request")
+
+
+def is_versioned(instance: Instance) -> TypeGuard[VersionedInstance]:
+    """Whether an instance is a `VersionedInstance`."""
+    return hasattr(instance, "recorded_patches")
+
+
+def is_snapshot_kind(kind: ProgramKind | None) -> TypeGuard[SnapshotKind]:
+    """Whether a kind is a `SnapshotKind`."""
+    return hasattr(kind, "restore")
+
+
+def is_checkpoint_kind(kind: ProgramKind | None) -> TypeGuard[CheckpointKind]:
+    """Whether a kind is a `CheckpointKind`."""
+    return hasattr(kind, "restore_instance")

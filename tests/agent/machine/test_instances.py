@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.agent.machine.program import AgentInstance, AgentKind
-from holdfast.programs.contract import CheckpointKind
+from holdfast.programs.contract import is_checkpoint_kind
 from tests.agent.machine.agents import Agent, item
 
 
@@ -17,7 +17,7 @@ def instance(agent: Agent) -> AgentInstance:
 def test_an_agent_can_be_kept_between_turns_only() -> None:
     agent = Agent()
     kind = AgentKind()
-    assert isinstance(kind, CheckpointKind)
+    assert is_checkpoint_kind(kind)
     state = kind.dump_instance(instance(agent))
     assert state is not None
     assert kind.restore_instance(agent, state) is not None

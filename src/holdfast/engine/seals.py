@@ -132,7 +132,7 @@ def _load_key() -> bytes:
     try:
         with contextlib.suppress(FileExistsError):
             _make(path)
-        if (key := _parsed(path.read_text("ascii", "replace"))) is not None:
+        if (key := _parsed(path.read_bytes().decode(errors="replace"))) is not None:
             return key
         why = "it holds something else; remove it to begin with a new one"
     except OSError as error:

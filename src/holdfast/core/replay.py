@@ -27,7 +27,7 @@ from holdfast.core.state import PAUSED, Session
 from holdfast.core.wake import pause_is_over
 
 
-class Waking(msgspec.Struct, frozen=True):
+class Waking(msgspec.Struct, frozen=True, gc=False):
     """The program continues at `at` with these answers, or with a refusal."""
 
     at: int
@@ -133,10 +133,11 @@ class LazyReplayFold:
             return Waking(entry.at, [])
         else:
             return Waking(entry.at, [], record.failure) if type(record) is RefusedRecord else None
-        if not self._is_paused or not pause_is_over(
-            self._wake, pending, self._undelivered, has_failure=self._has_failure
-        ):
+        undelivered = self._undelivered
+        if not self._is_paused or not undelivered:
             return None
-        answers, self._undelivered = self._undelivered, []
+        if not pause_is_over(self._wake, pending, undelivered, self._has_failure):
+            return None
+        self._undelivered = []
         self._is_paused = self._has_failure = False
-        return Waking(entry.at, answers)
+        return Waking(entry.at, undelivered)

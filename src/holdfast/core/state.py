@@ -315,7 +315,7 @@ class Session:
         is_over = (
             self.state is PAUSED
             and len(undelivered) > 0  # whatever it waits for, it continues with an answer
-            and pause_is_over(self.wake, self.pending, undelivered, has_failure=self._failure_undelivered)
+            and pause_is_over(self.wake, self.pending, undelivered, self._failure_undelivered)
         )
         if is_over:  # the program continues, and is given the answers
             self.state, self._rules = RUNNING, _RULES[RUNNING]

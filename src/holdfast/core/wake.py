@@ -9,7 +9,7 @@ Wake: TypeAlias = Literal["all", "all_or_failure", "first"]
 """When a pause ends: once every pending query is answered, also at the first failure, or at any first answer."""
 
 
-def pause_is_over(wake: Wake, pending: Sized, undelivered: Sized, *, has_failure: bool) -> bool:
+def pause_is_over(wake: Wake, pending: Sized, undelivered: Sized, has_failure: bool) -> bool:
     """Whether the program of a paused session continues.
 
     `undelivered` are the answers that it has not been given; `has_failure` says whether one of them is a failure.

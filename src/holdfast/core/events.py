@@ -62,10 +62,13 @@ class SentEvent(RunningEvent, frozen=True):
     """
 
     program: str = ""
-    """The program that the session needs to continue, if the message waits because the sender does not have it."""
+    """The program that the session needs to continue, if the message waits because the sender does not run it."""
+    service: str = ""
+    """The service that the session belongs to, if the sender does not serve it."""
 
     def _details(self) -> dict[str, Any]:
-        return {**super()._details(), "sent": True, **({"program": self.program} if self.program else {})}
+        names = (("program", self.program), ("service", self.service))
+        return {**super()._details(), "sent": True, **{key: name for key, name in names if name}}
 
 
 class AcceptedEvent(_Event, frozen=True):

@@ -182,7 +182,13 @@ async def _leave(
     with store.watch(session_id) as changes:
         while _is_left(session_id, message, [item.message for item in await store.mailbox(session_id)]):
             if (left := deadline - monotonic()) <= 0:
-                return SentEvent(session_id=session_id, why=elsewhere.why, program=elsewhere.program, replayed=is_there)
+                return SentEvent(
+                    session_id=session_id,
+                    why=elsewhere.why,
+                    program=elsewhere.program,
+                    service=elsewhere.service,
+                    replayed=is_there,
+                )
             await changes.changed(timeout=min(OWNER_LOOK_S, left))
     return None
 

@@ -92,9 +92,11 @@ class StaleError(Exception):
 class ProgramElsewhereError(Exception):
     """Answers that let a program continue which this process does not run: they belong into the mailbox."""
 
-    def __init__(self, program: str, why: str) -> None:
+    def __init__(self, program: str, why: str, *, service: str = "") -> None:
         super().__init__()
         self.program = program
+        self.service = service
+        """The service that the program runs for, if this process does not serve it."""
         self.why = why
         """Why it does not: the program is missing, or belongs to another service."""
 

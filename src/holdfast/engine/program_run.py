@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.records import Entry, RecordDraft
+from holdfast.core.records import Entry, RecordDraft, StartedRecord
 from holdfast.core.replay import LazyReplayFold, ReplayFold, Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine import state_tool
@@ -43,6 +43,9 @@ class ProgramRun:
 
     async def revive(self, history: Sequence[Entry]) -> tuple[ReplayFold, Waking | None] | None:
         """Rebuild the program from its journal, and fold that. If it fails, it is tried again when it is needed."""
+        started = history[0].record
+        if not isinstance(started, StartedRecord) or started.service not in self._owner.offers.services:
+            return None  # it is run by those who serve it
         try:
             tracker, waking, instance = await self._revival.revive(history)
         except (ProgramNotFoundError, DivergenceError, InstanceLostError):

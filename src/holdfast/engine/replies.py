@@ -126,13 +126,11 @@ def elsewhere(owner: Owner, session: Session) -> ProgramElsewhereError:
     """What is raised for answers that let a program continue which this process may not run, or does not have."""
     assert session.started is not None
     program, service = session.started.program.name, session.started.service
-    if not owner.serves(session):
-        why = (
-            f"it belongs to service '{service}', which this process does not serve; one that serves it takes the answer"
-        )
-    else:
+    if owner.serves(session):
         why = f"program '{program}' is not registered in this process; a process that serves it takes the answer"
-    return ProgramElsewhereError(program, why)
+        return ProgramElsewhereError(program, why)
+    why = f"it belongs to service '{service}', which this process does not serve; one that serves it takes the answer"
+    return ProgramElsewhereError(program, why, service=service)
 
 
 def reply_now(owner: Owner, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:

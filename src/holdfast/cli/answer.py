@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.engine import BY, open_engine
 from holdfast.cli.errors import InputError, usage_error
-from holdfast.cli.options import common, is_person_here, parse_json, read_stdin, wait_option
+from holdfast.cli.options import common, is_person_here, parse_json, read_stdin, service_option, wait_option
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.served import serve_option
 from holdfast.cli.session_lookup import find_session
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--fail", metavar="MESSAGE", help="Say that there is no answer: the strategy sees an error.")
 @click.option("--responses", metavar="JSON|@FILE", help='[{"query_id": …, "response": …}, …] or {"q-0": …, …}.')
 @serve_option
+@service_option
 @wait_option
 @common()
 def answer_command(

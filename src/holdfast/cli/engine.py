@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli.options import settings
+from holdfast.core.ids import DEFAULT_SERVICE
 
 if TYPE_CHECKING:
     from holdfast.engine.holdfast import Holdfast
@@ -37,9 +38,9 @@ async def open_engine(*, upkeep: bool = False, create: bool = False) -> AsyncIte
         from holdfast.cli.served import load_served
 
         load_served()
-    async with open_holdfast(
-        settings().url(create=create), upkeep=Upkeep(on=upkeep), service=settings().services
-    ) as hf:
+    # A command that only looks works whatever the project's file says.
+    services = settings().services if upkeep else settings().named_services or DEFAULT_SERVICE
+    async with open_holdfast(settings().url(create=create), upkeep=Upkeep(on=upkeep), service=services) as hf:
         yield hf
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from holdfast.cli.options import common, settings
+from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import print_json
 from holdfast.core.errors import ExitCode
 
@@ -27,12 +27,13 @@ _MOST_SHOWN = 20
     type=click.FloatRange(min=0),
     help="Delete sessions that ended longer ago than this.  [default: keep all]",
 )
+@service_option
 @common()
 def gc_command(idle_days: float | None, keep_days: float | None) -> int:
     """Expire idle sessions, and delete those that ended long ago.
 
     An expired session has ended, and can still be shown, exported and forked. A conversation does not expire: only
-    its turn is stopped. A deleted session is gone.
+    its turn is stopped. A deleted session is gone. Sessions of services that are not named are left alone.
     """
     expired, deleted = asyncio.run(_gc(idle_days, keep_days))
     if settings().json:
@@ -53,7 +54,7 @@ async def _gc(idle_days: float | None, keep_days: float | None) -> tuple[list[st
     from holdfast.engine.upkeep import Upkeep
 
     upkeep = Upkeep(on=False, idle_ttl_ms=_milliseconds(idle_days), keep_ended_ms=_milliseconds(keep_days))
-    async with open_holdfast(settings().url(), upkeep=upkeep) as hf:
+    async with open_holdfast(settings().url(), upkeep=upkeep, service=settings().services) as hf:
         expired, deleted = await hf.clean()
         more = deleted
         while more:  # each pass deletes a bounded number

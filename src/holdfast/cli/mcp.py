@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.errors import InputError
-from holdfast.cli.options import common, settings
+from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import plain, print_json
 from holdfast.cli.served import load_served, place_below, serve_option
 from holdfast.core.errors import ExitCode
@@ -55,6 +55,7 @@ _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PA
 @click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
 @click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
 @serve_option
+@service_option
 @common()
 def mcp_command(
     *,
@@ -116,7 +117,7 @@ def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
     keys = load_keys()
 
     async def run() -> None:
-        async with open_holdfast(settings().url(create=True)) as holdfast:
+        async with open_holdfast(settings().url(create=True), service=settings().services) as holdfast:
             await serve(McpServer(holdfast, family=tools, keys=keys))
 
     asyncio.run(run())
@@ -184,6 +185,8 @@ def _server_command(project: Path | None, tools: Family) -> ServerCommand:
         args += ["--project", str(project)]
     for where in settings().serve:
         args += ["--serve", place_below(Path.cwd(), where)]
+    for service in settings().named_services:
+        args += ["--service", service]
     if settings().store is not None:
         args += ["--store", _absolute(settings().url(create=True))]
     return ServerCommand(command, tuple(args), {name: os.environ[name] for name in _PASSED_ON if os.environ.get(name)})

@@ -31,17 +31,20 @@ class CliSettings:
         self.json = False
         self.serve: tuple[str, ...] = ()
         """The native strategies to import, of commands that may run some."""
-        self._services: tuple[str, ...] = ()
+        self.service: tuple[str, ...] = ()
+        """The values of `--service`."""
 
     @property
     def services(self) -> tuple[str, ...]:
         """The services that the command serves; sessions that it starts belong to the first."""
-        named = self._services or tuple(filter(None, os.environ.get(SERVICE_VARIABLE, "").split(",")))
-        return named or (DEFAULT_SERVICE,)
+        from holdfast.cli.served import services_in_config
 
-    @services.setter
-    def services(self, names: tuple[str, ...]) -> None:
-        self._services = names
+        return self.named_services or services_in_config() or (DEFAULT_SERVICE,)
+
+    @property
+    def named_services(self) -> tuple[str, ...]:
+        """The services of the option, or else of the environment."""
+        return self.service or tuple(filter(None, os.environ.get(SERVICE_VARIABLE, "").split(",")))
 
     def url(self, *, create: bool = False) -> str:
         """The store's URL. A named SQLite file has to exist, unless the command may create one."""
@@ -65,7 +68,8 @@ def settings() -> CliSettings:
 
 def serve_words() -> str:
     """What a command that continues the work of this one has to name, with a space before it."""
-    return "".join(f" --serve {shlex.quote(each)}" for each in settings().serve)
+    named = [f" --serve {shlex.quote(each)}" for each in settings().serve]
+    return "".join([*named, *(f" --service {each}" for each in settings().named_services)])
 
 
 def common(*, from_environment: bool = False) -> Callable[[F], F]:
@@ -93,14 +97,14 @@ def service_option(function: F) -> F:
     """Add `--service`; `settings().services` has its values."""
 
     def keep(ctx: click.Context, _: click.Parameter, names: tuple[str, ...]) -> None:
-        ctx.ensure_object(CliSettings).services = names
+        ctx.ensure_object(CliSettings).service = names
 
     return click.option(
         "--service",
         multiple=True,
         metavar="NAME",
         help="A service whose sessions are served; new ones belong to the first. Repeatable."
-        f"  [default: env {SERVICE_VARIABLE}, or {DEFAULT_SERVICE}]",
+        f"  [default: env {SERVICE_VARIABLE}, else service in holdfast.toml, else {DEFAULT_SERVICE}]",
         expose_value=False,
         callback=keep,
     )(function)

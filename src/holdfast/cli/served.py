@@ -64,14 +64,30 @@ def load_served() -> list[Strategy]:
     return served
 
 
-def _named_in_config() -> list[tuple[str, str]]:
-    """What `serve` names in the project's file, with paths that begin at that file, and how an error names each."""
+def services_in_config() -> tuple[str, ...]:
+    """The services that `service` names in the project's file: one, or a list."""
+    file = _config_file()
+    named = _read_config(file).get("service", []) if file is not None else []
+    services = [named] if isinstance(named, str) else named
+    if not isinstance(services, list) or not all(isinstance(each, str) and each for each in services):
+        raise InputError(f'{file}: service has to be a text or a list of texts, as in service = "billing"')
+    return tuple(services)
+
+
+def _config_file() -> Path | None:
+    """The project's `holdfast.toml`, if there is one."""
     from holdfast.programs.paths import find_project
 
     root = find_project()
-    file = root / CONFIG_FILE if root is not None else None
-    if root is None or file is None or not file.is_file():
+    return root / CONFIG_FILE if root is not None and (root / CONFIG_FILE).is_file() else None
+
+
+def _named_in_config() -> list[tuple[str, str]]:
+    """What `serve` names in the project's file, with paths that begin at that file, and how an error names each."""
+    file = _config_file()
+    if file is None:
         return []
+    root = file.parent
     named = _read_config(file).get("serve", [])
     if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
         raise InputError(f'{file}: serve has to be a list of texts, as in serve = ["app.triage:triage", "jobs.py"]')

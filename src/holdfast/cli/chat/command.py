@@ -20,7 +20,7 @@ from holdfast.cli.approval import ask_decision, attention
 from holdfast.cli.display.calls import call_lines
 from holdfast.cli.errors import InputError, usage_error
 from holdfast.cli.models import MODEL_VARIABLE, model_options
-from holdfast.cli.options import common, options_as, read_file, read_stdin, settings
+from holdfast.cli.options import common, options_as, read_file, read_stdin, service_option, settings
 from holdfast.cli.output import dim, plain
 from holdfast.cli.parameter_types import SessionType
 from holdfast.cli.tools import find_servers, find_tools
@@ -97,6 +97,7 @@ class ChatOptions:
 @click.option("--deny", multiple=True, metavar="PATTERN", help="Tools that the model may not call. Repeatable.")
 @click.option("-m", "--message", metavar="TEXT", help="Take one turn and exit; - reads the text from standard input.")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@service_option
 @common()
 @options_as(ChatOptions)
 def chat_command(options: ChatOptions) -> int:

@@ -30,6 +30,7 @@ class RecordedSession(msgspec.Struct, frozen=True):
     """A session to continue, as the store has it."""
 
     session_id: str
+    service: str
     conversation: Conversation
 
     @property
@@ -78,7 +79,7 @@ async def find_chat(id_or_prefix: str) -> RecordedSession:
             raise NotAnAgentError(session_id, summary.program_kind)
         if summary.state.is_terminal:
             raise SessionEndedError(session_id, summary.state)
-        return RecordedSession(session_id, await read_conversation(store, session_id))
+        return RecordedSession(session_id, summary.service, await read_conversation(store, session_id))
 
 
 def _choose_model(request: ChatRequest) -> tuple[Provider, str]:
@@ -133,6 +134,7 @@ def runtime_for(request: ChatRequest) -> Runtime:
         instructions=request.instructions or "",
         options=RuntimeOptions(name="chat"),
         upkeep=Upkeep(only=request.session_id),
+        service=settings().services if request.recorded is None else request.recorded.service,
     )
     for tool in request.tools:
         if isinstance(tool, DeclaredTool):

@@ -90,7 +90,8 @@ def _is_left(event: Event) -> TypeIs[SentEvent]:
 def how_to_serve(event: SentEvent) -> str:
     """The command that takes an answer which waits for its program."""
     where = event.program if ":" in event.program else "FILE"
-    return f"holdfast run --resume {event.session_id} --serve {where}"
+    needed = f"--service {event.service}{serve_words()}" if event.service else f"--serve {where}"
+    return f"holdfast run --resume {event.session_id} {needed}"
 
 
 def how_to_answer(sid: str, query_id: str, pending: int, *, is_chat: bool, is_approval: bool) -> str:

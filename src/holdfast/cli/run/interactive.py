@@ -43,7 +43,7 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
     session_id = ""
     try:
-        engine = model.sync_engine() if model else open_sync(settings().url(create=True), upkeep=Upkeep())
+        engine = model.sync_engine() if model else _open_engine()
         with engine as hf:
             event = begin(hf)
             session_id = event.session_id
@@ -64,6 +64,10 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
             f"  holdfast answer {session_id} TEXT{served}"
         )
         return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
+
+
+def _open_engine() -> SyncHoldfast:
+    return open_sync(settings().url(create=True), upkeep=Upkeep(), service=settings().services)
 
 
 def print_event_with_hint(event: Event, model: SessionModel | None) -> int:

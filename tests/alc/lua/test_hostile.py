@@ -329,6 +329,15 @@ async def test_a_batch_that_is_too_large_is_refused_to_the_strategy() -> None:
         assert one == "<one>"
 
 
+async def test_a_batch_that_cannot_be_handed_over_is_an_error_of_the_strategy() -> None:
+    many = "local item, items = { prompt = 'p' }, {} for i = 1, 100001 do items[i] = item end"
+    code = f"{many} local ok, why = pcall(alc.llm_batch, items) return {{ ok, why, alc.llm('one') }}"
+    async with engine() as hf:
+        ok, why, one = result((await converse(hf, await hf.start(lua_code(code))))[1])
+    assert (ok, one) == (False, "<one>")
+    assert why == "alc.llm_batch: 100001 questions at once; at most 100000 can be asked"
+
+
 async def test_the_largest_batch_is_answered_at_once() -> None:
     code = """
         local items = {} for i = 1, 10000 do items[i] = { prompt = 'p' .. i } end

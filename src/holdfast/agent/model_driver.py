@@ -11,7 +11,7 @@ from holdfast.agent import live_events as live
 from holdfast.agent.errors import ProviderUnavailableError
 from holdfast.agent.machine.calls import HARMLESS, wish
 from holdfast.agent.machine.conversation import Conversation
-from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock, plain_text
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
 from holdfast.agent.machine.queries import ReplyQuery, ServedBy, SummaryQuery
@@ -138,7 +138,8 @@ class ModelDriver:
             return called
         hooks = loaded.hooks
         reply = await hooks.after_model(request, called.reply) if hooks.plugins else called.reply
-        return await self._reply(called, reply, caller, loaded.catalog(policy))
+        is_text = plain_text(reply.content) is not None  # which calls no tools
+        return await self._reply(called, reply, caller, None if is_text else loaded.catalog(policy))
 
     async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""

@@ -87,9 +87,10 @@ class ProcessOffers:
             case "host":
                 return False
             case "llm" | "model" | "provider" | "tool":
-                said = (offer.meets(session, need) for offer in self._others)
-                known = next((met for met in said if met is not None), None)
-                return known if known is not None else need.kind == "llm" and "llm" in self._drivers.kinds
+                for offer in self._others:
+                    if (met := offer.meets(session, need)) is not None:
+                        return met
+                return need.kind == "llm" and "llm" in self._drivers.kinds
 
     def listed(self) -> ListedOffers:
         """What this process offers now, by name."""

@@ -178,8 +178,10 @@ class Owner:
     def driver_of(self, session: Session, query: Query) -> Driver | None:
         """The driver that answers a query here, if one may: what the query needs has to be here as well."""
         driver = self.drivers.find(session.id, query)
-        if driver is None or missing(session, query_needs(session, query), self.offers):
-            return None
+        if driver is not None:
+            for need in query_needs(session, query):
+                if not self.offers.meets(session, need):
+                    return None
         return driver
 
     def drives(self, session: Session, query: Query) -> bool:

@@ -235,10 +235,11 @@ def decide_feed(session: Session, feed: FeedMessage, recorded: Mapping[str, Entr
         taken[asked] = given
         if asked in session.pending:
             answered = AnsweredRecord(query_id=asked, answer=given.answer, usage=given.usage, by=feed.by)
-            if given.usage is not None:
+            has_plain_usage = given.usage is None or is_plain_usage(given.usage)
+            if not has_plain_usage:
                 check_usage(given.usage)
             session.pending[asked].query.check_answer(session.id, given.answer)
-            drafts.append(RecordDraft(answered, _encode_answered(answered)))
+            drafts.append(RecordDraft(answered, _encode_answered(answered, has_plain_usage=has_plain_usage)))
         elif (before := recorded.get(asked)) is not None:
             check_answer(given.answer)
             assert isinstance(before.record, AnsweredRecord)
@@ -253,13 +254,13 @@ def decide_feed(session: Session, feed: FeedMessage, recorded: Mapping[str, Entr
     return Decision(drafts, replayed)
 
 
-def _encode_answered(record: AnsweredRecord) -> bytes:
+def _encode_answered(record: AnsweredRecord, *, has_plain_usage: bool) -> bytes:
     """The JSON of an answer that can be kept. One that is just text needs no more than to be encoded."""
     answer, by = record.answer, record.by
     if (
         type(answer) is Value
         and type(answer.value) is str
-        and (record.usage is None or is_plain_usage(record.usage))
+        and has_plain_usage
         and (by is None or type(by) is str)
         and (body := encode_plain(record)) is not None
     ):

@@ -273,15 +273,15 @@ class Session:
 
     def check(self, record: Record) -> None:
         """Raise unless `record` may come next. Changes nothing."""
-        self._rule_for(record)
-
-    def _rule_for(self, record: Record) -> _Rule:
-        """The rule for a record that may come next; raises if it may not."""
-        rule = self._rules.get(type(record)) or self._rules.get(_row_of(record))
-        if rule is None:
-            raise TransitionError(self.id, type_of(record), _legal_states(_row_of(record)), self.state)
+        rule = self._rules.get(type(record)) or self._rule_of_kind(record)
         if rule.reason_against is not None and (why := rule.reason_against(self, record)) is not None:
             raise JournalError(self.id, self.position + 1, why)
+
+    def _rule_of_kind(self, record: Record) -> _Rule:
+        """The rule for a record that has no row of its own; raises if there is none in this state."""
+        rule = self._rules.get(_row_of(record))
+        if rule is None:
+            raise TransitionError(self.id, type_of(record), _legal_states(_row_of(record)), self.state)
         return rule
 
     def _against_pause(self, record: PausedRecord) -> str | None:
@@ -307,7 +307,9 @@ class Session:
         record, position, at = entry.record, entry.position, entry.at
         if position != self.position + 1:
             raise JournalError(self.id, position, f"expected position {self.position + 1}, got {position}")
-        following, _, fold = self._rule_for(record)
+        following, reason_against, fold = self._rules.get(type(record)) or self._rule_of_kind(record)
+        if reason_against is not None and (why := reason_against(self, record)) is not None:
+            raise JournalError(self.id, position, why)
         fold(self, record, at, position)
         if following is not None:
             self.state, self._rules = following, _RULES[following]

@@ -420,7 +420,7 @@ class Conversation:
             case _:
                 pass
         self.running = None
-        if self._policies is not None:
+        if self._policies is not None and self._policies.following is not None:
             self._policies.turn_over()
         self._gained.add_turn(turn)
 

@@ -121,7 +121,8 @@ class AgentFold(KindFold):
             inbox.unseen.clear()  # the model is shown it now
         elif isinstance(query, InputQuery):
             self.turn = self.stop = None
-            self.policies.turn_over()
+            if self.policies.following is not None:
+                self.policies.turn_over()
             if inbox.unseen:
                 inbox.turn_over()
 

@@ -165,8 +165,7 @@ class PolicyState(msgspec.Struct):
             self.current = policy
 
     def turn_over(self) -> None:
-        if self.following is not None:
-            self.current, self.following = self.following, None
+        self.current, self.following = self.next, None
 
 
 def policy_of(ctx: Json) -> Policy | None:

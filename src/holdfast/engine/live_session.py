@@ -200,7 +200,8 @@ class LiveSession:
     def _stop_effects(self) -> None:
         """Stop what runs here on behalf of the session, which is somebody else's now."""
         self._stop_running()
-        self._writer.release()
+        self._writer.epoch = None
+        self._owner.callers.released(self.id)
 
     def _stop_running(self) -> None:
         if (concluding := self._run.concluding) is not None and concluding is not asyncio.current_task():
@@ -475,8 +476,7 @@ class LiveSession:
         assert session is not None
         has_ended = session.state.is_terminal
         holds = not has_ended and (self._run.thinking is not None or effects.holds(session.pending))
-        is_worth_saving = fold.is_worth_saving
-        if is_worth_saving:
+        if is_worth_saving := fold.is_worth_saving:
             fold.save_batch(self._run.dump)
         due = await self._writer.write(session, reason, takes, holds=holds)
         for observer in owner.on_commit:

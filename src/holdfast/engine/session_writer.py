@@ -66,10 +66,6 @@ class SessionWriter:
             self.epoch = receipt.epoch
             self.lease_until_s = sent_s + owner.lease_ms / 1000
         else:
-            self.release()
+            self.epoch = None
+            owner.callers.released(fold.id)
         return commit.summary.due_at
-
-    def release(self) -> None:
-        """The lease is not held any more: others may change the session now."""
-        self.epoch = None
-        self._owner.callers.released(self._fold.id)

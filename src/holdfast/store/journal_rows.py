@@ -12,8 +12,8 @@ import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise
-from operator import attrgetter
+from itertools import accumulate
+from operator import attrgetter, sub
 from zlib import crc32
 
 import msgspec
@@ -145,7 +145,7 @@ def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: in
     last, at = first + len(times) - 1, times[0]
     later = None
     if times.count(at) < len(times):
-        later = encode([moment - before for before, moment in pairwise([at, *times])]).decode()
+        later = encode(list(map(sub, times, [at, *times]))).decode()  # each after the one before
     checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{_extras(later, size)}".encode()))
     return JournalRow(first, last, at, later, checksum, body, size)
 

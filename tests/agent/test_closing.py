@@ -35,7 +35,6 @@ async def streamed(session: AgentSession) -> None:
 
 
 async def waited_for(session: AgentSession) -> None:
-    await session.enqueue("Hi").id("i")
     await session.wait_for("i")
 
 
@@ -45,12 +44,10 @@ async def watched(session: AgentSession) -> None:
 
 
 async def worked(session: AgentSession) -> None:
-    await session.enqueue("Hi").id("i")
     await session.runtime.work().run()
 
 
 async def drained(session: AgentSession) -> None:
-    await session.enqueue("Hi").id("i")
     await session.queued_turn().run()
 
 
@@ -71,7 +68,11 @@ async def test_whoever_waits_is_told_that_the_session_goes_on_elsewhere(
 ) -> None:
     async with any_home.runtime(hangs, upkeep=QUIET) as runtime:
         session = await runtime.session("s").open()
+        if wait in (waited_for, worked, drained):
+            await session.enqueue("Hi").id("i")
         waiting = asyncio.ensure_future(wait(session))
+        if wait in (WAITS["run"], streamed, worked, drained):
+            await until(lambda: runtime.providers["scripted"].requests)  # type: ignore[attr-defined]
         await asyncio.sleep(0.05)
         assert not waiting.done()
     with pytest.raises(RuntimeClosedError) as caught:

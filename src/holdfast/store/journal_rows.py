@@ -140,19 +140,19 @@ def _array(bodies: Sequence[bytes]) -> bytes:
     return b"[%b]" % b",".join(bodies)
 
 
+_NO_EXTRAS = "None/None/"
+"""What a checksum covers of the columns that most rows leave empty: to format None takes longer than the rest."""
+
+
 def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: int | None = None) -> JournalRow:
     """A row with records that were written at these times."""
     last, at = first + len(times) - 1, times[0]
     later = None
     if times.count(at) < len(times):
         later = encode(list(map(sub, times, [at, *times]))).decode()  # each after the one before
-    checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{_extras(later, size)}".encode()))
+    extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
+    checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{extras}".encode()))
     return JournalRow(first, last, at, later, checksum, body, size)
-
-
-def _extras(later: str | None, size: int | None) -> str:
-    """What a checksum covers of the columns that most rows leave empty: to format None takes longer than the rest."""
-    return "None/None/" if later is None and size is None else f"{later}/{size}/"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -192,9 +192,9 @@ def check_parts(session_id: str, parts: Iterable[JournalPart], after: int, last:
 
 def is_sound(writer: str, row: JournalRow) -> bool:
     """Whether a row is as it was written."""
+    extras = _NO_EXTRAS if row.later is None and row.size is None else f"{row.later}/{row.size}/"
     return (
-        crc32(row.body, crc32(f"{writer}/{row.first}/{row.last}/{row.at}/{_extras(row.later, row.size)}".encode()))
-        == row.checksum
+        crc32(row.body, crc32(f"{writer}/{row.first}/{row.last}/{row.at}/{extras}".encode())) == row.checksum
         and type(row.first) is int
         and type(row.last) is int
         and type(row.at) is int

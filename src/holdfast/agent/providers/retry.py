@@ -177,16 +177,15 @@ async def call(
     raise CallFailedError(last, failed) from last
 
 
-class _DeltaSink:
+class _DeltaSink(msgspec.Struct):
     """Passes deltas on, and remembers whether there were any."""
 
-    def __init__(self, emit: Emit) -> None:
-        self._emit = emit
-        self.any_sent = False
+    emit: Emit
+    any_sent: bool = False
 
     def pass_on(self, delta: TextDelta | ReasoningDelta) -> Awaitable[None] | None:
         self.any_sent = True
-        return self._emit(delta)
+        return self.emit(delta)
 
 
 async def _taken(taking: Awaitable[None] | None) -> None:

@@ -90,11 +90,12 @@ class MemoryStore(Store):
 
     # --- journals --------------------------------------------------------------------------------
 
+    async def _encoded(self, commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
+        """The bodies and blobs of a large commit."""
+        return await off_loop(lambda: encode_bodies(commit))
+
     async def _append(self, commit: Commit) -> CommitReceipt:
-        if is_large_commit(commit):
-            bodies, blobs = await off_loop(lambda: encode_bodies(commit))
-        else:
-            bodies, blobs = encode_bodies(commit)
+        bodies, blobs = await self._encoded(commit) if is_large_commit(commit) else encode_bodies(commit)
         session_id, now = commit.session_id, self._clock.now()
         if commit.expected == 0:
             if session_id in self._deleted:

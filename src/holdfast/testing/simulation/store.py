@@ -27,6 +27,7 @@ from holdfast.store.contract import (
 )
 from holdfast.store.environment import Clock
 from holdfast.store.errors import StoreUnavailableError
+from holdfast.store.journal_rows import encode_bodies
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages, Watch, Watches
@@ -112,6 +113,9 @@ class StoreServer(MemoryStore):
         self._holders: dict[str, SimulatedStore] = {}
         self._gone: dict[str, Lease] = {}
         """Leases whose holder is gone, by session."""
+
+    async def _encoded(self, commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
+        return encode_bodies(commit)  # what is carried out is carried out at once
 
     def now(self) -> int:
         """The time of day by its clock (unix ms)."""

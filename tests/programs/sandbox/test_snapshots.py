@@ -19,6 +19,7 @@ from holdfast.engine.seals import KEY_VARIABLE, MAX_SNAPSHOT_BYTES, Sealer, key_
 from holdfast.programs.errors import SnapshotUnusableError
 from holdfast.programs.sandbox.paused_state import VERSION, decode_state, encode_state
 from holdfast.store.commits import Snapshot
+from holdfast.testing.patience import until
 from tests.programs.sandbox.helpers import (
     CTX,
     MAIN,
@@ -382,11 +383,13 @@ async def test_a_snapshot_that_cannot_be_loaded_although_it_is_ours_is_not_used(
 
 
 async def test_a_worker_that_dies_while_it_loads_a_snapshot_costs_nothing_but_time(tmp_path: Path) -> None:
+    others = own_workers()
     await paused_in(tmp_path)
     async with engine(sqlite(tmp_path), workers=1) as hf:
         await hf.start(code("5"))  # so that there is a worker
         await asyncio.sleep(0.2)  # in which it is made ready for the next step
-        (worker,) = own_workers()
+        await until(lambda: len(own_workers() - others) == 1)  # those of the engine before may still be ending
+        (worker,) = own_workers() - others
         os.kill(worker, signal.SIGSTOP)
         feeding = asyncio.create_task(hf.feed("s", "a"))
         await asyncio.sleep(0.2)  # in which it would load; where it was not ready, another one does

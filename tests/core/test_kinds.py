@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.decide import Decision, KindMessage, decide, decode_message
 from holdfast.core.errors import JournalError, TransitionError, UnsupportedMessageError
 from holdfast.core.kinds import KindFold, SessionKind, register
-from holdfast.core.queries import Answer, Query, Value
+from holdfast.core.queries import Answer, Query, Usage, Value
 from holdfast.core.records import AnsweredRecord, Entry, KindRecord, PausedRecord, Program, StartedRecord, decode_record
 from holdfast.core.state import Session, State
 from holdfast.core.summary import summarize
@@ -53,7 +53,7 @@ class AuctionFold(KindFold):
         assert isinstance(record, BidRecord)
         self.highest = record.amount
 
-    def on_answered(self, query: Query, answer: Answer) -> None:
+    def on_answered(self, query: Query, answer: Answer, usage: Usage | None) -> None:
         if isinstance(query, OfferQuery) and isinstance(answer, Value):
             self.offered = answer.value
 

@@ -16,6 +16,7 @@ from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.queries import Failure, LlmQuery, Value
 from holdfast.core.records import (
     KERNEL_RECORDS,
+    AdoptedRecord,
     AnsweredRecord,
     AssignedRecord,
     AttemptedRecord,
@@ -25,6 +26,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
     InterruptedRecord,
+    LabelledRecord,
     LoggedRecord,
     PatchedRecord,
     PausedRecord,
@@ -50,6 +52,8 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "interrupted": "running",
         "answered": "running",
         "assigned": "running",
+        "labelled": "running",
+        "adopted": "running",
         "logged": "running",
         "progressed": "running",
         "stat": "running",
@@ -63,12 +67,15 @@ FOLLOWING: dict[str, dict[str, str]] = {
         "interrupted": "paused",
         "answered": "running",  # q-0 is the only pending query, so its answer wakes the session
         "assigned": "paused",
+        "labelled": "paused",
+        "adopted": "paused",
         "logged": "paused",
         "progressed": "paused",
         "stat": "paused",
         "cancelled": "cancelled",
         "expired": "expired",
     },
+    "imported": {"adopted": "paused", "cancelled": "cancelled"},
     "completed": {},
     "failed": {},
     "cancelled": {},
@@ -83,13 +90,15 @@ EXPECTED: dict[str, str] = {
     "interrupted": "running or paused",
     "answered": "running or paused",
     "assigned": "running or paused",
+    "labelled": "running or paused",
+    "adopted": "running or paused or imported",
     "logged": "running or paused",
     "progressed": "running or paused",
     "stat": "running or paused",
     "patched": "running",
     "completed": "running",
     "failed": "running",
-    "cancelled": "running or paused",
+    "cancelled": "running or paused or imported",
     "expired": "paused",
 }
 
@@ -101,6 +110,8 @@ RECORDS: list[Record] = [
     InterruptedRecord(query_id="q-0"),
     AnsweredRecord(query_id="q-0", answer=Value(value="ok")),
     AssignedRecord(llm="host"),
+    LabelledRecord(title="an export that is empty"),
+    AdoptedRecord(),
     LoggedRecord(message="hello"),
     ProgressedRecord(step=1, total=2),
     StatRecord(key="score", value=1),
@@ -133,7 +144,8 @@ def test_a_record_leads_to_the_state_in_the_table_or_is_refused(state: State, re
         journal.write(record)
     error = caught.value
     assert (error.session_id, error.record, error.expected, error.actual) == ("s-1", name, EXPECTED[name], state)
-    assert f"expected {EXPECTED[name]}, got {state}" in str(error)
+    told = f"holdfast adopt {journal.session.id}" if state == "imported" else f"expected {EXPECTED[name]}, got {state}"
+    assert told in str(error)
 
 
 @each_row("state", list(State))
@@ -159,7 +171,7 @@ def test_a_session_that_ended_otherwise_cannot_be_cancelled(state: State) -> Non
     session = in_state(state).session
     with refused(session, TransitionError) as caught:
         decide_cancel(session, CancelMessage())
-    assert (caught.value.expected, caught.value.actual) == ("running or paused", state)
+    assert (caught.value.expected, caught.value.actual) == ("running or paused or imported", state)
 
 
 def test_cancelling_twice_is_a_replay_of_the_first_time() -> None:

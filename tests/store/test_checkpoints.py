@@ -19,7 +19,7 @@ from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.checkpoints import mark
-from holdfast.testing.sessions import begin, entries_of
+from holdfast.testing.sessions import begin, entries_of, exported_entries
 from tests.store.pg_fixtures import database, postgres_url, store
 
 __all__ = ["database", "postgres_url", "store"]
@@ -105,7 +105,7 @@ async def test_exports_and_imports_do_without_checkpoints(path: str, tmp_path: P
         for other in (sqlite, MemoryStore()):
             await import_session(other, tmp_path / "file.export", "s-copy")
             assert await other.checkpoint("s-copy") is None
-            copied = [entry.record for entry in await entries_of(other, "s-copy")]
+            copied = [entry.record for entry in await exported_entries(other, "s-copy")]
             assert copied == [entry.record for entry in task.entries]
 
 

@@ -133,13 +133,13 @@ async def test_a_holder_that_was_cut_off_comes_back_with_its_leases(
 
 def _kept_away(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """A store that is cut off comes back once the event is set."""
-    connect, may_return = store._listener._connect, asyncio.Event()
+    connect, may_return = store._listener._server.connect, asyncio.Event()
 
     async def connect_later() -> Any:
         await may_return.wait()
         return await connect()
 
-    monkeypatch.setattr(store._listener, "_connect", connect_later)
+    monkeypatch.setattr(store._listener, "_server", store._listener._server._replace(connect=connect_later))
     return may_return
 
 
@@ -242,7 +242,7 @@ async def test_a_store_that_cannot_show_that_it_lives_still_takes_leases(
         raise asyncpg.TooManyConnectionsError("sorry, too many clients already")
 
     async with PostgresStore(database) as poor:
-        monkeypatch.setattr(poor._listener, "_connect", refuse)
+        monkeypatch.setattr(poor._listener, "_server", poor._listener._server._replace(connect=refuse))
         await begin(poor, "s-1")
         assert (await store.session("s-1")).owner == "alice"
     assert await store.lost() == []
@@ -263,7 +263,7 @@ async def test_a_store_that_is_not_open_takes_no_lock(database: str) -> None:
     closed = PostgresStore(database)
     with pytest.raises(StoreUnavailableError, match="it is not open"):
         await begin(closed, "s-1")
-    assert closed._listener._task is None
+    assert not closed.supervisor.names
 
 
 # --- SQLite -----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from holdfast.store.sqlite.schema import PAGE_BYTES
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing.laws.snapshots import DATA, pause
 from holdfast.testing.patience import HANG_S
-from holdfast.testing.sessions import begin, entries_of
+from holdfast.testing.sessions import begin, entries_of, exported_entries
 from tests.store.pg_fixtures import database, postgres_url, store
 
 __all__ = ["database", "postgres_url", "store"]
@@ -144,7 +144,7 @@ async def test_exports_and_imports_do_without_the_snapshot(path: str, tmp_path: 
         for other in (sqlite, MemoryStore()):
             await import_session(other, tmp_path / "with.export", "s-copy")
             assert await other.snapshot("s-copy") is None
-            copied = [entry.record for entry in await entries_of(other, "s-copy")]
+            copied = [entry.record for entry in await exported_entries(other, "s-copy")]
             assert copied == [entry.record for entry in task.entries]
 
 

@@ -4,25 +4,28 @@ Every query reserves what it may come to cost (one call; its prompt's tokens and
 its answer says what it did cost. A pause whose queries do not all fit is refused as a whole: a batch cannot overshoot.
 
 A query for a child reserves the child's share until the child has ended: what is left is divided equally among the
-children that are asked for together, and their parent, if it may go on meanwhile. Shares follow from the journal, and a
-child starts with its share as its budget. What it did not spend is its parent's again.
+children that are asked for together, and their parent, if it may go on meanwhile; a child whose query has a budget of
+its own gets no more than that. Shares follow from the journal, and a child starts with its share as its budget. What it
+did not spend is its parent's again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
 from holdfast.core.errors import BudgetExceededError, InvalidBudgetError, InvalidValueError
-from holdfast.core.queries import LlmQuery, Query
 from holdfast.core.tokens import estimate_tokens
 from holdfast.core.values import check_value, checked
 
 if TYPE_CHECKING:
     from holdfast.core.metrics import Metrics
+    from holdfast.core.queries import LlmQuery, Query
     from holdfast.core.state import Session
+
+N = TypeVar("N", int, float)
 
 DEFAULT_PRICE = "default"
 """The key of the price that applies to a query whose model has none of its own."""
@@ -96,8 +99,9 @@ def price_for(query: LlmQuery, prices: Mapping[str, Price]) -> Price | None:
 
 
 def prompt_estimate(query: LlmQuery) -> int:
-    """Estimated tokens of a query's prompt and system text."""
-    return estimate_tokens(query.prompt) + (estimate_tokens(query.system) if query.system else 0)
+    """Estimated tokens of all that a query sends to a model."""
+    own = estimate_tokens(query.prompt) + (estimate_tokens(query.system) if query.system else 0)
+    return own + query.context_tokens
 
 
 def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Iterable[str] = ()) -> None:
@@ -108,7 +112,7 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
     started, spent = session.started, session.metrics
     assert started is not None
     assert started.budget is not None
-    asked = [query for query in queries if isinstance(query, LlmQuery)]
+    asked = [cast("LlmQuery", query) for query in queries if query.kind == "llm"]
     if not asked:
         return
     budget = started.budget
@@ -124,18 +128,19 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
         return BudgetExceededError(session.id, limit, why)
 
     if (most := budget.max_llm_calls) is not None:
-        if spent.llm_calls >= most:
-            raise refuse("max_llm_calls", f"max_llm_calls ({most}) reached ({spent.llm_calls} used)")
-        if spent.llm_calls + reserved_calls + len(asked) > most:
+        used = spent.charged_calls
+        if used >= most:
+            raise refuse("max_llm_calls", f"max_llm_calls ({most}) reached ({used} used)")
+        if used + reserved_calls + len(asked) > most:
             kept = f"{reserved_calls} reserved for children, " if reserved_calls else ""
-            why = f"max_llm_calls ({most}) would be passed ({spent.llm_calls} used, {kept}{len(asked)} asked)"
+            why = f"max_llm_calls ({most}) would be passed ({used} used, {kept}{len(asked)} asked)"
             raise refuse("max_llm_calls", why)
     if (most := budget.max_elapsed_ms) is not None and (elapsed := spent.elapsed_ms(now)) >= most:
         raise refuse("max_elapsed_ms", f"max_elapsed_ms ({most}ms) reached ({elapsed}ms elapsed)")
     if (most := budget.max_own_ms) is not None and (own := spent.own_ms(now)) >= most:
         raise refuse("max_own_ms", f"max_own_ms ({most}ms) reached ({own}ms of own time)")
     if (most := budget.max_tokens) is not None:
-        used = spent.total_tokens
+        used = spent.charged_tokens
         if used >= most:
             raise refuse("max_tokens", f"max_tokens ({most}) reached ({used} used)")
         need = sum(prompt_estimate(query) + query.max_tokens for query in asked)
@@ -150,28 +155,36 @@ def reserve(session: Session, queries: Iterable[Query], now: int, withdrawn: Ite
                 model = query.options.get("model")
                 raise refuse("max_cost", f"max_cost ({ceiling:g}) cannot be kept: model {model!r} has no price")
             cost += price.of(prompt_estimate(query), query.max_tokens)
-        if spent.cost + reserved_cost + cost > ceiling + _CENTS_LOST_TO_ROUNDING:
+        if spent.charged_cost + reserved_cost + cost > ceiling + _CENTS_LOST_TO_ROUNDING:
             why = (
                 f"max_cost ({ceiling:g}) would be passed"
-                f" ({spent.cost:g} used, {reserved_cost:g} reserved, {cost:g} asked)"
+                f" ({spent.charged_cost:g} used, {reserved_cost:g} reserved, {cost:g} asked)"
             )
             raise refuse("max_cost", why)
 
 
 def child_shares(
-    budget: Budget, spent: Metrics, children: Sequence[str], *, parent_goes_on: bool
+    budget: Budget, spent: Metrics, children: Mapping[str, Budget | None], *, parent_goes_on: bool
 ) -> dict[str, ChildShare]:
-    """What is set aside for children that are asked for together, by their queries.
+    """What is set aside for children that are asked for together, by their queries, each with a budget of its own.
 
     `parent_goes_on` if their parent waits for something else as well, and may ask more meanwhile: it keeps a part.
     """
     left = remaining(budget, spent, spent.last_activity_at)
     parts = len(children) + parent_goes_on
-    cost = 0.0 if left.cost is None else left.cost / parts
-    return {
-        asked: ChildShare(_part(left.llm_calls, number, parts), _part(left.tokens, number, parts), cost)
-        for number, asked in enumerate(children)
-    }
+    shares: dict[str, ChildShare] = {}
+    for number, (asked, own) in enumerate(children.items()):
+        most = own or Budget()
+        shares[asked] = ChildShare(
+            _least(_part(left.llm_calls, number, parts), most.max_llm_calls),
+            _least(_part(left.tokens, number, parts), most.max_tokens),
+            _least(0.0 if left.cost is None else left.cost / parts, most.max_cost),
+        )
+    return shares
+
+
+def _least(part: N, most: N | None) -> N:
+    return part if most is None else min(part, most)
 
 
 def _part(left: int | None, number: int, parts: int) -> int:
@@ -197,12 +210,17 @@ def for_child(session: Session, asked: str, own: Budget | None, now: int) -> Bud
         max_tokens=None if budget.max_tokens is None else share.tokens,
         max_cost=None if budget.max_cost is None else share.cost,
     )
-    if own is None:
-        return given if given != Budget() else None
-    limits = {name: [getattr(each, name) for each in (given, own)] for name in Budget.__struct_fields__}
-    return Budget(
-        **{name: min((limit for limit in both if limit is not None), default=None) for name, both in limits.items()}
-    )
+    return least(given, own)
+
+
+def least(*budgets: Budget | None) -> Budget | None:
+    """The lowest of each limit; None if there is none at all."""
+    limits = {
+        name: [limit for each in budgets if each is not None and (limit := getattr(each, name)) is not None]
+        for name in Budget.__struct_fields__
+    }
+    lowest = Budget(**{name: min(found) for name, found in limits.items() if found})
+    return lowest if lowest != Budget() else None
 
 
 class RemainingBudget(msgspec.Struct, frozen=True):
@@ -223,9 +241,9 @@ def remaining(budget: Budget, spent: Metrics, now: int) -> RemainingBudget:
 
     most_cost = budget.max_cost
     return RemainingBudget(
-        llm_calls=left(budget.max_llm_calls, spent.llm_calls + spent.reserved_calls),
+        llm_calls=left(budget.max_llm_calls, spent.charged_calls + spent.reserved_calls),
         elapsed_ms=left(budget.max_elapsed_ms, spent.elapsed_ms(now)),
         own_ms=left(budget.max_own_ms, spent.own_ms(now)),
-        tokens=left(budget.max_tokens, spent.total_tokens + spent.reserved_tokens),
-        cost=None if most_cost is None else max(0.0, most_cost - spent.cost - spent.reserved_cost),
+        tokens=left(budget.max_tokens, spent.charged_tokens + spent.reserved_tokens),
+        cost=None if most_cost is None else max(0.0, most_cost - spent.charged_cost - spent.reserved_cost),
     )

@@ -97,7 +97,7 @@ class Comparison(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 def compare(left: tuple[str, Sequence[Entry]], right: tuple[str, Sequence[Entry]]) -> Comparison:
     """Two sessions, each given by its id and its journal."""
-    ours, theirs = _reader(*left), _reader(*right)
+    ours, theirs = _compared(*left), _compared(*right)
     pairs = zip(ours.marks, theirs.marks, strict=False)
     common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     sessions = ours.compared(common), theirs.compared(common)
@@ -111,14 +111,14 @@ def compare(left: tuple[str, Sequence[Entry]], right: tuple[str, Sequence[Entry]
     )
 
 
-def _reader(session_id: str, entries: Sequence[Entry]) -> JournalReader:
+def _compared(session_id: str, entries: Sequence[Entry]) -> ComparedJournal:
     first = entries[0].record
     kind = find_kind(first.program.kind) if isinstance(first, StartedRecord) else None
-    reader = kind.journal_reader if kind is not None and kind.journal_reader is not None else JournalReader
-    return reader(session_id, entries)
+    journal = kind.compared_journal if kind is not None and kind.compared_journal is not None else ComparedJournal
+    return journal(session_id, entries)
 
 
-class JournalReader:
+class ComparedJournal:
     """A journal, as far as it counts when sessions are compared. A program kind may read its own records into it."""
 
     counts: ClassVar[tuple[type[Record], ...]] = (

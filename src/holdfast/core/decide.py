@@ -18,6 +18,7 @@ from holdfast.core.errors import (
     EmptyFeedError,
     InvalidValueError,
     NoPendingQueryError,
+    NotAdoptedError,
     QueryIdRequiredError,
     StaleQueryError,
     TransitionError,
@@ -25,6 +26,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.ids import DEFAULT_SERVICE, check_id, query_id
 from holdfast.core.kinds import KindDecoder, registered_kinds
+from holdfast.core.labels import LabelMessage, check_labels, check_title, relabelled
 from holdfast.core.limits import MAX_QUERIES_PER_PAUSE
 from holdfast.core.needs import ANY, check_llm
 from holdfast.core.queries import (
@@ -43,6 +45,7 @@ from holdfast.core.queries import (
     says_the_same,
 )
 from holdfast.core.records import (
+    AdoptedRecord,
     AnsweredRecord,
     AssignedRecord,
     CancelledRecord,
@@ -50,6 +53,7 @@ from holdfast.core.records import (
     Entry,
     ExpiredRecord,
     FailedRecord,
+    LabelledRecord,
     Parent,
     PausedRecord,
     Program,
@@ -57,7 +61,7 @@ from holdfast.core.records import (
     RecordDraft,
     StartedRecord,
 )
-from holdfast.core.state import PAUSED, RUNNING, Session, State
+from holdfast.core.state import IMPORTED, PAUSED, RUNNING, Session, State
 from holdfast.core.values import (
     Json,
     check_value,
@@ -74,7 +78,7 @@ from holdfast.core.wake import Wake
 # --- messages: what others may send to a session --------------------------------------------------
 
 
-class GivenAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+class GivenAnswer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One answer as it arrives; `query_id` may be left out while exactly one query is pending."""
 
     answer: Answer
@@ -82,7 +86,7 @@ class GivenAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
 
 
-class FeedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="type"):
+class FeedMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="feed", tag_field="type", gc=False):
     """Answers, taken all together or not at all."""
 
     answers: list[GivenAnswer]
@@ -103,6 +107,12 @@ class AssignMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="assign
     by: str | None = None
 
 
+class AdoptMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag="adopt", tag_field="type"):
+    """The word of somebody here that an imported session may run."""
+
+    by: str | None = None
+
+
 class WakeMessage(msgspec.Struct, frozen=True, tag="wake", tag_field="type"):
     """A nudge: look at what is due."""
 
@@ -116,12 +126,13 @@ class KindMessage(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="ty
         return str(self.__struct_config__.tag)
 
 
-Message: TypeAlias = FeedMessage | CancelMessage | AssignMessage | WakeMessage | KindMessage
+_OwnMessage: TypeAlias = FeedMessage | CancelMessage | AssignMessage | LabelMessage | AdoptMessage | WakeMessage
+Message: TypeAlias = _OwnMessage | KindMessage
 
 
 def _messages() -> Any:
     brought = (message for kind in registered_kinds() for message in kind.messages)
-    return Union[(FeedMessage, CancelMessage, AssignMessage, WakeMessage, *brought)]
+    return Union[(_OwnMessage, *brought)]
 
 
 _decoder = KindDecoder(_messages)
@@ -133,7 +144,7 @@ def decode_message(body: str | bytes) -> Message:
     return message
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What a message leads to: records to append, and the positions of records that had done its work before."""
 
     drafts: list[RecordDraft]
@@ -204,9 +215,17 @@ def decide(session: Session, message: Message, now: int, recorded: Mapping[str, 
             return decide_cancel(session, message)
         case AssignMessage():
             return decide_assign(session, message)
+        case LabelMessage():
+            return decide_label(session, message)
+        case AdoptMessage():
+            return decide_adopt(session, message)
         case WakeMessage():
+            if session.state is IMPORTED:
+                return Decision([])
             return Decision.of(*decide_due(session, now), *session.kind_fold.decide_waiting(session, now))
         case KindMessage():
+            if session.state is IMPORTED:
+                raise NotAdoptedError(session.id, message.tag, f"{RUNNING} or {PAUSED}", session.state)
             return session.kind_fold.decide(session, message, now, recorded)
         case _:
             assert_never(message)
@@ -223,6 +242,8 @@ def decide_feed(session: Session, feed: FeedMessage, recorded: Mapping[str, Entr
     """
     if not feed.answers:
         raise EmptyFeedError(session.id)
+    if session.state is IMPORTED:
+        raise NotAdoptedError(session.id, "answered", f"{RUNNING} or {PAUSED}", session.state)
     drafts: list[RecordDraft] = []
     replayed: list[int] = []
     taken: dict[str, GivenAnswer] = {}
@@ -284,7 +305,7 @@ def _check_same(session: Session, asked: str, before: Answer, now: Answer) -> No
 
 def decide_due(session: Session, now: int) -> list[Record]:
     """The answers that the clock gives: timers that have run out, and queries whose time has lapsed."""
-    due = [p for p in session.pending.values() if p.due_at is not None and p.due_at <= now]
+    due = session.pending.due(now)
     due.sort(key=lambda p: (p.due_at or 0, int(p.query.id[2:])))
     answers: list[Record] = []
     for pending in due:
@@ -310,6 +331,8 @@ def decide_start(
     prices: Mapping[str, Price] | None = None,
     parent: Parent | None = None,
     seed: int = 0,
+    title: str = "",
+    labels: Iterable[str] = (),
 ) -> StartedRecord:
     """A new session."""
     check_id(service, "service")
@@ -325,6 +348,8 @@ def decide_start(
         prices=dict(prices or {}),
         parent=parent,
         seed=seed,
+        title=check_title(title),
+        labels=check_labels(labels),
     )
     return checked(started, "start")
 
@@ -336,7 +361,7 @@ def start_difference(recorded: StartedRecord, started: StartedRecord) -> str | N
     """
     if recorded.forked_from is not None:
         return f"it is a fork of '{recorded.forked_from.session_id}'"
-    for name in ("program", "service", "ctx", "budget", "prices", "parent"):
+    for name in ("program", "service", "ctx", "budget", "prices", "parent", "title", "labels"):
         before, now = (_start_field(each, name) for each in (recorded, started))
         if fingerprint(before) != fingerprint(now):
             return f"its {name} differs: recorded {preview(before)}, now given {preview(now)}"
@@ -425,6 +450,23 @@ def decide_assign(session: Session, assign: AssignMessage) -> Decision:
     record = AssignedRecord(llm=assign.llm, by=assign.by)
     session.check(record)
     return Decision([], replayed=[session.position]) if session.llm == assign.llm else Decision.of(record)
+
+
+def decide_label(session: Session, label: LabelMessage) -> Decision:
+    """Change what people call a session. What says nothing new changes nothing."""
+    title, labels = label.title and check_title(label.title), label.labels and check_labels(label.labels)
+    record = checked(LabelledRecord(title=title, labels=labels, by=label.by), "label")
+    session.check(record)
+    is_known = relabelled(session, title, labels) == (session.title, session.labels)
+    return Decision([], replayed=[session.position]) if is_known else Decision.of(record)
+
+
+def decide_adopt(session: Session, adopt: AdoptMessage) -> Decision:
+    """Let an imported session run. Adopting one again, or one that was not imported, changes nothing."""
+    checked(adopt, "adoption")
+    if session.state is not IMPORTED:
+        return Decision([], replayed=[session.position])
+    return Decision.of(AdoptedRecord(by=adopt.by))
 
 
 def decide_cancel(session: Session, cancel: CancelMessage) -> Decision:

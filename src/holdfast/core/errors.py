@@ -137,6 +137,18 @@ class TransitionError(HoldfastError):
         )
 
 
+class NotAdoptedError(TransitionError):
+    """Something was asked of a session that was imported from a file, and that nobody has adopted."""
+
+    kind = "not_adopted"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' was imported from a file and does nothing until it is adopted:"
+            f" `holdfast adopt {self.session_id}` shows what it would run, and lets it"
+        )
+
+
 @dataclass(eq=False)
 class JournalError(HoldfastError):
     """The journal of one session cannot be folded: a gap, a foreign record, a record that contradicts it."""

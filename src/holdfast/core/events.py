@@ -5,11 +5,12 @@ The shapes are those that algocline's clients read; keys beyond them are only ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias, assert_never
 
 import msgspec
 
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import Query
 from holdfast.core.records import (
     CancelledRecord,
@@ -18,7 +19,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
 )
-from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
+from holdfast.core.state import IMPORTED, PAUSED, RUNNING, Session
 from holdfast.core.values import Json
 
 
@@ -69,6 +70,15 @@ class SentEvent(RunningEvent, frozen=True):
     def _details(self) -> dict[str, Any]:
         names = (("program", self.program), ("service", self.service))
         return {**super()._details(), "sent": True, **{key: name for key, name in names if name}}
+
+
+class ImportedEvent(_Event, frozen=True):
+    """The session was imported from a file, and does nothing until somebody adopts it."""
+
+    status = "imported"
+
+    def _details(self) -> dict[str, Any]:
+        return {"why": f"it was imported from a file: `holdfast adopt {self.session_id}` lets it run"}
 
 
 class AcceptedEvent(_Event, frozen=True):
@@ -150,7 +160,14 @@ class ExpiredEvent(_EndedEvent, frozen=True):
 
 
 Event: TypeAlias = (
-    RunningEvent | AcceptedEvent | PausedEvent | CompletedEvent | FailedEvent | CancelledEvent | ExpiredEvent
+    RunningEvent
+    | ImportedEvent
+    | AcceptedEvent
+    | PausedEvent
+    | CompletedEvent
+    | FailedEvent
+    | CancelledEvent
+    | ExpiredEvent
 )
 
 
@@ -162,9 +179,11 @@ def query_json(query: Query) -> dict[str, Any]:
 def event_of(session: Session, now: int) -> Event:
     """What a session says to its host at `now`."""
     if session.state is PAUSED:
-        return paused_event(session.id, list(session.pending.values()))
+        return paused_event(session.id, session.pending.values())
     ended = session.ended
     if ended is None:
+        if session.state is IMPORTED:
+            return ImportedEvent(session_id=session.id)
         return RunningEvent(session_id=session.id)
     budget = session.started.budget if session.started else None
     stats = session.metrics.to_json(now, budget)
@@ -181,7 +200,7 @@ def event_of(session: Session, now: int) -> Event:
             assert_never(ended)
 
 
-def paused_event(session_id: str, pending: Sequence[PendingQuery]) -> PausedEvent:
+def paused_event(session_id: str, pending: Iterable[PendingQuery]) -> PausedEvent:
     """The event that offers these queries."""
     queries: list[Query] = []
     due_at: dict[str, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic
 
 import msgspec
@@ -14,9 +15,10 @@ from holdfast.core.values import encode
 from holdfast.core.wake import Wake
 
 if TYPE_CHECKING:
-    from holdfast.core.state import PendingQuery
+    from holdfast.core.pending_queries import PendingQuery
+    from holdfast.core.state import Session
 
-FORMAT = 2
+FORMAT = 4
 """Changes whenever the fold of a session does: what another version has folded is not used."""
 
 
@@ -27,12 +29,11 @@ class FoldedQuery(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_default
     asked_at: int
     attempts: int = 0
     deaths: int = 0
-    attempted_at: int = 0
 
     @staticmethod
     def of(pending: PendingQuery) -> FoldedQuery:
         """A pending query of a session."""
-        return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.deaths, pending.attempted_at)
+        return FoldedQuery(pending.query, pending.asked_at, pending.attempts, pending.deaths)
 
 
 class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defaults=True, kw_only=True):
@@ -40,6 +41,8 @@ class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defau
 
     format: int
     state: str
+    adopted_state: str = ""
+    """The state that it is in once it is adopted, if it is imported."""
     position: int
     started: StartedRecord | None
     ended: EndRecord | None
@@ -55,12 +58,41 @@ class FoldedSession(msgspec.Struct, Generic[AskedQuery], frozen=True, omit_defau
     wake: Wake
     metrics: Metrics
     llm: str
+    title: str = ""
+    labels: tuple[str, ...] = ()
     kind_format: int
     kind: msgspec.Raw
     """The program kind's own part of the session, in a form of its own."""
 
 
 _decoder = KindDecoder(lambda: FoldedSession[any_query()])  # type: ignore[misc]
+
+
+def folded_session(session: Session, undelivered: Sequence[tuple[str, Answer]]) -> FoldedSession:
+    """The session as a checkpoint keeps it. It says what `undelivered` names, which only the journal has."""
+    return FoldedSession(
+        format=FORMAT,
+        state=session.state,
+        adopted_state=session.adopted_state or "",
+        position=session.position,
+        started=session.started,
+        ended=session.ended,
+        pending=[FoldedQuery.of(pending) for pending in session.pending.values()],
+        settled=session.settled,
+        undelivered=list(undelivered),
+        failure_undelivered=session.failure_undelivered,
+        wakings=session.wakings,
+        is_outward=session.is_outward,
+        queries_asked=session.queries_asked,
+        asked_last=session.asked_last,
+        wake=session.wake,
+        metrics=session.metrics.copied(),
+        llm=session.llm,
+        title=session.title,
+        labels=session.labels,
+        kind_format=session.kind_fold.format,
+        kind=msgspec.Raw(session.kind_fold.dump()),
+    )
 
 
 def encode_folded(folded: FoldedSession) -> bytes:

@@ -41,6 +41,11 @@ def query_id(number: int) -> str:
     return f"q-{number}"
 
 
+def child_session_id(parent: str, asked: str) -> str:
+    """The id of a child session: the same whenever its query is taken up again."""
+    return f"{parent}.{asked}"
+
+
 def query_number(text: str) -> int | None:
     """The number of a query from its id, or None if no query can have this id."""
     digits = text[2:]

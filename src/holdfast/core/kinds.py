@@ -23,11 +23,11 @@ from holdfast import SESSION_KINDS
 from holdfast.core.errors import UnsupportedMessageError
 
 if TYPE_CHECKING:
-    from holdfast.core.compare import JournalReader
+    from holdfast.core.compare import ComparedJournal
     from holdfast.core.decide import Decision, KindMessage, Repeats
     from holdfast.core.fork_points import KindForkPoints
     from holdfast.core.needs import Need
-    from holdfast.core.queries import Answer, Query
+    from holdfast.core.queries import Answer, Query, Usage
     from holdfast.core.records import EndRecord, Entry, KindRecord, Record
     from holdfast.core.state import Session
 
@@ -39,6 +39,10 @@ class KindFold:
 
     parent: str | None = None
     """The session that this one belongs to without answering one of its queries, or None."""
+    title: str = ""
+    """What it is called if nobody has said; empty if that is as for any program."""
+    turns: int = 0
+    """How many inputs it has worked on, or works on."""
 
     # --- folding: called by `Session.apply`, in the order of the journal ---------------------------------
 
@@ -52,8 +56,8 @@ class KindFold:
     def on_asked(self, query: Query) -> None:
         """The program asked a query."""
 
-    def on_answered(self, query: Query, answer: Answer) -> None:
-        """A query got its answer."""
+    def on_answered(self, query: Query, answer: Answer, usage: Usage | None) -> None:
+        """A query got its answer, which cost so much."""
 
     def on_ended(self, record: EndRecord, at: int) -> None:
         """The session ended."""
@@ -88,6 +92,16 @@ class KindFold:
     def is_left_to_worker(self, session: Session, now: int) -> bool:
         """Whether what is due here is left to a worker, so that waking the session does nothing."""
         return False
+
+    # --- what the parent of a child is told -----------------------------------------------------------------
+
+    def parent_answer(self, session: Session) -> Answer | None:
+        """What the parent of a session that has ended is answered; None if that is its result, or why it has none."""
+        return None
+
+    def usage_by_model(self) -> dict[str, Usage] | None:
+        """What a session and its children have spent on each model; None if that is not known."""
+        return None
 
     # --- what it needs of a process -----------------------------------------------------------------------
 
@@ -184,7 +198,9 @@ class SessionKind:
     """Finds those places in the journal of the session with this id."""
     view: ViewKind | None = None
     """What readers of such sessions are shown; None if that is the session itself."""
-    journal_reader: type[JournalReader] | None = None
+    ends_with_parent: bool = True
+    """Whether whoever cancels a session cancels those of this kind that belong to it, too."""
+    compared_journal: type[ComparedJournal] | None = None
     """Says how the kind's records read when sessions are compared; None: as those of any program."""
 
 

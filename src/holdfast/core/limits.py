@@ -35,5 +35,8 @@ HISTORY_ENTRIES = 10
 PROMPT_PREVIEW_CHARS = 200
 """Characters of a prompt shown by the `preview` filter."""
 
+FAILURE_PREVIEW_CHARS = 200
+"""Characters of why a session failed, in its summary: two lines of a listing."""
+
 ERROR_PREVIEW_CHARS = 80
 """Characters of a value quoted inside an error message."""

@@ -16,7 +16,7 @@ from holdfast.core.tokens import TokenCount, measure_text
 from holdfast.core.values import Json, value_bytes
 
 
-class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
+class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An `llm` query without an answer: what it was estimated at, and what is set aside for its answer."""
 
     query_id: str
@@ -28,9 +28,10 @@ class OpenCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def measure_query(query: LlmQuery) -> tuple[int, int, int]:
     """Characters, bytes and estimated tokens of what a model is asked, its system prompt included."""
-    if query.system is None:
-        return measure_text(query.prompt)
     chars, size, tokens = measure_text(query.prompt)
+    tokens += query.context_tokens
+    if query.system is None:
+        return chars, size, tokens
     system_chars, system_size, system_tokens = measure_text(query.system)
     return chars + system_chars, size + system_size, tokens + system_tokens
 
@@ -56,6 +57,22 @@ class ChildrenUsage(msgspec.Struct, omit_defaults=True):
     def to_json(self) -> dict[str, Any]:
         shown = {"llm_calls": self.llm_calls, "tokens": self.tokens}
         return {**shown, "cost": round(self.cost, 9)} if self.cost else shown
+
+
+class BackgroundUsage(msgspec.Struct, omit_defaults=True):
+    """What background work has spent on behalf of a session."""
+
+    llm_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def to_json(self) -> dict[str, Any]:
+        return ChildrenUsage(self.llm_calls, self.tokens, self.cost).to_json()
 
 
 @dataclass
@@ -89,6 +106,9 @@ class Metrics:
     """What is set aside for children that have not answered, by query. It is part of what is reserved."""
     children: ChildrenUsage = field(default_factory=ChildrenUsage)
     """What children have spent. It is part of the other sums as well."""
+    background: BackgroundUsage = field(default_factory=BackgroundUsage)
+    """What background work has spent on behalf of the session. It counts against the budget, and is no part of the
+    other sums: a program measures its own calls by those, and background work ends at any time."""
     custom: dict[str, Json] = field(default_factory=dict)
     progress: ProgressedRecord | None = None
     recent_logs: list[tuple[int, LoggedRecord]] = field(default_factory=list)
@@ -142,7 +162,8 @@ class Metrics:
     def withdraw(self, query_id: str) -> None:
         """A query nobody waits for any more frees what it had reserved; its prompt stays counted."""
         if (call := self.open.pop(query_id, None)) is not None:
-            self._free(call)
+            self.reserved_tokens -= call.reserved_tokens
+            self._free_cost(call.reserved_cost)
         elif query_id in self.shares:
             self._return_share(query_id)
 
@@ -157,7 +178,9 @@ class Metrics:
     def answer(self, query: LlmQuery, answer: Answer, usage: Usage | None, price: Price | None) -> None:
         chars, size, response = measure_answer(answer)
         call = self.open.pop(query.id)
-        self._free(call)
+        self.reserved_tokens -= call.reserved_tokens
+        if self.reserved_cost:
+            self._free_cost(call.reserved_cost)
         self.response_chars += chars
         self.response_bytes += size
         prompt = call.prompt_tokens
@@ -201,21 +224,25 @@ class Metrics:
         self.children.tokens += prompt + response
         self.children.cost += cost
 
-    def usage(self) -> Usage | None:
+    def spend_in_background(self, usage: Usage) -> None:
+        """Count what background work has spent on behalf of this session."""
+        spent = self.background
+        spent.llm_calls += usage.llm_calls or 0
+        spent.prompt_tokens += usage.prompt_tokens or 0
+        spent.completion_tokens += usage.completion_tokens or 0
+        spent.cost += usage.cost or 0.0
+
+    def usage(self, by_model: dict[str, Usage] | None = None) -> Usage | None:
         """Everything that was spent, as it is reported to the parent; None if that is nothing."""
-        if not self.llm_calls and not self.total_tokens and not self.cost:
+        if not self.charged_calls and not self.charged_tokens and not self.charged_cost:
             return None
         return Usage(
-            prompt_tokens=self.prompt_tokens.tokens,
-            completion_tokens=self.response_tokens.tokens,
-            cost=self.cost or None,
-            llm_calls=self.llm_calls,
+            prompt_tokens=self.prompt_tokens.tokens + self.background.prompt_tokens,
+            completion_tokens=self.response_tokens.tokens + self.background.completion_tokens,
+            cost=self.charged_cost or None,
+            llm_calls=self.charged_calls,
+            by_model=by_model or None,
         )
-
-    def _free(self, call: OpenCall) -> None:
-        self.reserved_tokens -= call.reserved_tokens
-        if self.reserved_cost:
-            self._free_cost(call.reserved_cost)
 
     def _return_share(self, asked: str) -> None:
         share = self.shares.pop(asked)
@@ -231,6 +258,21 @@ class Metrics:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens.tokens + self.response_tokens.tokens
+
+    @property
+    def charged_calls(self) -> int:
+        """Model calls that count against the budget."""
+        return self.llm_calls + self.background.llm_calls
+
+    @property
+    def charged_tokens(self) -> int:
+        """Tokens that count against the budget."""
+        return self.total_tokens + self.background.tokens
+
+    @property
+    def charged_cost(self) -> float:
+        """Cost that counts against the budget."""
+        return self.cost + self.background.cost
 
     def elapsed_ms(self, now: int) -> int:
         """Wall time from the start to the end, or to `now`."""
@@ -274,6 +316,8 @@ class Metrics:
         }
         if self.children.llm_calls or self.children.tokens or self.children.cost:
             auto["children"] = self.children.to_json()
+        if self.background.llm_calls or self.background.tokens or self.background.cost:
+            auto["background"] = self.background.to_json()
         if self.cost:
             auto["cost"] = round(self.cost, 9)
         if budget is not None:

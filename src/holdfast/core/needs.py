@@ -12,14 +12,17 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.queries import LlmQuery, Query
+from holdfast.core.kinds import KindFold
+from holdfast.core.queries import LlmQuery, Query, is_own
 
 if TYPE_CHECKING:
+    from holdfast.core.pending_queries import PendingQuery
     from holdfast.core.state import Session
 
 HOST = "host"
@@ -35,7 +38,7 @@ def check_llm(text: object) -> None:
         raise InvalidValueError("llm", f"say who answers: `{HOST}`, `{ANY}` or the name of a model, got {text!r}")
 
 
-NeedKind: TypeAlias = Literal["service", "program", "provider", "model", "tool", "llm", "host"]
+NeedKind: TypeAlias = Literal["service", "program", "provider", "model", "tool", "agent", "llm", "host"]
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -77,6 +80,41 @@ def query_needs(session: Session, query: Query) -> Sequence[Need]:
     return ()
 
 
+def is_for_host(session: Session, query: Query) -> bool:
+    """Whether a query waits for a person or a host, unless a process that has the tool, or answers people, takes it.
+
+    Models that a session names, or that any process may bring, are no matter of a host's.
+    """
+    if not query.is_question or is_own(query) or query.tool_needed == "":
+        return False
+    needs = query_needs(session, query)
+    return not needs or needs[0].kind == "host"
+
+
+def host_queries(session: Session) -> list[PendingQuery]:
+    """What waits for a person or a host: nobody has begun to answer it, and no process has to."""
+    return [each for each in session.pending.values() if not each.is_under_way and is_for_host(session, each.query)]
+
+
+def count_asked(session: Session) -> int:
+    """How many such queries there are, as far as that can be told without looking at each of many: those of a group
+    are begun together."""
+    pending = session.pending
+    if len(pending) == 1:  # as nearly always
+        (only,) = pending.values()
+        if only.attempts and only.deaths:
+            return 0
+        if only.query.kind == "llm" and type(session.kind_fold) is KindFold:  # a strategy: who answers is known
+            return 1 if session.llm == HOST else 0
+        return int(is_for_host(session, only.query))
+    asked = 0
+    for group, query in pending.groups.items():
+        sample = pending.get(query.id)
+        if (sample is None or not sample.is_under_way) and is_for_host(session, query):
+            asked += pending.count(group)
+    return asked
+
+
 def upkeep_needs(session: Session) -> list[Need]:
     """What a process needs to run the program of a session, and to end its waits when their time is over."""
     started = session.started
@@ -105,6 +143,92 @@ def missing(session: Session, needs: Iterable[Need], offers: Offers) -> list[Nee
     return [need for need in needs if not offers.meets(session, need)]
 
 
+RUN = "run"
+"""What stands for the program itself among the needs of a row: the session can go on at once."""
+
+MANY = "many"
+"""What stands for needs that are too long for a row: every process looks for itself."""
+
+MAX_NEEDS_CHARS = 500
+"""Characters of the needs in a row: a few dozen tools, and a key that fits into an index."""
+
+
+def row_needs(session: Session) -> str:
+    """What a process has to have to move a session, as its row says it: sorted, and joined by commas.
+
+    That is a model (`llm`, `model:NAME`, `provider:NAME`), a tool (`tool:NAME`), `human` for whoever answers people,
+    `child`, a word of its program kind, or `run`. Empty if it has ended, or only a host, a person or time moves it on.
+    Each is a hint: who reads the session itself knows better. A comma in a name is written `%2C`.
+    """
+    state, groups, kind_fold = session.state, session.pending.groups, session.kind_fold
+    if state != "paused":
+        return RUN if state == "running" else ""
+    if len(groups) == 1:  # as nearly all
+        if type(kind_fold) is KindFold and "llm" in groups:  # a strategy, and who answers it is known
+            return _answerer_needs(session.llm)
+        if kind_fold.waiting_for is None:
+            return ",".join(_process_needs(session, next(iter(groups.values()))))
+    own = kind_fold.waiting_for
+    found = {name for query in groups.values() for name in _process_needs(session, query)}
+    if own is not None and kind_fold.next_due() is None:
+        found |= {own, *map(_need_name, kind_fold.waiting_needs())}
+    text = ",".join(sorted(found))
+    return text if len(text) <= MAX_NEEDS_CHARS else MANY
+
+
+def _process_needs(session: Session, query: Query) -> list[str]:
+    """What a process has to have to answer a query by itself."""
+    if query.kind == "child":
+        return ["child"]
+    needs = query_needs(session, query)
+    if needs:
+        return [_need_name(need) for need in needs if need.kind != "host"]
+    if query.kind == "tool":
+        tool = query.tool_needed
+        return [] if tool is None else [_need_name(Need("tool", tool))]
+    return [query.kind] if query.kind in ("llm", "human") else []
+
+
+@lru_cache(maxsize=256)
+def _answerer_needs(llm: str) -> str:
+    """What a process has to have to answer the `llm` queries of a strategy. Kept: few are asked for, and often."""
+    if llm == HOST:
+        return ""
+    return "llm" if llm == ANY else _need_name(Need("model", llm))
+
+
+def _need_name(need: Need) -> str:
+    if need.kind == "llm":
+        return "llm"
+    return f"{need.kind}:{need.name.replace('%', '%25').replace(',', '%2C')}"
+
+
+class RowNeeds(NamedTuple):
+    """The needs that a row names, read."""
+
+    named: list[Need]
+    """Models and tools."""
+    words: frozenset[str]
+    """The others: `run`, `many`, `human`, `child`, and words of program kinds."""
+
+
+def parse_needs(text: str) -> RowNeeds:
+    """What a row says that its session needs."""
+    named: list[Need] = []
+    words: set[str] = set()
+    for word in text.split(","):
+        kind, _, written = word.partition(":")
+        name = written.replace("%2C", ",").replace("%25", "%")
+        match kind:
+            case "llm":
+                named.append(ANY_MODEL)
+            case "model" | "provider" | "tool":
+                named.append(Need(kind, name))
+            case _:
+                words.add(word)
+    return RowNeeds(named, frozenset(words))
+
+
 def explain_missing(needs: Sequence[Need]) -> str:
     """What a session waits for, in words: "waits for a process that serves provider `A`"."""
     names = [str(need) for need in needs]
@@ -114,6 +238,8 @@ def explain_missing(needs: Sequence[Need]) -> str:
 
 def why_left(session: Session, offers: Offers) -> str:
     """Why a process leaves the next step of a session to somebody else, in words; empty if it does not."""
+    if session.adopted_state is not None:
+        return "was imported and is not adopted"
     if needs := missing_needs(session, offers):
         return explain_missing(needs)
     if session.llm == HOST and any(query_needs(session, each.query) == _HOST for each in session.pending.values()):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.core.budget import Budget
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import DEFAULT_MAX_TOKENS, MAX_INTEGER, MAX_WAIT_MS
 from holdfast.core.values import Json, checked, encode, fingerprint, preview
@@ -30,6 +31,18 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
     """Who answers, as hosts, drivers and listings know it: `llm`, `tool`, `human`, `timer`, `child`, …"""
     is_patient: ClassVar[bool] = False
     """Whether a session may wait for this for any time without being idle."""
+    is_question: ClassVar[bool] = True
+    """Whether somebody outside of the runtime may be asked it."""
+
+    @property
+    def group(self) -> str:
+        """The same for all queries of a session that the same processes can answer: its kind, and maybe a name."""
+        return self.kind
+
+    @property
+    def tool_needed(self) -> str | None:
+        """The tool by which a process can answer it; empty if any process that runs tools can, None if none can."""
+        return None
 
     @property
     def wait_ms(self) -> int | None:
@@ -57,6 +70,9 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
         """Raise a `FeedError` if this query cannot be answered so. Most take any answer."""
 
 
+_ON_TOP = ("role", "cache_breakpoint")
+
+
 class LlmQuery(Query, frozen=True, tag="llm"):
     """A question to a language model, answered with text."""
 
@@ -69,6 +85,8 @@ class LlmQuery(Query, frozen=True, tag="llm"):
     """The prompt depends on intent that is not in it; the host picks how to find out."""
     options: dict[str, Json] = {}
     """Whatever else the program wants passed on: `model`, `temperature`, `role`, …"""
+    context_tokens: int = 0
+    """About how many tokens are sent beside the prompt, as far as a budget needs to know."""
     kind = "llm"
 
     def to_json(self) -> dict[str, Json]:
@@ -79,7 +97,13 @@ class LlmQuery(Query, frozen=True, tag="llm"):
             shown["underspecified"] = True
         if self.options:
             shown["options"] = self.options
+            shown.update(self.said_on_top)
         return shown
+
+    @property
+    def said_on_top(self) -> dict[str, Json]:
+        """The options that algocline's hosts look for beside the prompt."""
+        return {name: self.options[name] for name in _ON_TOP if name in self.options}
 
     @property
     def text(self) -> str:
@@ -100,6 +124,7 @@ class LlmQuery(Query, frozen=True, tag="llm"):
             and (wait is None or (type(wait) is int and 0 <= wait <= MAX_WAIT_MS))
             and type(asked.grounded) is bool
             and type(asked.underspecified) is bool
+            and type(asked.context_tokens) is int
         )
 
 
@@ -109,6 +134,14 @@ class ToolQuery(Query, frozen=True, tag="tool"):
     name: str
     arguments: dict[str, Json] = {}
     kind = "tool"
+
+    @property
+    def group(self) -> str:
+        return f"tool:{self.name}"
+
+    @property
+    def tool_needed(self) -> str | None:
+        return self.name
 
     def to_json(self) -> dict[str, Json]:
         return {"name": self.name, "arguments": self.arguments}
@@ -138,6 +171,7 @@ class TimerQuery(Query, frozen=True, tag="timer"):
 
     delay_ms: int
     kind = "timer"
+    is_question = False
 
     @property
     def wait_ms(self) -> int | None:
@@ -152,10 +186,16 @@ class ChildQuery(Query, frozen=True, tag="child"):
 
     program: str
     ctx: Json = None
-    program_kind: Literal["native", "any"] = "native"
-    """`native`: the native program registered under that name. `any`: the first program that is found under it."""
+    program_kind: Literal["native", "any", "agent"] = "native"
+    """`native`: the native program registered under that name. `any`: the first program that is found under it.
+    `agent`: a subagent of that name."""
+    budget: Budget | None = None
+    """What the child may spend at most, beside its share of what its parent has left."""
+    found: dict[str, Json] | None = None
+    """The program itself, as sessions record it, if whoever asks had found it before; it is not looked up then."""
     kind = "child"
     is_patient = True
+    is_question = False
 
     def to_json(self) -> dict[str, Json]:
         return {"program": self.program, "ctx": self.ctx}
@@ -203,6 +243,20 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=Fa
     """In the currency of the session's prices."""
     llm_calls: int | None = None
     """How many questions a child asked models. An `llm` query itself is one, and was counted when it was asked."""
+    by_model: dict[str, Usage] | None = None
+    """What a child spent on each model, as far as that is known."""
+
+
+def sum_of_usage(first: Usage, second: Usage) -> Usage:
+    """What two calls cost together. Each counts as one, unless it says how many it stands for."""
+
+    def total(name: str) -> Any:
+        known = [spent for each in (first, second) if (spent := getattr(each, name)) is not None]
+        return sum(known) if known else None
+
+    counted = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+    calls = [1 if each.llm_calls is None else each.llm_calls for each in (first, second)]
+    return Usage(**{name: total(name) for name in counted}, cost=total("cost"), llm_calls=sum(calls))
 
 
 OWN_TOOLS = "holdfast."
@@ -260,7 +314,9 @@ def is_plain_usage(usage: Usage) -> bool:
     """Whether each field of a usage is of its type and in range, so that it can be kept as it is."""
     if type(usage) is not Usage:
         return False
-    *counts, cost, calls = msgspec.structs.astuple(usage)
+    *counts, cost, calls, by_model = msgspec.structs.astuple(usage)
+    if by_model is not None:
+        return False
     for count in (*counts, calls):
         if count is not None and not (type(count) is int and 0 <= count <= MAX_INTEGER):
             return False
@@ -274,5 +330,7 @@ def check_usage(usage: Usage | None) -> None:
     checked(usage, "usage")
     for name in usage.__struct_fields__:
         spent = getattr(usage, name)
-        if spent is not None and spent < 0:
+        if name != "by_model" and spent is not None and spent < 0:
             raise InvalidValueError("usage", f"{name} cannot be negative, got {spent}")
+    for each in (usage.by_model or {}).values():
+        check_usage(each)

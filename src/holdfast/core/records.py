@@ -57,6 +57,17 @@ class Fork(msgspec.Struct, frozen=True):
     """The session at the root of all forks: whose id the program knows itself by."""
 
 
+class Imported(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a session came into this store from a file. The import writes it; what a file says itself is dropped."""
+
+    position: int
+    """The last record that was in the file."""
+    at: int
+    """When it was imported (unix ms)."""
+    key: str | None = None
+    """The public key of the file's signature, which was right, or None if it had none. Whose it is, it does not say."""
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
     """Something that happened to a session.
 
@@ -79,6 +90,11 @@ class StartedRecord(Record, frozen=True, tag="started"):
     forked_from: Fork | None = None
     llm: str = ANY
     """Who answers its `llm` queries: `host`, `any`, or the name of a model; an agent's policy says that instead."""
+    imported: Imported | None = None
+    """Where it came from, if it was imported: then it does nothing until somebody adopts it."""
+    title: str = ""
+    labels: list[str] = []
+    """What people call it by, and find it by (`core.labels`)."""
 
 
 class PausedRecord(Record, Generic[AskedQuery], frozen=True, tag="paused"):
@@ -134,6 +150,20 @@ class AssignedRecord(Record, frozen=True, tag="assigned"):
     by: str | None = None
 
 
+class LabelledRecord(Record, frozen=True, tag="labelled"):
+    """Somebody gave the session another title, or other labels; None leaves what was there."""
+
+    title: str | None = None
+    labels: list[str] | None = None
+    by: str | None = None
+
+
+class AdoptedRecord(Record, frozen=True, tag="adopted"):
+    """Somebody has looked at an imported session and lets it run here."""
+
+    by: str | None = None
+
+
 class LoggedRecord(Record, frozen=True, tag="logged"):
     """A line the program wrote to its log."""
 
@@ -168,6 +198,11 @@ class PatchedRecord(Record, frozen=True, tag="patched"):
 
 class KindRecord(Record, frozen=True):
     """Base of the records that a program kind brings. The kind folds them; the session's state stays as it is."""
+
+    @property
+    def background_usage(self) -> Usage | None:
+        """What background work has spent on behalf of the session, if that is what the record says."""
+        return None
 
 
 class CompletedRecord(Record, frozen=True, tag="completed"):
@@ -208,7 +243,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     record: Record
 
 
-class RecordDraft(msgspec.Struct, Generic[AnyRecord_co], frozen=True):
+class RecordDraft(msgspec.Struct, Generic[AnyRecord_co], frozen=True, gc=False):
     """A record that is about to be written, with its JSON where checking the record has made that already."""
 
     record: AnyRecord_co
@@ -250,6 +285,8 @@ KERNEL_RECORDS: tuple[type[Record], ...] = (
     InterruptedRecord,
     AnsweredRecord,
     AssignedRecord,
+    LabelledRecord,
+    AdoptedRecord,
     LoggedRecord,
     ProgressedRecord,
     StatRecord,

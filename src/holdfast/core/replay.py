@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.core.folded import decode_folded, encode_folded
+from holdfast.core.folded import decode_folded, encode_folded, folded_session
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.records import (
     AnsweredRecord,
@@ -53,7 +53,7 @@ class ReplayFold:
 
     def dump(self) -> bytes:
         """All that it is, for a checkpoint."""
-        return encode_folded(self.session.folded(self.undelivered))
+        return encode_folded(folded_session(self.session, self.undelivered))
 
     @classmethod
     def restore(cls, session_id: str, state: bytes) -> ReplayFold | None:
@@ -113,6 +113,13 @@ class LazyReplayFold:
         for entry in unfolded:
             self._begun.apply(entry)
         return self._begun
+
+    def fold_some(self, most: int) -> bool:
+        """Fold at most so many of the entries that were applied; True if there are more."""
+        some, self._unfolded = self._unfolded[:most], self._unfolded[most:]
+        for entry in some:
+            self._begun.apply(entry)
+        return bool(self._unfolded)
 
     def apply(self, entry: Entry) -> Waking | None:
         """Go on with one more entry; the waking that follows from it, if one does."""

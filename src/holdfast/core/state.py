@@ -15,6 +15,10 @@ The theory
 A session is RUNNING while its program can make progress by itself, and PAUSED while it waits for answers. It runs from
 its start, and ends in one of four ways: COMPLETED, FAILED, CANCELLED or EXPIRED. After that nothing happens to it.
 
+A session that came from a file is IMPORTED from the last record of the file on, unless it has ended: it does nothing,
+whoever serves it, until somebody adopts it, and then it is again what it was. Its start says up to where it was
+imported, so that follows from the journal too.
+
 There are two kinds of transition. One is triggered by a record, and stands in `TRANSITIONS`. The other is triggered by
 the session itself: a PAUSED session whose pause is over *wakes*, that is, becomes RUNNING at once and without a record
 of its own, because it follows from what is recorded. A pause waits for every query that is pending: those it asked, and
@@ -37,22 +41,25 @@ while the session lives, they leave its state as it is, and the kind's own fold 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core.budget import Price, child_shares, price_for
-from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.folded import FORMAT, FoldedQuery, FoldedSession
+from holdfast.core.budget import Budget, Price, child_shares, price_for
+from holdfast.core.errors import JournalError, NotAdoptedError, TransitionError
+from holdfast.core.folded import FoldedSession
 from holdfast.core.ids import query_id, query_number
 from holdfast.core.kinds import KindFold, find_kind
+from holdfast.core.labels import relabelled, title_of_ctx
 from holdfast.core.limits import RECENT_ANSWERS
 from holdfast.core.metrics import Metrics
 from holdfast.core.needs import ANY
-from holdfast.core.queries import Answer, ChildQuery, Failure, LlmQuery, Query, is_own
+from holdfast.core.pending_queries import PendingQueries, PendingQuery
+from holdfast.core.queries import ChildQuery, Failure, LlmQuery, is_own
 from holdfast.core.records import (
+    AdoptedRecord,
     AnsweredRecord,
     AssignedRecord,
     AttemptedRecord,
@@ -64,6 +71,7 @@ from holdfast.core.records import (
     FailedRecord,
     InterruptedRecord,
     KindRecord,
+    LabelledRecord,
     LoggedRecord,
     PatchedRecord,
     PausedRecord,
@@ -83,6 +91,7 @@ class State(StrEnum):
     ABSENT = "absent"  # no record yet
     RUNNING = "running"
     PAUSED = "paused"
+    IMPORTED = "imported"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -92,14 +101,16 @@ class State(StrEnum):
     """Whether nothing can happen in this state any more."""
 
 
-RUNNING, PAUSED = State.RUNNING, State.PAUSED
-"""The two that are asked for at every step, with names of their own: finding a member in its enum takes long."""
+RUNNING, PAUSED, IMPORTED = State.RUNNING, State.PAUSED, State.IMPORTED
+"""Those that are asked for at every step, with names of their own: finding a member in its enum takes long."""
 
 _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it is
     AttemptedRecord: None,
     InterruptedRecord: None,
     AnsweredRecord: None,
     AssignedRecord: None,
+    LabelledRecord: None,
+    AdoptedRecord: None,  # of an earlier import, in a file that was imported once more
     LoggedRecord: None,
     ProgressedRecord: None,
     StatRecord: None,
@@ -108,9 +119,7 @@ _WHILE_ALIVE: dict[type[Any], State | None] = {  # None: the state stays as it i
 }
 
 TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
-    State.ABSENT: {
-        StartedRecord: State.RUNNING,
-    },
+    State.ABSENT: {StartedRecord: State.RUNNING},
     State.RUNNING: {
         PausedRecord: State.PAUSED,
         RefusedRecord: None,
@@ -123,33 +132,19 @@ TRANSITIONS: dict[State, dict[type[Any], State | None]] = {
         ExpiredRecord: State.EXPIRED,
         **_WHILE_ALIVE,
     },
+    State.IMPORTED: {
+        AdoptedRecord: State.RUNNING,  # or PAUSED, if it was
+        CancelledRecord: State.CANCELLED,
+    },
     State.COMPLETED: {},
     State.FAILED: {},
     State.CANCELLED: {},
     State.EXPIRED: {},
 }
 
-
 ENDED = tuple(state for state in State if not TRANSITIONS[state])
 for _state in State:
     _state.is_terminal = _state in ENDED
-
-
-class PendingQuery:
-    """A query that waits for its answer."""
-
-    __slots__ = ("asked_at", "attempted_at", "attempts", "deaths", "due_at", "query")
-
-    def __init__(self, query: Query, asked_at: int, attempts: int = 0, deaths: int = 0, attempted_at: int = 0) -> None:
-        wait = query.wait_ms
-        self.query = query
-        self.asked_at = asked_at
-        self.due_at = None if wait is None else asked_at + wait
-        self.attempts = attempts
-        self.deaths = deaths
-        """How many attempts in a row their processes did not survive, if the latest is not under way."""
-        self.attempted_at = attempted_at
-        """When the latest attempt was recorded (unix ms); 0 if there was none."""
 
 
 class Session:
@@ -161,20 +156,21 @@ class Session:
         self._rules = _RULES[State.ABSENT]
         self.position = 0
         self.started: StartedRecord | None = None
-        self._shared = 0
-        """The last position that a fork has from its source."""
+        self._seam = 0
+        """The next position at which something ends that is not this session's own: see `_pass_seam`."""
         self._prices: dict[str, Price] = {}
         self.ended: EndRecord | None = None
         self.llm = ANY  # who answers its `llm` queries
-        self.pending: dict[str, PendingQuery] = {}
+        self.title, self.labels = "", tuple[str, ...]()
+        self.pending = PendingQueries()
         self.settled: dict[str, int] = {}
         """The positions of the latest answers, by query."""
         self.undelivered: list[str] = []
         """Answered queries whose answers the program has not been given, in the order of their answers."""
-        self._failure_undelivered = False
+        self.failure_undelivered = False
         self.wakings = 0
         """How often a pause has ended and the program continued."""
-        self._is_outward = False
+        self.is_outward = False
         """Whether the last pause was not for the runtime itself alone; only those are counted as pauses."""
         self.queries_asked = 0
         self.asked_last = 0
@@ -197,18 +193,15 @@ class Session:
         return not self._rules
 
     @property
+    def adopted_state(self) -> State | None:
+        """The state that it has once it is adopted, or None if it is not imported."""
+        rule = self._rules.get(AdoptedRecord)
+        return rule.following if rule is not None else None
+
+    @property
     def program_kind(self) -> str:
         """The kind of its program; empty before it has started."""
         return self.started.program.kind if self.started is not None else ""
-
-    @property
-    def waits_for_child(self) -> bool:
-        """Whether a query for a child session is pending."""
-        for pending in self.pending.values():
-            query = pending.query
-            if query.kind == "child":
-                return True
-        return False
 
     def has_asked(self, asked: str) -> bool:
         """Whether there was ever a query with this id. If it is not pending, it was answered or withdrawn."""
@@ -217,37 +210,12 @@ class Session:
 
     def next_due(self) -> int | None:
         """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
-        earliest = self.kind_fold.next_due()
-        for pending in self.pending.values():
-            due = pending.due_at
-            if due is not None and (earliest is None or due < earliest):
-                earliest = due
-        return earliest
+        own, earliest = self.kind_fold.next_due(), self.pending.next_due()
+        if own is None or earliest is None:
+            return own if earliest is None else earliest
+        return min(own, earliest)
 
     # --- checkpoints ---------------------------------------------------------------------------
-
-    def folded(self, undelivered: Sequence[tuple[str, Answer]]) -> FoldedSession:
-        """The session as a checkpoint keeps it. It says what `undelivered` names, which only the journal has."""
-        return FoldedSession(
-            format=FORMAT,
-            state=self.state,
-            position=self.position,
-            started=self.started,
-            ended=self.ended,
-            pending=[FoldedQuery.of(pending) for pending in self.pending.values()],
-            settled=self.settled,
-            undelivered=list(undelivered),
-            failure_undelivered=self._failure_undelivered,
-            wakings=self.wakings,
-            is_outward=self._is_outward,
-            queries_asked=self.queries_asked,
-            asked_last=self.asked_last,
-            wake=self.wake,
-            metrics=self.metrics.copied(),
-            llm=self.llm,
-            kind_format=self.kind_fold.format,
-            kind=msgspec.Raw(self.kind_fold.dump()),
-        )
 
     @classmethod
     def restore(cls, session_id: str, folded: FoldedSession) -> Session | None:
@@ -257,14 +225,18 @@ class Session:
             return None
         session.state = State(folded.state)
         session.position, session._rules = folded.position, _RULES[session.state]
+        if session.state is IMPORTED:
+            session._rules = _RULES_UNTIL_ADOPTED[State(folded.adopted_state)]
         session.started, session.ended, session.settled = folded.started, folded.ended, folded.settled
         session._find_kind()
         if session.kind_fold.format != folded.kind_format or not session.kind_fold.restore(bytes(folded.kind)):
             return None
-        session.pending = {each.query.id: PendingQuery(*msgspec.structs.astuple(each)) for each in folded.pending}
+        for each in folded.pending:
+            session.pending.add(PendingQuery(*msgspec.structs.astuple(each)))
         session.undelivered = [asked for asked, _ in folded.undelivered]
-        session._failure_undelivered = folded.failure_undelivered
-        session.wakings, session._is_outward = folded.wakings, folded.is_outward
+        session.failure_undelivered = folded.failure_undelivered
+        session.title, session.labels = folded.title, folded.labels
+        session.wakings, session.is_outward = folded.wakings, folded.is_outward
         session.queries_asked, session.asked_last = folded.queries_asked, folded.asked_last
         session.wake, session.metrics, session.llm = folded.wake, folded.metrics.copied(), folded.llm
         return session
@@ -281,7 +253,8 @@ class Session:
         """The rule for a record that has no row of its own; raises if there is none in this state."""
         rule = self._rules.get(_row_of(record))
         if rule is None:
-            raise TransitionError(self.id, type_of(record), _legal_states(_row_of(record)), self.state)
+            refusal = NotAdoptedError if self.state is IMPORTED else TransitionError
+            raise refusal(self.id, type_of(record), _legal_states(_row_of(record)), self.state)
         return rule
 
     def _against_pause(self, record: PausedRecord) -> str | None:
@@ -317,72 +290,85 @@ class Session:
         is_over = (
             self.state is PAUSED
             and len(undelivered) > 0  # whatever it waits for, it continues with an answer
-            and pause_is_over(self.wake, self.pending, undelivered, self._failure_undelivered)
+            and pause_is_over(self.wake, self.pending, undelivered, self.failure_undelivered)
         )
         if is_over:  # the program continues, and is given the answers
             self.state, self._rules = RUNNING, _RULES[RUNNING]
-            self._failure_undelivered = False
+            self.failure_undelivered = False
             self.wakings += 1
-            self.metrics.rounds += self._is_outward
+            self.metrics.rounds += self.is_outward
             undelivered.clear()
         self.metrics.tick(at, self.state is PAUSED)
         self.position = position
-        if position == self._shared:
-            self._part(at)
+        if position == self._seam:
+            self._pass_seam(at)
         return is_over
 
     def _find_kind(self) -> None:
         """Follow what the start says: where a fork parts from its source, and what the program kind keeps."""
         if self.started is None:
             return
-        self._shared = self.started.forked_from.position if self.started.forked_from is not None else 0
+        self._seam = self._next_seam(self.position)
         self._prices = self.started.prices
         if (kind := find_kind(self.started.program.kind)) is not None:
             self.kind_fold = kind.fold(self)
 
-    def _part(self, at: int) -> None:
-        """From here on a fork goes its own way: what its source had begun is not the fork's."""
-        for pending in self.pending.values():
-            pending.attempts = pending.deaths = pending.attempted_at = 0
-        self.kind_fold.on_forked(at)
+    def _next_seam(self, after: int) -> int:
+        """The next position with which what a fork shares, or what was in a file, ends; 0 if there is none."""
+        assert self.started is not None
+        seams = [each.position for each in (self.started.forked_from, self.started.imported) if each is not None]
+        return min((seam for seam in seams if seam > after), default=0)
+
+    def _pass_seam(self, at: int) -> None:
+        """From here on a fork goes its own way: what its source had begun is not the fork's. An import stands still."""
+        assert self.started is not None
+        fork, imported = self.started.forked_from, self.started.imported
+        if fork is not None and fork.position == self.position:
+            for pending in self.pending.values():
+                pending.attempts = pending.deaths = 0
+            self.kind_fold.on_forked(at)
+        if imported is not None and imported.position == self.position and not self.is_terminal:
+            self.state, self._rules = IMPORTED, _RULES_UNTIL_ADOPTED[self.state]
+        self._seam = self._next_seam(self.position)
 
     # --- what each record does -----------------------------------------------------------------
 
     def _on_started(self, record: StartedRecord, at: int, position: int) -> None:
         self.started, self.llm = record, record.llm
+        self.title, self.labels = record.title or title_of_ctx(record.ctx), tuple(record.labels)
         self.metrics.start(at)
         self._find_kind()
 
     def _on_paused(self, record: PausedRecord, at: int, position: int) -> None:
         pending, metrics, queries, begun = self.pending, self.metrics, record.queries, int(record.attempted)
-        children: list[str] = []
+        children: dict[str, Budget | None] = {}
         for gone in record.withdrawn:
-            if pending.pop(gone, None) is not None:
+            if pending.remove(gone) is not None:
                 metrics.withdraw(gone)
         for query in queries:
-            pending[query.id] = PendingQuery(query, at, begun, begun, at if begun else 0)
+            pending.add(PendingQuery(query, at, begun, begun))
             if isinstance(query, LlmQuery):
                 metrics.ask(query, self._prices, at)
-            elif type(query) is ChildQuery:
-                children.append(query.id)
+            elif isinstance(query, ChildQuery):
+                children[query.id] = query.budget
             self.kind_fold.on_asked(query)
         if children:
             self._set_aside(children, record.wake)
         self.asked_last = len(queries)
         self.queries_asked += len(queries)
         self.wake = record.wake
-        self._is_outward = not pending
-        for each in pending.values():
-            if not is_own(each.query):
-                self._is_outward = True
+        self.is_outward = not pending
+        for query in pending.groups.values():
+            if query.kind != "tool" or not is_own(query):
+                self.is_outward = True
                 break
-        metrics.pauses += self._is_outward
+        metrics.pauses += self.is_outward
 
-    def _set_aside(self, children: Sequence[str], wake: Wake) -> None:
+    def _set_aside(self, children: Mapping[str, Budget | None], wake: Wake) -> None:
         """Reserve what children may spend that were just asked for."""
         if self.started is None or self.started.budget is None:
             return
-        goes_on = wake != "all" and any(type(each.query) is not ChildQuery for each in self.pending.values())
+        goes_on = wake != "all" and any(query.kind != "child" for query in self.pending.groups.values())
         self.metrics.set_aside(child_shares(self.started.budget, self.metrics, children, parent_goes_on=goes_on))
 
     def _on_refused(self, record: RefusedRecord, at: int, position: int) -> None:
@@ -392,7 +378,6 @@ class Session:
         pending = self.pending[record.query_id]
         pending.attempts += 1
         pending.deaths += 1
-        pending.attempted_at = at
 
     def _on_interrupted(self, record: InterruptedRecord, at: int, position: int) -> None:
         pending = self.pending[record.query_id]
@@ -404,20 +389,23 @@ class Session:
         if isinstance(query, LlmQuery):  # first, because measuring an answer is all that could raise
             price = price_for(query, self._prices) if self._prices else None
             self.metrics.answer(query, answer, record.usage, price)
-        elif type(query) is ChildQuery:
+        elif isinstance(query, ChildQuery):
             self.metrics.answer_child(asked, record.usage)
-        del self.pending[asked]
+        self.pending.remove(asked)
         settled[asked] = position
         if len(settled) > RECENT_ANSWERS:
             del settled[next(iter(settled))]
         self.undelivered.append(asked)
         if type(answer) is Failure:
-            self._failure_undelivered = True
+            self.failure_undelivered = True
             self.metrics.failures += 1
-        self.kind_fold.on_answered(query, answer)
+        self.kind_fold.on_answered(query, answer, record.usage)
 
     def _on_assigned(self, record: AssignedRecord, at: int, position: int) -> None:
         self.llm = record.llm
+
+    def _on_labelled(self, record: LabelledRecord, at: int, position: int) -> None:
+        self.title, self.labels = relabelled(self, record.title, record.labels)
 
     def _on_logged(self, record: LoggedRecord, at: int, position: int) -> None:
         self.metrics.log(record, at)
@@ -428,18 +416,20 @@ class Session:
     def _on_stat(self, record: StatRecord, at: int, position: int) -> None:
         self.metrics.custom[record.key] = record.value
 
-    def _on_patched(self, record: PatchedRecord, at: int, position: int) -> None:
-        """Nothing follows from it but what the program does: only a replay reads it."""
+    def _on_noted(self, record: PatchedRecord | AdoptedRecord, at: int, position: int) -> None:
+        """Nothing follows from it but the state, or what the program does in a replay."""
 
     def _on_kind_record(self, record: KindRecord, at: int, position: int) -> None:
         self.kind_fold.on_record(record, at, position)
+        if (spent := record.background_usage) is not None:
+            self.metrics.spend_in_background(spent)
 
     def _on_ended(self, record: EndRecord, at: int, position: int) -> None:
         self.ended = record
         self.metrics.ended_at = max(at, self.metrics.last_activity_at)
         for left_over in self.pending:
             self.metrics.withdraw(left_over)
-        self.pending.clear()
+        self.pending.remove_all()
         self.kind_fold.on_ended(record, at)
 
 
@@ -451,17 +441,18 @@ _FOLD: dict[type[Any], Callable[[Session, Any, int, int], None]] = {
     InterruptedRecord: Session._on_interrupted,
     AnsweredRecord: Session._on_answered,
     AssignedRecord: Session._on_assigned,
+    LabelledRecord: Session._on_labelled,
+    AdoptedRecord: Session._on_noted,
     LoggedRecord: Session._on_logged,
     ProgressedRecord: Session._on_progressed,
     StatRecord: Session._on_stat,
-    PatchedRecord: Session._on_patched,
+    PatchedRecord: Session._on_noted,
     KindRecord: Session._on_kind_record,
     CompletedRecord: Session._on_ended,
     FailedRecord: Session._on_ended,
     CancelledRecord: Session._on_ended,
     ExpiredRecord: Session._on_ended,
 }
-
 
 _REASON_AGAINST: dict[type[Any], Callable[[Session, Any], str | None]] = {
     PausedRecord: Session._against_pause,
@@ -486,11 +477,16 @@ _RULES: dict[State, dict[type[Any], _Rule]] = {
     for state, rows in TRANSITIONS.items()
 }
 
+_RULES_UNTIL_ADOPTED: dict[State, dict[type[Any], _Rule]] = {
+    before: {**_RULES[IMPORTED], AdoptedRecord: _RULES[IMPORTED][AdoptedRecord]._replace(following=before)}
+    for before in (RUNNING, PAUSED)
+}
+"""The rules of an IMPORTED session, by the state that it was in before and has again once it is adopted."""
+
 
 def _row_of(record: Record) -> type[Any]:
     """The row of the table that speaks of a record."""
-    kind = type(record)
-    return kind if kind in _FOLD else KindRecord
+    return type(record) if type(record) in _FOLD else KindRecord
 
 
 def _legal_states(record: type[Any]) -> str:

@@ -12,8 +12,9 @@ from holdfast.core.call_history import CallHistory
 from holdfast.core.errors import InvalidFilterError
 from holdfast.core.events import query_json
 from holdfast.core.limits import PROMPT_PREVIEW_CHARS
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import LlmQuery
-from holdfast.core.state import PendingQuery, Session, State
+from holdfast.core.state import Session, State
 
 PromptMode: TypeAlias = Literal["off", "full", "preview"]
 
@@ -101,11 +102,13 @@ def snapshot(
     }
     if started is not None:
         shown["strategy"] = started.program.name
+        if started.imported is not None:
+            shown["imported"] = msgspec.to_builtins(started.imported)
     if session.state is State.PAUSED:
         shown["pending_queries"] = len(session.pending)
     if pending_filter is not None:
         pending = [*session.pending.values(), *(below or {}).values()]
-        shown["pending"] = [_pending_json(p, pending_filter) for p in pending]
+        shown["pending"] = [pending_json(p, pending_filter) for p in pending]
     return shown
 
 
@@ -144,7 +147,7 @@ def _metrics_json(session: Session, now: int, history: CallHistory | None) -> di
     return shown
 
 
-def _pending_json(pending: PendingQuery, wanted: PendingFilter) -> dict[str, Any]:
+def pending_json(pending: PendingQuery, wanted: PendingFilter) -> dict[str, Any]:
     query = pending.query
     full = query_json(query)
     shown: dict[str, Any] = {}
@@ -160,6 +163,8 @@ def _pending_json(pending: PendingQuery, wanted: PendingFilter) -> dict[str, Any
         shown["grounded"] = query.grounded
     if wanted.underspecified and isinstance(query, LlmQuery):
         shown["underspecified"] = query.underspecified
+    if isinstance(query, LlmQuery):
+        shown |= query.said_on_top
     prompt = full.pop("prompt", None)
     match wanted.prompt:
         case PromptFilter(mode="full"):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.ids import DEFAULT_SERVICE
-from holdfast.core.state import Session, State
+from holdfast.core.limits import FAILURE_PREVIEW_CHARS
+from holdfast.core.needs import count_asked, row_needs
+from holdfast.core.records import ExpiredRecord, FailedRecord
+from holdfast.core.state import IMPORTED, PAUSED, Session, State
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a store keeps of a session beside its journal; always equal to `summarize` of that journal."""
 
     state: State
@@ -26,6 +29,21 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of those queries, sorted and joined by commas (`human,timer`), and what its program kind adds."""
     due_at: int | None = None
     """When the clock has to look at the session next (unix ms)."""
+    needs: str = ""
+    """What a process has to have to move it on (`core.needs.row_needs`); empty if that is not up to processes."""
+    asks: int = 0
+    """How many of the pending queries wait for a person or a host (`core.needs.count_asked`)."""
+    turns: int = 0
+    """How many inputs an agent has worked on, or works on; 0 for other programs."""
+    tokens: int = 0
+    cost: float = 0.0
+    """What was spent on models, for children too."""
+    title: str = ""
+    """What people call it: as they said, or the beginning of what it works on."""
+    labels: tuple[str, ...] = ()
+    forked_from: str | None = None
+    failure: str = ""
+    """The beginning of why it failed or expired; empty if it did not."""
 
 
 def summarize(session: Session) -> Summary:
@@ -33,19 +51,39 @@ def summarize(session: Session) -> Summary:
     started = session.started
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
-    own = session.kind_fold.waiting_for
-    waiting_for = set() if own is None else {own}
-    for pending in session.pending.values():
-        waiting_for.add(pending.query.kind)
+    kind_fold, metrics, fork = session.kind_fold, session.metrics, started.forked_from
+    own, groups = kind_fold.waiting_for, session.pending.groups
+    if own is None and len(groups) == 1:  # as nearly all
+        waiting_for = next(iter(groups.values())).kind
+    else:
+        kinds = {query.kind for query in groups.values()}
+        waiting_for = ",".join(sorted(kinds if own is None else {*kinds, own}))
     return Summary(
         state=session.state,
         program_kind=started.program.kind,
         program=started.program.name,
-        parent=started.parent.session_id if started.parent is not None else session.kind_fold.parent,
+        parent=started.parent.session_id if started.parent is not None else kind_fold.parent,
         service=started.service,
-        created_at=session.metrics.started_at,
-        updated_at=session.metrics.last_activity_at,
+        created_at=metrics.started_at,
+        updated_at=metrics.last_activity_at,
         pending=len(session.pending),
-        waiting_for=",".join(sorted(waiting_for)),
-        due_at=session.next_due(),
+        waiting_for=waiting_for,
+        due_at=session.next_due() if session.state is not IMPORTED else None,
+        needs=row_needs(session),
+        asks=count_asked(session) if session.state is PAUSED else 0,
+        turns=kind_fold.turns,
+        tokens=metrics.prompt_tokens.tokens + metrics.response_tokens.tokens,
+        cost=metrics.cost,
+        title=session.title or kind_fold.title,
+        labels=session.labels,
+        forked_from=fork.session_id if fork is not None else None,
+        failure=_failure(session) if session.ended is not None else "",
     )
+
+
+def _failure(session: Session) -> str:
+    match session.ended:
+        case FailedRecord(error=why) | ExpiredRecord(reason=why):
+            return why[:FAILURE_PREVIEW_CHARS]
+        case _:
+            return ""

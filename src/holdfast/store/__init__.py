@@ -24,7 +24,11 @@ def open_store(url: str) -> Store:
 
             return SqliteStore(rest.removeprefix("///"))
         case "postgresql" | "postgres":
-            from holdfast.store.postgres.store import PostgresStore
+            try:
+                from holdfast.store.postgres.store import PostgresStore
+            except ModuleNotFoundError as missing:
+                why = f"PostgreSQL needs the package `{missing.name}`: pip install 'holdfast[postgres]'"
+                raise StoreUnavailableError(url, why) from missing
 
             return PostgresStore(url)
         case _:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from types import NoneType
 
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
+from holdfast.core.labels import check_labels
 from holdfast.core.limits import MAX_WAIT_MS
 from holdfast.core.records import Entry
 from holdfast.core.state import State
@@ -69,7 +71,7 @@ class Segment(msgspec.Struct, frozen=True):
     """Stored as they are, like the state of a checkpoint."""
 
 
-class Commit(msgspec.Struct, frozen=True, kw_only=True):
+class Commit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One change of one session: everything in it happens, or nothing."""
 
     session_id: str
@@ -99,7 +101,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """Added to the session's segments. Those that end after its beginning go: they are being written anew."""
 
 
-class CommitReceipt(msgspec.Struct, frozen=True):
+class CommitReceipt(msgspec.Struct, frozen=True, gc=False):
     """Proof that a commit is durable."""
 
     session_id: str
@@ -170,5 +172,9 @@ def check_summary(summary: Summary) -> None:
             check_number(value, "summary")
         elif kind is str and not value.isascii():
             check_value(value, "summary")
-        elif kind not in (str, State, NoneType):
+        elif kind is tuple:
+            check_labels(value)
+        elif kind is float and not isfinite(value):
+            raise InvalidValueError("summary", "what it cost is no number")
+        elif kind not in (str, State, NoneType, float):
             raise InvalidValueError("summary", f"{kind.__name__} is not expected")

@@ -10,7 +10,7 @@ A store keeps, for each session,
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 - a **checkpoint** and **segments**: what follows from the first part of the journal, so that it need not be read;
 
-and beside the sessions state items.
+and beside the sessions state items. What upkeep asks of it is in `store.upkeep`.
 
 What holds for all methods
 - *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
@@ -28,8 +28,10 @@ What holds for all methods
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import contextlib
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from types import TracebackType
 from typing import Self
@@ -37,10 +39,10 @@ from typing import Self
 import msgspec
 
 from holdfast.core.decide import Message
+from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import check_id
-from holdfast.core.limits import MAX_INTEGER
 from holdfast.core.records import Entry
-from holdfast.core.state import ENDED, Session, State
+from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary
 from holdfast.core.values import Json, check_number, check_value
 from holdfast.store.commits import (
@@ -60,6 +62,9 @@ from holdfast.store.filters import check_filter, parse_cursor
 from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
+from holdfast.store.overview import OverviewStore, timed
+from holdfast.store.supervisor import Supervisor
+from holdfast.store.upkeep import UpkeepStore, in_range
 from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
 
 
@@ -94,6 +99,13 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     updated_before: int | None = None
     updated_after: int | None = None
     """Only sessions whose last entry is earlier, or later, than that."""
+    labels: Sequence[str] = ()
+    """Only sessions that have all of these labels."""
+    text: str | None = None
+    """Only sessions whose id, title, program or labels contain this, without regard to the case of ASCII letters."""
+    asking: bool = False
+    """Only sessions in which something waits for a person or a host."""
+    forked_from: str | None = None
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -112,7 +124,7 @@ class StateItem(msgspec.Struct, frozen=True):
     version: int
 
 
-class Store(ABC):
+class Store(UpkeepStore, OverviewStore):
     """Where sessions live. One object may be used by many tasks of one event loop at a time.
 
     The public methods are the contract, and check what they are given. A store implements `open` and `close`, and for
@@ -120,6 +132,15 @@ class Store(ABC):
     """
 
     url: str
+    append_timer: Callable[[float], None] | None = None  # is told how many seconds each append took
+
+    @cached_property
+    def supervisor(self) -> Supervisor:
+        return Supervisor()  # of the store's own standing tasks
+
+    async def server_time(self) -> int | None:
+        """The time by the clock of the store's own machine (unix ms); None where that is this one."""
+        return None
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -127,8 +148,8 @@ class Store(ABC):
     async def open(self) -> None:
         """Make the store ready: create it if it is new, migrate it if it is old.
 
-        A store written by a newer version raises `SchemaVersionError` before anything else is read. One that cannot be
-        reached or is no store raises `StoreUnavailableError`.
+        One written by a newer version raises `SchemaVersionError` before anything else is read; one that cannot be
+        reached, or is no store, `StoreUnavailableError`.
         """
 
     @abstractmethod
@@ -172,6 +193,8 @@ class Store(ABC):
         """
         if not commit.bodies:
             check_commit(commit)
+        if self.append_timer is not None:
+            return await timed(self._append(commit), self.append_timer)
         return await self._append(commit)
 
     async def fork(self, source: str, at: int, commit: Commit) -> CommitReceipt:
@@ -194,7 +217,7 @@ class Store(ABC):
         `CorruptSessionError` naming its position, or those of all records that were written with it.
         """
         check_id(session_id, "session id")
-        return await self._read(session_id, _in_range(after), _in_range(limit))
+        return await self._read(session_id, in_range(after), in_range(limit))
 
     async def position(self, session_id: str) -> int:
         """The position of the last entry, also of a session whose summary is damaged. Raises as `session` does."""
@@ -215,7 +238,7 @@ class Store(ABC):
         """
         where, before = where or SessionFilter(), parse_cursor(after)
         check_filter(where)
-        return await self._sessions(where, before, _in_range(limit))
+        return await self._sessions(where, before, in_range(limit))
 
     async def all_sessions(self, where: SessionFilter | None = None) -> list[SessionRow]:
         """Sessions that match all conditions, the newest first, all pages of them."""
@@ -238,6 +261,17 @@ class Store(ABC):
         async for entry in self.journal(session_id):
             session.apply(entry)
         return session
+
+    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+        """Those of these sessions that can be read and folded, as `load` gives them; for going through a store.
+
+        One that is damaged, missing or longer than a few pages is left out: `load` says what is wrong with it.
+        """
+        found: list[Session] = []
+        for session_id in session_ids:
+            with contextlib.suppress(HoldfastError):
+                found.append(await self.load(session_id))
+        return found
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:
         """All entries after a position, read a page at a time."""
@@ -281,14 +315,6 @@ class Store(ABC):
         check_id(lease.session_id, "session id")
         await self._release(lease)
 
-    async def lost(self, limit: int = READ_LIMIT) -> list[Lease]:
-        """Leases whose holder is gone although they have not run out; none where the store cannot tell.
-
-        Meant to be called often: it costs next to nothing while no holder dies. A holder that was only cut off for a
-        moment comes back, and its leases with it, unless they were claimed meanwhile.
-        """
-        return await self._lost(_in_range(limit))
-
     # --- mailboxes -------------------------------------------------------------------------------
 
     async def send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt:
@@ -311,14 +337,7 @@ class Store(ABC):
         One that was changed raises `CorruptSessionError` naming its number.
         """
         check_id(session_id, "session id")
-        return await self._mailbox(session_id, _in_range(limit))
-
-    # --- time ------------------------------------------------------------------------------------
-
-    async def due(self, now: int, limit: int = READ_LIMIT, *, services: Sequence[str] = ()) -> list[tuple[str, int]]:
-        """Sessions due at or before `now`, of these services or of all, as (session id, due time), earliest first."""
-        check_value(list(services), "services")
-        return await self._due(_in_range(now), _in_range(limit), services)
+        return await self._mailbox(session_id, in_range(limit))
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -347,7 +366,7 @@ class Store(ABC):
         """Keys with a prefix that come after another key, sorted by code point."""
         check_id(namespace, "state namespace")
         check_value([prefix, after], "state prefix")
-        return await self._list_state(namespace, prefix, after, _in_range(limit))
+        return await self._list_state(namespace, prefix, after, in_range(limit))
 
     async def update_state(self, namespace: str, key: str, change: Callable[[Json], Json]) -> StateItem:
         """Replace a value by a function of it (of None where there is none), atomically against all other writers.
@@ -375,14 +394,6 @@ class Store(ABC):
         check_number(at, "time of a deletion")
         await self._delete(session_id, at)
 
-    async def prune(self, ended_before: int, limit: int = READ_LIMIT, *, services: Sequence[str] = ()) -> list[str]:
-        """Delete at most `limit` sessions, of these services or of all, that ended before a time; gives their ids."""
-        ended = SessionFilter(states=ENDED, updated_before=ended_before, services=services)
-        gone = [row.session_id for row in (await self.sessions(ended, limit=limit)).rows]
-        for session_id in gone:
-            await self.delete(session_id, ended_before)
-        return gone
-
     # --- change ----------------------------------------------------------------------------------
 
     def watch(self, session_id: str | None = None) -> Watch:
@@ -401,7 +412,7 @@ class Store(ABC):
         """Send a live message, which is kept nowhere, to whoever listens to a session. Never waits or fails for them.
 
         Best effort, in the order of publishing. Those who listen through this store object get it at once; others get
-        it within moments where the store can reach them (PostgreSQL), and not at all elsewhere. A payload of more than
+        it within moments where the store can reach them (PostgreSQL; on one machine, SQLite). A payload of more than
         `LIVE_BYTES` is lost. The session need not exist.
         """
         check_id(session_id, "session id")
@@ -452,16 +463,10 @@ class Store(ABC):
     async def _release(self, lease: Lease) -> None: ...
 
     @abstractmethod
-    async def _lost(self, limit: int) -> list[Lease]: ...
-
-    @abstractmethod
     async def _send(self, session_id: str, key: str, message: Message, at: int) -> MessageReceipt: ...
 
     @abstractmethod
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]: ...
-
-    @abstractmethod
-    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]: ...
 
     @abstractmethod
     async def _get_state(self, namespace: str, key: str) -> StateItem | None: ...
@@ -491,8 +496,3 @@ class Store(ABC):
 def _check_state_key(namespace: str, key: str) -> None:
     check_id(namespace, "state namespace")
     check_id(key, "state key")
-
-
-def _in_range(number: int) -> int:
-    """A position, time or limit of a read, brought into what stores can count."""
-    return max(0, min(number, MAX_INTEGER // 4))  # so that two of them can be added

@@ -30,6 +30,19 @@ class StoreUnavailableError(StoreError):
 
 
 @dataclass(eq=False)
+class StoreReplacedError(StoreUnavailableError):
+    """The file of the store is not the one that was opened. Nothing is acknowledged any more."""
+
+    kind = "store_replaced"
+
+    def __str__(self) -> str:
+        return (
+            f"store {self.url} cannot be used: {self.why} while this process had it open, so what is written now would"
+            " be lost. Put the file back or choose another, and start this process again"
+        )
+
+
+@dataclass(eq=False)
 class SchemaVersionError(StoreError):
     """The stored data was written by a newer Holdfast. Nothing was read."""
 

@@ -2,7 +2,8 @@
 
 The file is text, one JSON object a line: a header, then the journal in order, each blob before the first record that
 refers to it, and a last line that counts and hashes all that stands before. Every line ends with a checksum of itself
-and of its number, so a file that was cut off, edited or reordered is refused with the line where that shows.
+and of its number, so a file that was cut off, edited or reordered is refused with the line where that shows. The last
+line may hold a signature of the hash: checksums tell accidents, and only a signature tells who wrote the file.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -23,15 +24,17 @@ import msgspec
 from holdfast.core.errors import HoldfastError, SessionExistsError
 from holdfast.core.ids import check_id
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_VALUE_BYTES
-from holdfast.core.records import Entry
+from holdfast.core.records import Entry, Imported, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.core.values import preview
 from holdfast.store.codec import filled_size, has_marks, pack_blob, unpack_blob
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
+from holdfast.store.environment import SystemClock
 from holdfast.store.errors import ExportFileError, SchemaVersionError
 from holdfast.store.journal_rows import decode_body, encode_entry, without_large
+from holdfast.store.signatures import SigningKey, is_signed_by
 
 EXPORT_VERSION = 1
 
@@ -65,9 +68,21 @@ class _Line(msgspec.Struct, tag="record", tag_field="holdfast"):
     record: msgspec.Raw
 
 
-class _End(msgspec.Struct, tag="end", tag_field="holdfast"):
+class _End(msgspec.Struct, tag="end", tag_field="holdfast", omit_defaults=True):
     lines: int
     sha256: str
+    key: str = ""
+    """The public key that signed the digest, if one did."""
+    signature: str = ""
+
+
+class ExportedSession(NamedTuple):
+    """What is in an export file."""
+
+    session_id: str
+    entries: list[Entry]
+    key: str | None = None
+    """The public key that the file is signed with, if it is; the signature is right."""
 
 
 class ImportReceipt(msgspec.Struct, frozen=True):
@@ -76,15 +91,19 @@ class ImportReceipt(msgspec.Struct, frozen=True):
     session_id: str
     position: int
     replayed: bool = False
+    state: str = ""
+    """`imported`, until somebody adopts the session; or how it ended."""
+    key: str | None = None
+    """The public key that the file is signed with, if it is."""
 
 
 # --- writing ---------------------------------------------------------------------------------------
 
 
-async def export_lines(store: Store, session_id: str) -> AsyncIterator[bytes]:
-    """The lines of a session's export file, read from the store a page at a time."""
+async def export_lines(store: Store, session_id: str, key: SigningKey | None = None) -> AsyncIterator[bytes]:
+    """The lines of a session's export file, read from the store a page at a time; signed, if there is a key."""
     row = await store.session(session_id)
-    sealer = _Sealer()
+    sealer = _Sealer(key)
     yield sealer.seal(_Header(EXPORT_VERSION, session_id, row.position))
     written: set[str] = set()
     async for entry in store.journal(session_id):
@@ -102,15 +121,17 @@ async def export_lines(store: Store, session_id: str) -> AsyncIterator[bytes]:
     yield sealer.end()
 
 
-async def export_session(store: Store, session_id: str, path: str | os.PathLike[str]) -> int:
+async def export_session(
+    store: Store, session_id: str, path: str | os.PathLike[str], key: SigningKey | None = None
+) -> int:
     """Write a session's export file and give back its size in bytes. A file of that name is replaced at the end."""
     target = Path(path).resolve()
     if target.exists() and not target.is_file():  # a pipe or a device is written to, never replaced
-        return await _write_through(store, session_id, target)
+        return await _write_through(export_lines(store, session_id, key), target)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            async for line in export_lines(store, session_id):
+            async for line in export_lines(store, session_id, key):
                 file.write(line)
             file.flush()
             os.fsync(file.fileno())
@@ -123,19 +144,20 @@ async def export_session(store: Store, session_id: str, path: str | os.PathLike[
     return size
 
 
-async def _write_through(store: Store, session_id: str, target: Path) -> int:
+async def _write_through(lines: AsyncIterator[bytes], target: Path) -> int:
     size = 0
     with target.open("wb", buffering=0) as file:
-        async for line in export_lines(store, session_id):
+        async for line in lines:
             size += len(line)
             file.write(line)
     return size
 
 
 class _Sealer:
-    def __init__(self) -> None:
+    def __init__(self, key: SigningKey | None) -> None:
         self.lines = 0
         self.hash = hashlib.sha256()
+        self._key = key
 
     def seal(self, line: Any) -> bytes:
         self.lines += 1
@@ -145,7 +167,10 @@ class _Sealer:
         return sealed
 
     def end(self) -> bytes:
-        return self.seal(_End(self.lines, self.hash.hexdigest()))
+        digest = self.hash.hexdigest()
+        if self._key is None:
+            return self.seal(_End(self.lines, digest))
+        return self.seal(_End(self.lines, digest, self._key.public, self._key.sign(digest)))
 
 
 def _checksum(session_id: str, position: int, at: int, body: bytes) -> int:
@@ -163,11 +188,13 @@ def _line_crc(number: int, text: bytes) -> int:
 async def import_session(store: Store, path: str | os.PathLike[str], session_id: str | None = None) -> ImportReceipt:
     """Add the session in an export file to a store, under its own id or another; all of it, or nothing.
 
-    A session that is there already with the same journal is left as it is; one with another journal raises
+    Unless it has ended, it is `imported` there, and does nothing until somebody adopts it. One that is there already
+    with the same journal, or was imported before and has gone on, is left as it is; one with another journal raises
     `SessionExistsError`.
     """
-    own_id, entries = await asyncio.to_thread(read_export, path)
+    own_id, entries, key = await asyncio.to_thread(read_export, path)
     target = check_id(session_id, "session id") if session_id is not None else own_id
+    entries = _with_origin(entries, Imported(len(entries), SystemClock().now(), key))
     try:
         session = Session.fold(target, entries)
     except HoldfastError as error:
@@ -178,21 +205,41 @@ async def import_session(store: Store, path: str | os.PathLike[str], session_id:
     try:
         receipt = await store.append(commit)
     except SessionExistsError:
-        present = [entry async for entry in store.journal(target)]
-        if present != entries:
+        present = await store.load(target)
+        if not await _has_begun_as(store, target, entries):
             raise
-        return ImportReceipt(target, len(entries), replayed=True)
-    return ImportReceipt(target, receipt.position)
+        return ImportReceipt(target, present.position, True, present.state, key)
+    return ImportReceipt(target, receipt.position, False, session.state, key)
 
 
-def read_export(path: str | os.PathLike[str]) -> tuple[str, list[Entry]]:
+def _with_origin(entries: list[Entry], imported: Imported | None) -> list[Entry]:
+    """A journal whose first record says where it came from."""
+    first = entries[0]
+    if not isinstance(first.record, StartedRecord):
+        return entries
+    started = msgspec.structs.replace(first.record, imported=imported)
+    return [msgspec.structs.replace(first, record=started), *entries[1:]]
+
+
+async def _has_begun_as(store: Store, session_id: str, entries: list[Entry]) -> bool:
+    """Whether a session is this journal, or was imported from it and has gone on."""
+    present = await store.entries(session_id)
+    started = present[0].record
+    if not isinstance(started, StartedRecord):
+        return False
+    if started.imported is not None:
+        present = present[: started.imported.position]
+    return _with_origin(present, None) == _with_origin(entries, None)
+
+
+def read_export(path: str | os.PathLike[str]) -> ExportedSession:
     """As `parse_export`, from a file."""
     with open(path, "rb") as file:
         return parse_export(file)
 
 
-def parse_export(lines: Iterable[bytes]) -> tuple[str, list[Entry]]:
-    """The session id and the journal in an export file; `ExportFileError` with the line if anything is wrong."""
+def parse_export(lines: Iterable[bytes]) -> ExportedSession:
+    """The session in an export file; `ExportFileError` with the line if anything is wrong, also with its signature."""
     opened = _open_lines(lines)
     number, header = next(opened, (1, None))
     if not isinstance(header, _Header):
@@ -212,7 +259,9 @@ def parse_export(lines: Iterable[bytes]) -> tuple[str, list[Entry]]:
                 if len(entries) != header.records:
                     raise ExportFileError(number, f"{header.records} records were announced, {len(entries)} are here")
                 next(opened, None)  # raises if anything comes after the last line
-                return header.session_id, entries
+                if (line.key or line.signature) and not is_signed_by(line.key, line.signature, line.sha256):
+                    raise ExportFileError(number, "the signature is not that of the key it names")
+                return ExportedSession(header.session_id, entries, line.key or None)
             case _:
                 raise ExportFileError(number, "a second header")
     raise ExportFileError(number + 1, "the file is cut off: its last line is missing")

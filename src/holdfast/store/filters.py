@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import InvalidIdError, InvalidValueError
+from holdfast.core.labels import contains_text
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
@@ -26,18 +27,35 @@ def matches(where: SessionFilter, session_id: str, summary: Summary) -> bool:
         and (where.waiting_for is None or where.waiting_for in summary.waiting_for.split(","))
         and (where.updated_before is None or summary.updated_at < where.updated_before)
         and (where.updated_after is None or summary.updated_at > where.updated_after)
+        and (not where.asking or summary.asks > 0)
+        and (where.forked_from is None or summary.forked_from == where.forked_from)
+        and all(label in summary.labels for label in where.labels)
+        and (
+            not where.text
+            or contains_text(where.text, (session_id, summary.title, summary.program, ",".join(summary.labels)))
+        )
     )
 
 
 def check_filter(where: SessionFilter) -> None:
     """Raise `InvalidValueError` for a filter that cannot be compared with anything stored."""
     what = "session filter"
-    check_value([where.program, where.parent, *where.services, where.id_prefix, where.waiting_for], what)
+    named = [where.program, where.parent, *where.services, where.id_prefix, where.waiting_for]
+    check_value([*named, *where.labels, where.text, where.forked_from], what)
     for moment in (where.updated_before, where.updated_after):
         if moment is not None:
             check_number(moment, what)
     if not all(isinstance(state, State) for state in where.states):
         raise InvalidValueError(what, f"states must be some of {', '.join(State)}")
+
+
+def prefix_end(prefix: str) -> str | None:
+    """What comes first after all texts with a prefix, by code point; None if nothing does."""
+    for length in range(len(prefix), 0, -1):
+        code = ord(prefix[length - 1])
+        if code < 0x10FFFF:
+            return prefix[: length - 1] + chr(0xE000 if code == 0xD7FF else code + 1)  # those in between are no text
+    return None
 
 
 def cursor_of(num: int) -> str:

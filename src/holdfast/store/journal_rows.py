@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from operator import attrgetter, sub
+from operator import attrgetter
 from zlib import crc32
 
 import msgspec
@@ -68,7 +68,7 @@ class JournalPart(msgspec.Struct, frozen=True, gc=False):
         return max(first, self.first) if type(first) is int else self.first  # another type shows when it is checked
 
 
-class StoredCommit(msgspec.Struct, frozen=True):
+class StoredCommit(msgspec.Struct, frozen=True, gc=False):
     """What a commit adds to a journal, as it is stored."""
 
     rows: list[JournalRow]
@@ -104,13 +104,11 @@ def is_large_commit(commit: Commit) -> bool:
     bodies = commit.bodies
     if not bodies:
         return any(is_large(entry.record) for entry in commit.entries)
-    size = 0
-    for number, body in enumerate(bodies):
-        if body is not None:
-            size += len(body)
-        elif is_large(commit.entries[number].record):
+    if None in bodies:
+        unencoded = [entry for entry, body in zip(commit.entries, bodies, strict=True) if body is None]
+        if any(is_large(entry.record) for entry in unencoded):
             return True
-    return size > LARGE_CHARS
+    return sum(map(len, filter(None, bodies))) > LARGE_CHARS
 
 
 def encode_bodies(commit: Commit) -> tuple[list[bytes], dict[str, bytes]]:
@@ -149,10 +147,20 @@ def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: in
     last, at = first + len(times) - 1, times[0]
     later = None
     if times.count(at) < len(times):
-        later = encode(list(map(sub, times, [at, *times]))).decode()  # each after the one before
+        later = _delays_between(times)
     extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
     checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{extras}".encode()))
     return JournalRow(first, last, at, later, checksum, body, size)
+
+
+def _delays_between(times: Sequence[int]) -> str:
+    """Milliseconds from the record before to each, as a JSON array. Most rows have two, so they are just written."""
+    before = times[0]
+    text = "[0"
+    for at in times[1:]:
+        text += f",{at - before}"
+        before = at
+    return text + "]"
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -293,7 +301,7 @@ def decode_body(body: bytes, blobs: Mapping[str, bytes]) -> Record:
         stored = msgspec.json.decode(body)
         if filled_size(stored, blobs) > MAX_VALUE_BYTES:
             raise ValueError(f"with its blobs it has more than {MAX_VALUE_BYTES} bytes, which no record has")
-        values = {ref: msgspec.json.decode(blobs[ref]) for ref in references(body)}
+        values = {ref: msgspec.Raw(blobs[ref]) for ref in references(body)}  # read once, as parts of the record
         body = encode(fill_in(stored, values))
     return _with_shared_source(decode_record(body))
 

@@ -17,6 +17,9 @@ DEFAULT_LEASE_MS = 30_000
 READ_LIMIT = 1_000
 """Records, messages, sessions or keys given back by one read, unless fewer are asked for."""
 
+TOTALLED_SESSIONS = 100_000
+"""Sessions that are summed up in one read: a tenth of a second."""
+
 GROUP_COMMIT_MAX = 256
 """Writes put into one transaction: past this, the first writers wait longer than the fsync they save."""
 
@@ -28,7 +31,17 @@ BUSY_TIMEOUT_MS = 30_000
 """Milliseconds one process waits for another's write to the same SQLite file before it gives up."""
 
 IN_PLACE_MAX_MS = patience(10)
-"""Milliseconds a write may take on the event loop before the next ones are left to the writer thread."""
+"""Milliseconds that a read or write may take on the event loop. Those that take longer are slow."""
+
+IN_PLACE_ROWS = 100
+"""Sessions that are listed on the event loop, if they are simply the newest ones: a few milliseconds at most."""
+
+IN_PLACE_REST = 20
+"""For how many times as long as slow ones took the next ones are left to the threads: so the loop is held up for a
+twentieth of the time at most."""
+
+IN_PLACE_ALLOWANCE_S = patience(1.0)
+"""Seconds of such a rest that are waived each second: that is 50 ms of slow writes, as on a busy machine."""
 
 IN_ROW_MAX = 32
 """Writes of one task in a row, in one turn of the event loop: a turn costs about a fifth of a write, so more would save
@@ -36,10 +49,6 @@ little more."""
 
 IN_ROW_MAX_MS = patience(5)
 """Milliseconds after which such a row ends in any case, so that the other tasks have their turn."""
-
-IN_PLACE_REST = 20
-"""For how many times as long as such a write took they are left to it: slow writes hold up the loop for a twentieth of
-the time at most, and one slow write among many quick ones costs little."""
 
 POLL_MS = 40
 """Milliseconds between looks at a SQLite file where the system cannot tell us that it changed."""
@@ -52,6 +61,9 @@ CONNECT_TIMEOUT_S = 10.0
 
 COMMAND_TIMEOUT_S = 60.0
 """Seconds one statement may take: far above any of ours, so that a stuck server becomes an error."""
+
+TURN_S = 30.0
+"""Seconds to wait for one of the connections to PostgreSQL while all that it allows are taken."""
 
 CLOSE_TIMEOUT_S = 10.0
 """Seconds that closing waits for calls in flight."""

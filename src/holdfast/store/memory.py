@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from holdfast.core.decide import Message
-from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.errors import HoldfastError, SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.records import Entry
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import chain_of
@@ -27,9 +28,12 @@ from holdfast.store.leases import (
     next_version,
     write_versions,
 )
+from holdfast.store.limits import TOTALLED_SESSIONS
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
+from holdfast.store.overview import DAY_MS, SessionTotals, Trait, total_of
 from holdfast.store.shared_history import check_reach, kept_references
+from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
 
 
@@ -134,7 +138,7 @@ class MemoryStore(Store):
         if commit.segment is not None:
             kept = [segment for segment in session.segments if segment.position <= commit.segment.after]
             session.segments = [*kept, commit.segment]
-        self._watches.notify(session_id)
+        self._changed(session_id)
         return CommitReceipt(session_id, position, epoch)
 
     def _waiting(self, session_id: str, session: _Stored, numbers: Sequence[int]) -> list[_Mail]:
@@ -196,9 +200,40 @@ class MemoryStore(Store):
             last = session.num
         return SessionPage(found, None)
 
+    async def _totals(self, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:
+        sums: dict[tuple[str, ...], list[float]] = {}
+        found = [
+            (session_id, session)
+            for session_id, session in reversed(self._by_id.items())
+            if matches(where, session_id, session.summary)
+            and not (where.has_mail and all(mail.taken for mail in session.mail.values()))
+        ]
+        for session_id, session in found[: TOTALLED_SESSIONS + 1]:
+            summary = session.summary
+            values: dict[Trait, object] = {
+                "session": session_id,
+                "labels": ",".join(summary.labels),
+                "day": summary.created_at // DAY_MS,
+                "owner": session.head.owner,
+            }
+            key = tuple(str(values[trait] or "") if trait in values else str(getattr(summary, trait)) for trait in by)
+            added = (1, summary.asks, summary.tokens, summary.cost)
+            sums[key] = [before + more for before, more in zip(sums.get(key, (0.0,) * 4), added, strict=True)]
+        rows = sorted(sums.items(), key=lambda item: (-item[1][3], -item[1][2], -item[1][0], item[0]))
+        is_partial = len(found) > TOTALLED_SESSIONS
+        return SessionTotals([total_of(by, (*key, *each)) for key, each in rows[:limit]], is_partial)
+
+    async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for session_id in session_ids:
+            with contextlib.suppress(HoldfastError):
+                after = max(0, self._find(session_id).head.position - limit)
+                found[session_id] = await self._read(session_id, after, limit)
+        return found
+
     async def _repair(self, session_id: str, summary: Summary) -> None:
         self._find(session_id).summary = summary
-        self._watches.notify(session_id)
+        self._changed(session_id)
 
     async def _snapshot(self, session_id: str) -> Snapshot | None:
         return self._find(session_id).snapshot
@@ -213,9 +248,63 @@ class MemoryStore(Store):
         session = self._by_id.get(lease.session_id)
         if session is not None and session.head.epoch == lease.epoch:
             session.head = session.head._replace(owner=None, lease_until=None)
+            self._changed(lease.session_id)
 
     async def _lost(self, limit: int) -> list[Lease]:
         return []  # this process is not gone
+
+    async def _release_expired(self, limit: int) -> int:
+        now = self._clock.now()
+        expired = [
+            (session.head.lease_until, session_id)
+            for session_id, session in self._by_id.items()
+            if session.head.lease_until is not None and session.head.lease_until <= now
+        ]
+        for _, session_id in sorted(expired)[:limit]:
+            session = self._by_id[session_id]
+            session.head = session.head._replace(owner=None, lease_until=None)
+            self._changed(session_id)
+        return min(limit, len(expired))
+
+    # --- what is open ----------------------------------------------------------------------------
+
+    def _open(self, services: Sequence[str]) -> list[tuple[str, _Stored]]:
+        """The open sessions, the newest first."""
+        return [
+            (session_id, session)
+            for session_id, session in reversed(self._by_id.items())
+            if session.head.owner is None
+            and not session.summary.state.is_terminal
+            and (not services or session.summary.service in services)
+        ]
+
+    def _open_session(self, session_id: str, session: _Stored, mail: int = 0) -> OpenSession:
+        return OpenSession(session_id, session.head.position, session.head.epoch, session.num, mail)
+
+    async def _open_needs(self, services: Sequence[str], limit: int) -> list[str]:
+        return sorted({session.summary.needs for _, session in self._open(services)} - {""})[:limit]
+
+    async def _open_sessions(self, needs: str, services: Sequence[str], before: int, limit: int) -> list[OpenSession]:
+        return [
+            self._open_session(session_id, session)
+            for session_id, session in self._open(services)
+            if session.summary.needs == needs != "" and session.num < before
+        ][:limit]
+
+    async def _open_mail(self, services: Sequence[str], limit: int) -> list[OpenSession]:
+        found = []
+        for session_id, session in self._open(services):
+            waiting = [mail.number for mail in session.mail.values() if not mail.taken]
+            if waiting:
+                found.append((min(waiting), self._open_session(session_id, session, max(waiting))))
+        return [each for _, each in sorted(found, key=lambda item: item[0])][:limit]
+
+    async def _open_children(self, services: Sequence[str], before: int, limit: int) -> list[OpenChild]:
+        return [
+            OpenChild(session_id, session.summary.parent, session.num)
+            for session_id, session in self._open(services)
+            if session.summary.parent is not None and session.num < before
+        ][:limit]
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -229,7 +318,7 @@ class MemoryStore(Store):
             return MessageReceipt(session_id, key, before.number, replayed=True)
         has_ended = session.summary.state.is_terminal
         mail = session.mail[key] = _Mail(self._next_number(), at, body, mark, taken=has_ended)
-        self._watches.notify(session_id)
+        self._changed(session_id)
         return MessageReceipt(session_id, key, mail.number)
 
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
@@ -241,12 +330,12 @@ class MemoryStore(Store):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
+    async def _due(self, now: int, limit: int, services: Sequence[str], after: int) -> list[tuple[str, int]]:
         found = [
             (session_id, session.summary.due_at)
             for session_id, session in self._by_id.items()
             if session.summary.due_at is not None
-            and session.summary.due_at <= now
+            and after < session.summary.due_at <= now
             and (not services or session.summary.service in services)
         ]
         return sorted(found, key=lambda item: item[1])[:limit]
@@ -295,10 +384,32 @@ class MemoryStore(Store):
         del self._by_id[session_id]
         self._deleted[session_id] = at
         self._drop_unkept([*session.refs])
+        self._changed(session_id)
+
+    async def _prune(self, ended_before: int, limit: int, services: Sequence[str]) -> list[str]:
+        over = sorted(
+            (session.summary.updated_at, session.num, session_id)
+            for session_id, session in self._by_id.items()
+            if session.summary.state.is_terminal
+            and session.summary.updated_at < ended_before
+            and (not services or session.summary.service in services)
+        )[:limit]
+        for _, _, session_id in over:
+            await self._delete(session_id, ended_before)
+        return [session_id for _, _, session_id in over]
+
+    async def _give_back_space(self) -> bool:
+        return False
+
+    def _changed(self, session_id: str) -> None:
         self._watches.notify(session_id)
+        self._watches.notify_of_others()  # several engines may share this object
 
     def _watch(self, session_id: str | None) -> Watch:
         return self._watches.add(session_id)
+
+    def _watch_others(self) -> Watch:
+        return self._watches.add_for_others()
 
     def _publish(self, session_id: str, item: LiveItem) -> None:
         self._streams.put(session_id, item)

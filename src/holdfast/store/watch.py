@@ -51,14 +51,27 @@ class Watches:
     def __init__(self) -> None:
         self._by_session: dict[str | None, dict[Watch, None]] = {}
         """Woken in the order in which they were made."""
+        self._for_others: dict[Watch, None] = {}
+        """Those that are told only of what others have changed."""
 
     def __bool__(self) -> bool:
-        return bool(self._by_session)
+        return bool(self._by_session) or bool(self._for_others)
 
     def add(self, session_id: str | None) -> Watch:
         watch = Watch(lambda gone: self._remove(session_id, gone))
         self._by_session.setdefault(session_id, {})[watch] = None
         return watch
+
+    def add_for_others(self) -> Watch:
+        """A watch that is told only of what others have changed."""
+        watch = Watch(lambda gone: self._for_others.pop(gone, None) and None)
+        self._for_others[watch] = None
+        return watch
+
+    def notify_of_others(self) -> None:
+        """Others have changed something."""
+        for watch in self._for_others:
+            watch.notify()
 
     def _remove(self, session_id: str | None, gone: Watch) -> None:
         watches = self._by_session.get(session_id, {})

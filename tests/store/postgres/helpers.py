@@ -17,11 +17,21 @@ NEVER_MS = 3_600_000
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Any]:
-    connection = await asyncpg.connect(url)
+    connection = await _connect(url)
     try:
         yield connection
     finally:
         await connection.close()
+
+
+async def _connect(url: str) -> Any:
+    """A connection, as soon as the server has one left: those of stores that have just lost theirs go before."""
+    async with asyncio.timeout(HANG_S):
+        while True:
+            try:
+                return await asyncpg.connect(url)
+            except asyncpg.TooManyConnectionsError:
+                await asyncio.sleep(0.05)
 
 
 async def execute(url: str, statement: str, *arguments: object) -> None:
@@ -39,8 +49,9 @@ async def until_someone_waits(connection: Any) -> None:
     """Until a statement waits for a lock, which `connection` holds."""
     waits = "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     async with asyncio.timeout(HANG_S):
-        while await connection.fetchrow(waits) is None:  # noqa: ASYNC110 - the server does not tell
-            await asyncio.sleep(0.01)
+        while await connection.fetchrow(waits) is None:
+            await asyncio.sleep(0.01)  # the server does not tell
+            await connection.execute("select pg_stat_clear_snapshot()")  # else a transaction sees the first look again
 
 
 async def settle(watch: Watch) -> None:

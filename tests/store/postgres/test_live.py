@@ -180,7 +180,7 @@ async def test_a_publisher_neither_waits_nor_grows_while_the_server_is_away(
         async def refuse() -> Any:
             raise ConnectionRefusedError
 
-        lone._notifier._connect = refuse
+        lone._notifier._server = lone._notifier._server._replace(connect=refuse)
         longest = 0.0
         for number in range(20_000):
             began = time.thread_time()

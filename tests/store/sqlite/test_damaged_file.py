@@ -46,7 +46,7 @@ def rows_of(path: str, session_id: str) -> list[Any] | None:
             kept = connection.execute("SELECT blob FROM blob_refs WHERE session = ?", session[:1]).fetchall()
             blobs = [connection.execute("SELECT * FROM blobs WHERE id = ?", blob).fetchone() for blob in kept]
             return [session, records, kept, blobs]
-    except (sqlite3.Error, TypeError):  # TypeError: there is no such row
+    except (sqlite3.Error, TypeError, UnicodeDecodeError):  # TypeError: there is no such row
         return None
 
 

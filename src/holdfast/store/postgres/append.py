@@ -118,6 +118,14 @@ _CHANGING = (
     Column("waiting_for", "text", lambda append: escape(append.commit.summary.waiting_for)),
     Column("due_at", "bigint", lambda append: append.commit.summary.due_at),
     Column("updated_at", "bigint", lambda append: append.commit.summary.updated_at),
+    Column("needs", "text", lambda append: escape(append.commit.summary.needs)),
+    Column("asks", "bigint", lambda append: append.commit.summary.asks),
+    Column("turns", "bigint", lambda append: append.commit.summary.turns),
+    Column("tokens", "bigint", lambda append: append.commit.summary.tokens),
+    Column("cost", "double precision", lambda append: append.commit.summary.cost),
+    Column("title", "text", lambda append: escape(append.commit.summary.title)),
+    Column("labels", "text", lambda append: escape(",".join(append.commit.summary.labels))),
+    Column("failure", "text", lambda append: escape(append.commit.summary.failure)),
 )
 _STAYING = (
     Column("program_kind", "text", lambda append: escape(append.commit.summary.program_kind)),
@@ -125,6 +133,7 @@ _STAYING = (
     Column("parent", "text", lambda append: append.commit.summary.parent and escape(append.commit.summary.parent)),
     Column("service", "text", lambda append: escape(append.commit.summary.service)),
     Column("created_at", "bigint", lambda append: append.commit.summary.created_at),
+    Column("forked_from", "text", lambda append: append.commit.summary.forked_from),
 )
 """What of a summary is known with the first commit, and does not change."""
 _ROW = (

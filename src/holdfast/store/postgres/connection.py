@@ -1,10 +1,13 @@
-"""How the PostgreSQL store reaches its server: the pool, calls through it, and the connections for notifications."""
+"""How the PostgreSQL store reaches its server: the pool, calls through it, and the connections for notifications.
+
+Whatever goes wrong with a connection is trouble with the store (`postgres.errors`): no error of the driver gets out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import asyncpg
@@ -13,21 +16,38 @@ from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.store.contract import Store
 from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CLOSE_TIMEOUT_S, COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S
-from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE, redact, unavailable
+from holdfast.store.postgres.errors import BAD_ARGUMENT, is_broken, is_trouble, redact, store_trouble, unavailable
 from holdfast.store.postgres.group_commit import GroupWriter
 from holdfast.store.postgres.live import ChannelStreams
-from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, WatchedSessions
+from holdfast.store.postgres.notify import ListenConnection, NotifyConnection, Server, WatchedSessions
+from holdfast.store.postgres.pool import ConnectionPool, connect_in_turn
 from holdfast.store.postgres.schema import create_or_migrate
 from holdfast.store.watch import LiveItem, LiveStream, Watch
 
 POOL_CONNECTIONS = 16
 """Connections for reads and writes: past this, more commits at once wait for the same log flush."""
 
-_SETTINGS = {"application_name": "holdfast", "default_transaction_isolation": "read committed"}
+STANDING_CONNECTIONS = 4
+"""Connections of a process beside the pool: two for commits, one to announce changes, and one to hear of them."""
 
+PROCESSES = 8
+"""Processes that the connections of a server suffice for. The pool of each is made no larger than its share."""
 
-async def _no_reset(_connection: Any) -> None:
-    """Our statements leave nothing behind on a connection, so that a round trip to clean it is saved."""
+LOCK_WAIT_S = 10
+"""Seconds that a statement waits for a row that somebody else has locked, before that is an error."""
+
+GROUP_LOCK_WAIT_MS = 100
+"""Milliseconds that a group of commits waits for such a row. After that the others go on without it."""
+
+_SETTINGS = {
+    "application_name": "holdfast",
+    "default_transaction_isolation": "read committed",
+    "lock_timeout": f"{LOCK_WAIT_S}s",
+}
+
+_SHARE = """
+select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+"""
 
 
 class ConnectedStore(Store):
@@ -36,7 +56,7 @@ class ConnectedStore(Store):
     def __init__(self, url: str) -> None:
         self.url = url
         self._shown = redact(url)
-        self._pool: Any = None
+        self._pool: ConnectionPool | None = None
         self._groups = GroupWriter(self._connect_to_commit)
         self._calls = 0
         self._idle = asyncio.Event()
@@ -46,31 +66,23 @@ class ConnectedStore(Store):
         self._notifier, self._listener = self._connections()
 
     def _connections(self) -> tuple[NotifyConnection, ListenConnection]:
-        notifier = NotifyConnection(self._connect)
-        return notifier, ListenConnection(self._connect, self._watches, notifier, self._streams)
+        server = Server(self._shown, self._connect, self.supervisor)
+        notifier = NotifyConnection(server)
+        return notifier, ListenConnection(server, self._watches, notifier, self._streams)
 
     # --- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         if self._pool is not None:
             return
-        try:
-            connection = await self._connect()
+        with store_trouble(self._shown):
+            connection = await connect_in_turn(self._connect)
             try:
                 await create_or_migrate(connection, self._shown)
+                share = await connection.fetchval(_SHARE) // PROCESSES - STANDING_CONNECTIONS
             finally:
                 await connection.close(timeout=CONNECT_TIMEOUT_S)
-            self._pool = await asyncpg.create_pool(
-                self.url,
-                min_size=1,
-                max_size=POOL_CONNECTIONS,
-                timeout=CONNECT_TIMEOUT_S,
-                command_timeout=COMMAND_TIMEOUT_S,
-                reset=_no_reset,
-                server_settings=_SETTINGS,
-            )
-        except TROUBLE as error:
-            raise unavailable(self._shown, error) from None
+        self._pool = ConnectionPool(self._connect_to_call, max(1, min(share, POOL_CONNECTIONS)))
         self._notifier, self._listener = self._connections()
 
     async def _connect(self) -> Any:
@@ -78,10 +90,17 @@ class ConnectedStore(Store):
         settings = {"application_name": "holdfast", "synchronous_commit": "off"}
         return await asyncpg.connect(self.url, timeout=CONNECT_TIMEOUT_S, server_settings=settings)
 
+    async def _connect_to_call(self) -> Any:
+        """A connection for the pool."""
+        return await asyncpg.connect(
+            self.url, timeout=CONNECT_TIMEOUT_S, command_timeout=COMMAND_TIMEOUT_S, server_settings=_SETTINGS
+        )
+
     async def _connect_to_commit(self) -> Any:
         """A connection for commits. Their statements are planned once, and find every row by its key: the plan is also
         good for tables that have grown since."""
         settings = _SETTINGS | {
+            "lock_timeout": f"{GROUP_LOCK_WAIT_MS}ms",
             "plan_cache_mode": "force_generic_plan",
             **dict.fromkeys(("enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"), "off"),
         }
@@ -97,25 +116,24 @@ class ConnectedStore(Store):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._idle.wait()
                 await self._groups.drain()
-                await pool.close()
-        except TROUBLE:
-            pool.terminate()
+        except TimeoutError:
+            pass  # what is still under way is told that the connection was closed
+        await pool.close()
         await self._groups.close()
         await self._listener.close()  # after the last commit: what it holds ends with the lock
         await self._notifier.close()
 
     @contextlib.asynccontextmanager
-    async def _call(self) -> AsyncIterator[Any]:
+    async def _call(self) -> AsyncIterator[ConnectionPool]:
         """The pool, for one statement or transaction that closing has to wait for. No error of the driver gets out."""
         pool = self._begin_call()
         try:
-            yield pool
-        except TROUBLE as error:
-            raise await self._failure(pool, error) from None
+            with self._renewing(pool):
+                yield pool
         finally:
             self._end_call()
 
-    def _begin_call(self) -> Any:
+    def _begin_call(self) -> ConnectionPool:
         """The pool, if the store is open. Closing waits for the end of the call."""
         if self._pool is None:
             raise StoreUnavailableError(self._shown, "it is not open")
@@ -128,28 +146,36 @@ class ConnectedStore(Store):
         if not self._calls:
             self._idle.set()
 
-    async def _failure(self, pool: Any, error: Exception) -> HoldfastError:
-        """What callers see for an error of the driver."""
-        if isinstance(error, BAD_ARGUMENT):
-            return InvalidValueError("argument", str(error))
-        if isinstance(error, BROKEN):
-            await self._expire_connections(pool)
-        return unavailable(self._shown, error)
+    @contextlib.contextmanager
+    def _renewing(self, pool: ConnectionPool) -> Iterator[None]:
+        """Let no error of the driver out; connect anew after one that tells of a broken connection."""
+        try:
+            yield
+        except HoldfastError:
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            if not is_trouble(error):
+                raise
+            if isinstance(error, BAD_ARGUMENT):
+                raise InvalidValueError("argument", str(error)) from None
+            if is_broken(error):
+                self._renew_connections(pool)
+            raise unavailable(self._shown, error) from None
 
-    async def _expire_connections(self, pool: Any) -> None:
-        """Connect anew for what comes: the other connections are as old as one that is broken, and may be broken
-        without knowing it."""
-        await pool.expire_connections()
+    def _renew_connections(self, pool: ConnectionPool) -> None:
+        pool.renew()
         self._groups.drop_connections()
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Rows of a statement that only reads: once more if its connection turns out to be broken."""
         async with self._call() as pool:
             try:
-                return list(await pool.fetch(statement, *arguments))
-            except BROKEN:
-                await self._expire_connections(pool)
-                return list(await pool.fetch(statement, *arguments))
+                return await pool.fetch(statement, *arguments)
+            except Exception as error:
+                if not is_broken(error) or isinstance(error, TimeoutError):
+                    raise
+                self._renew_connections(pool)
+                return await pool.fetch(statement, *arguments)
 
     async def _fetch_one(self, statement: str, *arguments: Any) -> Any:
         """The first row of a statement that writes, and is its own transaction."""

@@ -3,28 +3,35 @@
 An append that finds nobody else writing is sent at once. While some are on their way, those that arrive are collected,
 and sent as one statement for all their sessions: one round trip and one flush of the log instead of many. A session
 that is refused in a group is left out of it, and the reason is found out as for a single append.
+
+A row that somebody else has locked must not hold up the others of its group. So a group waits for locks only for a
+moment; then those whose rows are locked are left out, and have to wait by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from holdfast.store.limits import CONNECT_TIMEOUT_S, GROUP_COMMIT_MAX
 from holdfast.store.postgres.append import PostgresAppend, append_call
-from holdfast.store.postgres.errors import BAD_ARGUMENT, BROKEN, TROUBLE
+from holdfast.store.postgres.errors import BAD_ARGUMENT, is_broken, is_stray
+from holdfast.store.postgres.pool import Connect, connect_in_turn
 
 GROUPS_AT_ONCE = 2
 """Groups on their way at a time, each by a connection of its own: one is collected while another is flushed."""
 
-Connect: TypeAlias = Callable[[], Awaitable[Any]]
-
 Outcome: TypeAlias = int | Exception | None
 """Of an append: the epoch under which it was written, None if it was refused, or why that is not known."""
+
+_UNLOCKED = """
+select id from holdfast.sessions where id = any($1::text[]) order by id for no key update skip locked
+"""
+"""The sessions among these whose rows nobody has locked."""
 
 _NOT_TOGETHER = (asyncpg.DeadlockDetectedError, asyncpg.UniqueViolationError, *BAD_ARGUMENT)
 """What one append does to a whole group: another process writes to the same sessions in another order, the id of a new
@@ -41,29 +48,43 @@ class CommitConnection:
 
     async def write(self, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         """Write appends to different sessions; gives the outcomes of those that were not refused."""
+        outcomes: dict[str, Outcome] = {}
         try:
             return await self._write(group)
+        except asyncpg.LockNotAvailableError as error:
+            if len(group) == 1:
+                return {group[0].commit.session_id: error}
+            locked = await self._locked(group)
+            if locked:
+                outcomes |= dict.fromkeys(locked, error)
+                rest = [append for append in group if append.commit.session_id not in locked]
+                return outcomes | (await self.write(rest) if rest else {})
         except _NOT_TOGETHER as error:
             if len(group) == 1:
                 is_refused = isinstance(error, asyncpg.UniqueViolationError)
                 return {} if is_refused else {group[0].commit.session_id: error}
-        outcomes: dict[str, Outcome] = {}
         for append in group:
             outcomes |= await self.write([append])
         return outcomes
+
+    async def _locked(self, group: Sequence[PostgresAppend]) -> set[str]:
+        """The existing sessions of a group whose rows are locked."""
+        ids = {append.commit.session_id for append in group if append.commit.expected}
+        return ids - {row["id"] for row in await self._connection.fetch(_UNLOCKED, list(ids))}
 
     async def _write(self, group: Sequence[PostgresAppend]) -> dict[str, Outcome]:
         statement, arguments = append_call(group)
         try:
             if self._connection is None or self._connection.is_closed():
                 self._prepared = {}
-                self._connection = await self._connect()
+                self._connection = await connect_in_turn(self._connect)
             prepared = self._prepared.get(statement)
             if prepared is None:
                 prepared = self._prepared[statement] = await self._connection.prepare(statement)
             rows = await prepared.fetch(*arguments)
-        except BROKEN:
-            self.drop()
+        except BaseException as error:
+            if is_broken(error):
+                self.drop()
             raise
         return {row["id"]: row["epoch"] for row in rows}
 
@@ -76,7 +97,7 @@ class CommitConnection:
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(*TROUBLE):
+            with contextlib.suppress(Exception):
                 await connection.close(timeout=CONNECT_TIMEOUT_S)
 
 
@@ -123,17 +144,24 @@ class GroupWriter:
     async def _write_group(
         self, group: list[tuple[PostgresAppend, asyncio.Future[Outcome]]], by: CommitConnection
     ) -> None:
-        outcomes = await self._write([append for append, _ in group], by)
-        for append, future in group:
-            if not future.done():
-                future.set_result(outcomes.get(append.commit.session_id))
+        lost: Outcome = ConnectionError("the store was closed while it was written")
+        outcomes: dict[str, Outcome] = {append.commit.session_id: lost for append, _ in group}
+        try:
+            outcomes = await self._write([append for append, _ in group], by)
+        finally:
+            for append, future in group:
+                if not future.done():
+                    future.set_result(outcomes.get(append.commit.session_id))
 
     async def _write(self, group: Sequence[PostgresAppend], by: CommitConnection | None = None) -> dict[str, Outcome]:
         connection = by or self._idle.pop()
         try:
             return await connection.write(group)
-        except Exception as error:
-            return {append.commit.session_id: error for append in group}
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and not is_stray(error):
+                raise
+            lost = error if isinstance(error, Exception) else ConnectionError("the connection was lost")
+            return {append.commit.session_id: lost for append in group}
         finally:
             self._idle.append(connection)
             self._flush()

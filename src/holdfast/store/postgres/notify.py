@@ -13,22 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-import asyncpg
-
+from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.limits import CONNECT_TIMEOUT_S, NOTIFY_POLL_MS
+from holdfast.store.postgres.errors import store_trouble
 from holdfast.store.postgres.live import SEND, ChannelStreams, IncomingFrames, OutgoingFrames
 from holdfast.store.postgres.presence import PostgresPresence
+from holdfast.store.supervisor import Supervisor
 from holdfast.store.watch import Watches
 
 CHANNEL = "holdfast"
-
-RECONNECT_MS = 100
-"""Milliseconds before the first attempt to connect again; doubled after each that fails."""
-
-RECONNECT_MAX_MS = 5_000
-"""Milliseconds between attempts while the server stays away: soon enough for a person, seldom enough for a server."""
 
 ANNOUNCE_PAUSE_MS = 5
 """Milliseconds between two announcements: under load one speaks for many commits, and nobody notices the wait."""
@@ -36,9 +31,15 @@ ANNOUNCE_PAUSE_MS = 5
 FLUSH_TIMEOUT_S = 2.0
 """Seconds that closing waits for the last announcement: it is a hint, and listeners look by themselves."""
 
-Connect = Callable[[], Awaitable[Any]]
 
-_TROUBLE = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+class Server(NamedTuple):
+    """How standing connections reach the server, and who keeps them at work."""
+
+    shown: str
+    """Its URL as it may be shown."""
+    connect: Callable[[], Awaitable[Any]]
+    supervisor: Supervisor
+
 
 NOTICE_CHARS = 7_500
 """Characters of session ids in one notification, which holds less than 8,000: each costs the server and every listener
@@ -72,11 +73,6 @@ def notices(session_ids: Iterable[str]) -> list[str]:
     return [*cut, text]
 
 
-def next_pause(pause_ms: int) -> int:
-    """How long to wait before the attempt after the next."""
-    return min(pause_ms * 2, RECONNECT_MAX_MS)
-
-
 class WatchedSessions(Watches):
     """The watches of a store, with what a slow look needs to know of them."""
 
@@ -91,13 +87,13 @@ class WatchedSessions(Watches):
 class NotifyConnection:
     """Tells other processes which sessions have changed, many at a time."""
 
-    def __init__(self, connect: Connect) -> None:
-        self._connect = connect
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self.live = OutgoingFrames(self._send_live)
         self._live_is_due = False
         self._noted: set[str] = set()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = server.supervisor.task("announcing changes", self._run)
         self._closing = False
         self.backend: int | None = None
         """The server's process behind this connection, by which listeners of this store know its announcements."""
@@ -112,29 +108,23 @@ class NotifyConnection:
 
     def _start(self) -> None:
         self._wake.set()
-        if self._task is None and not self._closing:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._closing:
+            self._task.start()
 
     async def _run(self) -> None:
-        pause = RECONNECT_MS
-        while self._goes_on:
+        with store_trouble(self._server.shown):
+            connection = await self._server.connect()
+            self._wake.set()  # for what could not be announced before
+            self.backend = connection.get_server_pid()
             try:
-                connection = await self._connect()
-                self.backend = connection.get_server_pid()
-                try:
-                    while self._goes_on:
-                        await self._wake.wait()
-                        self._wake.clear()
-                        await self._announce(connection)
-                        await self._pass_on(connection)
-                        await asyncio.sleep(ANNOUNCE_PAUSE_MS / 1000)
-                        pause = RECONNECT_MS
-                finally:
-                    await _let_go(connection)
-            except _TROUBLE:
-                self._wake.set()
-                await asyncio.sleep(pause / 1000)
-                pause = next_pause(pause)
+                while self._goes_on:
+                    await self._wake.wait()
+                    self._wake.clear()
+                    await self._announce(connection)
+                    await self._pass_on(connection)
+                    await asyncio.sleep(ANNOUNCE_PAUSE_MS / 1000)
+            finally:
+                await _let_go(connection)
 
     @property
     def _goes_on(self) -> bool:
@@ -145,7 +135,7 @@ class NotifyConnection:
         try:
             if batch:
                 await connection.execute(_ANNOUNCE, notices(batch), timeout=CONNECT_TIMEOUT_S)
-        except _TROUBLE:
+        except BaseException:
             self._noted |= batch
             raise
 
@@ -155,7 +145,7 @@ class NotifyConnection:
         self._live_is_due = False
         try:
             await connection.execute(SEND, *self.live.take(), timeout=CONNECT_TIMEOUT_S)
-        except _TROUBLE:
+        except BaseException:
             self.live.lost()
             raise
 
@@ -165,18 +155,20 @@ class NotifyConnection:
             self._send_live()
         self._closing = True
         self._wake.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=FLUSH_TIMEOUT_S)
-            await _stop(self._task)
+        if self._task.is_started:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_TIMEOUT_S):
+                    await self._task.until_over()
+            await self._task.stop()
 
 
 class ListenConnection:
     """Wakes watches when other processes have changed a session, announced or not, and shows that this store lives."""
 
     def __init__(
-        self, connect: Connect, watches: WatchedSessions, notifier: NotifyConnection, streams: ChannelStreams
+        self, server: Server, watches: WatchedSessions, notifier: NotifyConnection, streams: ChannelStreams
     ) -> None:
-        self._connect = connect
+        self._server = server
         self._watches = watches
         self._notifier = notifier
         self._streams = streams
@@ -184,12 +176,13 @@ class ListenConnection:
         self._presence = PostgresPresence()
         self._tried = asyncio.Event()
         self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._task = server.supervisor.task("listening to the server", self._run)
+        self._closing = False
 
     def start(self) -> None:
         """Listen from now on."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        if not self._closing:
+            self._task.start()
 
     def tune(self) -> None:
         """Listen to other channels from now on: the streams have changed."""
@@ -204,27 +197,26 @@ class ListenConnection:
         return self._presence.lock
 
     async def _run(self) -> None:
-        pause = RECONNECT_MS
-        while True:
-            with contextlib.suppress(*_TROUBLE):
-                connection = await self._connect()
-                try:
-                    await self._presence.take(connection)
-                    self._tried.set()
-                    pause = RECONNECT_MS
-                    await self._listen(connection)
-                except asyncio.CancelledError:
-                    await self._leave(connection)
-                    raise
-                finally:
-                    self._presence.lock = None
-                    await _let_go(connection)
+        try:
+            with store_trouble(self._server.shown):
+                await self._keep_connection()
+        finally:
             self._tried.set()  # whoever waits for the lock does without
-            await asyncio.sleep(pause / 1000)
-            pause = next_pause(pause)
+
+    async def _keep_connection(self) -> None:
+        connection = await self._server.connect()
+        try:
+            await self._presence.take(connection)
+            self._tried.set()
+            await self._listen(connection)
+        finally:
+            if self._closing:
+                await self._leave(connection)
+            self._presence.lock = None
+            await _let_go(connection)
 
     async def _leave(self, connection: Any) -> None:
-        with contextlib.suppress(*_TROUBLE):
+        with contextlib.suppress(Exception):  # the lock goes with the connection
             async with asyncio.timeout(FLUSH_TIMEOUT_S):
                 await self._presence.leave(connection)
 
@@ -243,7 +235,7 @@ class ListenConnection:
         while True:
             self._wake.clear()
             if lost.is_set():
-                return
+                raise StoreUnavailableError(self._server.shown, "the server has ended the connection for notifications")
             await self._tune_in(connection, tuned)
             clock = asyncio.get_running_loop().time()
             if clock >= look_at:
@@ -269,6 +261,7 @@ class ListenConnection:
         snapshot = await connection.fetchval(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
         if snapshot != seen.snapshot or not ids <= seen.marks.keys():
             self._watches.notify_any()
+            self._watches.notify_of_others()
             before, seen.marks = seen.marks, dict.fromkeys(ids, "")
             if ids:
                 seen.marks.update(await connection.fetch(_MARKS, list(ids)))
@@ -279,6 +272,7 @@ class ListenConnection:
 
     def _heard(self, _connection: Any, backend: int, _channel: str, notice: str) -> None:
         if backend != self._notifier.backend:
+            self._watches.notify_of_others()
             for session_id in notice.split(_BETWEEN):
                 self._watches.notify(session_id)
 
@@ -286,8 +280,8 @@ class ListenConnection:
         self._incoming.add_piece(piece)
 
     async def close(self) -> None:
-        if self._task is not None:
-            await _stop(self._task)
+        self._closing = True
+        await self._task.stop()
         self._tried.set()
 
 
@@ -300,11 +294,8 @@ class _Seen:
 
 
 async def _let_go(connection: Any) -> None:
-    with contextlib.suppress(*_TROUBLE):
+    """Close a connection, whatever state it is in."""
+    try:
         await connection.close(timeout=FLUSH_TIMEOUT_S)
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    while not task.done():  # a driver that gets its connection at that very moment loses the cancellation
-        task.cancel()
-        await asyncio.wait([task], timeout=FLUSH_TIMEOUT_S)
+    except Exception:
+        connection.terminate()

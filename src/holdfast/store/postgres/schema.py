@@ -43,11 +43,33 @@ create table holdfast.sessions (
     service      text collate "C" not null,
     created_at   bigint not null,
     updated_at   bigint not null,
-    lease_lock   bigint       -- held while the holder lives; null where none is
+    lease_lock   bigint,      -- held while the holder lives; null where none is
+    needs        text collate "C" not null,
+    asks         bigint not null,
+    turns        bigint not null,
+    tokens       bigint not null,
+    cost         double precision not null,
+    title        text not null,
+    labels       text not null,  -- joined by commas
+    forked_from  text,
+    failure      text not null,
+    ended_at     bigint generated always as  -- null while it lives
+                 (case when state in ('completed', 'failed', 'cancelled', 'expired') then updated_at end) stored
 ) with (fillfactor = 70);  -- room for the next version of a row on its own page: every commit changes one
 create index sessions_by_parent on holdfast.sessions (parent) where parent is not null;
-create index sessions_by_service on holdfast.sessions (service, num);
+create index sessions_by_source on holdfast.sessions (forked_from) where forked_from is not null;
+create index sessions_asking on holdfast.sessions (num) where asks > 0;
+create index sessions_by_service on holdfast.sessions (service, state, num);
+create index sessions_by_state on holdfast.sessions (state, num);
+-- What upkeep looks for (see `postgres.upkeep`). None of these columns changes with every commit: a row whose indexed
+-- columns stay the same is changed on its page, without a new entry in any index.
 create index sessions_due on holdfast.sessions (service, due_at) where due_at is not null;
+create index sessions_held on holdfast.sessions (lease_lock) where lease_lock is not null;
+create index sessions_leased on holdfast.sessions (lease_until) where lease_until is not null;
+create index sessions_open on holdfast.sessions (service, needs, num) where owner is null and needs <> '';
+create index sessions_children on holdfast.sessions (service, num)
+    where parent is not null and state in ('running', 'paused');
+create index sessions_ended on holdfast.sessions (service, ended_at) where ended_at is not null;
 
 create table holdfast.journal (  -- a row for each commit
     session  bigint not null,

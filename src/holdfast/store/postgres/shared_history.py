@@ -29,15 +29,20 @@ _OWN = _PART.format(session="s.num", first="$2::bigint + 1", last="$2::bigint + 
 _SHARED = _PART.format(
     session="h.source", first="greatest(h.first, $2::bigint + 1)", last="least(h.last, $2::bigint + $3::bigint)"
 )
-READ = f"""
-select s.position as reach, e.* from holdfast.sessions s left join lateral (
+_READ = f"""
+select {{columns}}, e.* from holdfast.sessions s left join lateral (
     select o.*, 1::bigint as begins, s.position as ends, s.id as writer from ({_OWN}) o
     union all
     select j.*, h.first, h.last, h.source_id from holdfast.shares h cross join lateral (
         {_SHARED} offset 0) j  -- which keeps the planner from reading the whole journal
      where h.session = s.num and h.first <= $2::bigint + $3::bigint and h.last > $2::bigint) e on true
- where s.id = $1
+ where {{wanted}}
 """
+READ = _READ.format(columns="s.position as reach", wanted="s.id = $1")
+READ_MANY = _READ.format(
+    columns="s.id, s.position as reach", wanted="s.id = any($1::text[]) and s.position <= $3::bigint order by s.num"
+)
+"""The whole journals of several sessions that are no longer than `$3`; `$2` is 0."""
 
 
 def parts_of(rows: Iterable[Any], after: int, limit: int) -> list[JournalPart]:

@@ -13,12 +13,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.labels import lower_ascii
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.codec import encode_value
 from holdfast.store.commits import StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
 from holdfast.store.errors import CorruptSessionError, StateConflictError
+from holdfast.store.filters import prefix_end
 from holdfast.store.postgres.presence import GONE
 
 NOW = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
@@ -31,15 +33,6 @@ ROW = (
 FOUND = f"""
 select num, position, epoch, case when not {_GONE} then owner end as owner, lease_until, {NOW} as now
   from holdfast.sessions where id = $1
-"""
-LOST = f"""
-select id, owner, epoch, lease_until from holdfast.sessions
- where lease_lock = any($1::bigint[]) and lease_until > {NOW} and {_GONE} order by num limit $2
-"""
-
-DUE = """
-select id, due_at from holdfast.sessions where due_at <= $1 and ($3::text[] is null or service = any($3::text[]))
- order by due_at, num limit $2
 """
 REPAIR = f"""
 update holdfast.sessions set ({", ".join(_SUMMARY)}) = row({", ".join(f"${i}" for i in range(2, 2 + len(_SUMMARY)))})
@@ -87,17 +80,19 @@ def escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\0", "\\0")
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """The text of such a column."""
     return re.sub(r"\\(.)", lambda found: "\0" if found[1] == "0" else found[1], text)
 
 
 def summary_columns(summary: Summary) -> list[Any]:
-    values: dict[str, Any] = msgspec.to_builtins(summary)
+    values: dict[str, Any] = {**msgspec.to_builtins(summary), "labels": ",".join(summary.labels)}
     return [escape(value) if isinstance(value, str) else value for value in values.values()]
 
 
 def row_of(row: Any) -> SessionRow:
-    values = {name: _unescape(row[name]) if isinstance(row[name], str) else row[name] for name in _SUMMARY}
+    values = {name: unescape(row[name]) if isinstance(row[name], str) else row[name] for name in _SUMMARY}
+    values["labels"] = values["labels"].split(",") if values["labels"] else ()
     try:
         summary = msgspec.convert(values, Summary)
     except msgspec.ValidationError as error:
@@ -112,6 +107,11 @@ def row_of(row: Any) -> SessionRow:
     )
 
 
+_HOLDS_TEXT = " or ".join(
+    f'strpos(lower({column} collate "C"), ${{0}}) > 0' for column in ("id", "title", "program", "labels")
+)
+
+
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
     """A filter as a condition with its parameters."""
     given = [
@@ -122,14 +122,21 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
             ("parent = ${}", where.parent),
             ("service = any(${}::text[])", list(map(escape, where.services)) or None),
             ("starts_with(id, ${})", where.id_prefix),
+            ("id >= ${}", where.id_prefix),
+            ("id < ${}", prefix_end(where.id_prefix) if where.id_prefix else None),
             ("${} = any(string_to_array(waiting_for, ','))", where.waiting_for),
             ("updated_at < ${}", where.updated_before),
             ("updated_at > ${}", where.updated_after),
             ("num < ${}", before),
+            ("forked_from = ${}", where.forked_from),
+            ("${}::text[] <@ string_to_array(labels, ',')", list(map(escape, where.labels)) or None),
+            (f"({_HOLDS_TEXT})", lower_ascii(where.text) if where.text else None),
         )
         if value is not None
     ]
     texts = [condition.format(number) for number, (condition, _) in enumerate(given, 1)]
+    if where.asking:
+        texts.append("asks > 0")
     if where.children:
         texts.append("parent is not null")
     if where.has_mail:

@@ -1,19 +1,24 @@
 """The PostgreSQL store: the whole contract for fleets of processes, nearly every call in one statement.
 
 Needs PostgreSQL 13 or later, and connections that are ours: through a pooler, in session mode. The
-statements are in `postgres.statements`; `postgres.connection` reaches the server.
+statements are in `postgres.statements`; `postgres.connection` reaches the server, and `postgres.upkeep` has what upkeep
+asks.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
 
 import asyncpg
 
 from holdfast.core.decide import Message
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
 from holdfast.core.records import Entry
+from holdfast.core.state import Session
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows
 from holdfast.store.codec import (
@@ -33,6 +38,7 @@ from holdfast.store.errors import (
 )
 from holdfast.store.filters import cursor_of
 from holdfast.store.journal_rows import (
+    JournalPart,
     StoredCommit,
     blobs_of,
     check_parts,
@@ -47,18 +53,25 @@ from holdfast.store.leases import (
 )
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
+from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.postgres import overview
 from holdfast.store.postgres import shared_history as sharing
 from holdfast.store.postgres import statements as sql
 from holdfast.store.postgres.append import PostgresAppend, append_call, write_rest
-from holdfast.store.postgres.connection import ConnectedStore
-from holdfast.store.postgres.errors import TROUBLE, redact
-from holdfast.store.postgres.presence import BURY, DEAD
+from holdfast.store.postgres.errors import redact
+from holdfast.store.postgres.pool import ConnectionPool
+from holdfast.store.postgres.upkeep import UpkeepOfPostgres
+from holdfast.store.sound_sessions import LOADED_ENTRIES, fold_sound
 
 __all__ = ["PostgresStore", "redact"]
 
 
-class PostgresStore(ConnectedStore):
+class PostgresStore(UpkeepOfPostgres):
     """Sessions in the schema `holdfast` of a PostgreSQL database, shared by any number of processes."""
+
+    async def server_time(self) -> int | None:
+        rows = await self._fetch(f"select {sql.NOW}")
+        return int(rows[0][0])
 
     async def _missing(self, session_id: str) -> SessionNotFoundError:
         rows = await self._fetch("select deleted_at from holdfast.tombstones where id = $1", session_id)
@@ -77,33 +90,33 @@ class PostgresStore(ConnectedStore):
         stored = await off_loop(lambda: encode_commit(commit)) if is_large else encode_commit(commit)
         pool = self._begin_call()  # closing waits for all of it
         try:
-            lock = await self._listener.lock() if commit.hold_ms else None
-            if is_large:
-                append = await off_loop(lambda: PostgresAppend(commit, stored, lock))
-            else:
-                append = PostgresAppend(commit, stored, lock)
-            while (epoch := await self._try_append(pool, append)) is None:
-                await self._explain(commit)  # or, if the reason is gone by now, try again
-        except TROUBLE as error:
-            raise await self._failure(pool, error) from None
+            with self._renewing(pool):
+                lock = await self._listener.lock() if commit.hold_ms else None
+                if is_large:
+                    append = await off_loop(lambda: PostgresAppend(commit, stored, lock))
+                else:
+                    append = PostgresAppend(commit, stored, lock)
+                while (epoch := await self._try_append(pool, append)) is None:
+                    await self._explain(commit)  # or, if the reason is gone by now, try again
         finally:
             self._end_call()
         self._changed(commit.session_id)
         return CommitReceipt(commit.session_id, append.position, epoch)
 
-    async def _try_append(self, pool: Any, append: PostgresAppend) -> int | None:
+    async def _try_append(self, pool: ConnectionPool, append: PostgresAppend) -> int | None:
         """The epoch under which an append was written; None if it was refused."""
         commit = append.commit
         epoch: int | None
         if commit.expected == 0 and (commit.takes or commit.epoch not in (None, NEW.epoch)):
             return None
         if append.can_be_grouped:
-            return await self._groups.append(append)
+            with contextlib.suppress(asyncpg.LockNotAvailableError):  # it waits by itself, and holds up no other
+                return await self._groups.append(append)
         statement, arguments = append_call([append])
         try:
             if not (commit.writes or append.more_rows):
-                epoch = await pool.fetchval(statement, *arguments, column=1)
-                return epoch
+                row = await pool.fetchrow(statement, *arguments)
+                return None if row is None else row[1]
             async with pool.acquire() as connection, connection.transaction():
                 epoch = await connection.fetchval(statement, *arguments, column=1)
                 if epoch is not None:
@@ -154,6 +167,26 @@ class PostgresStore(ConnectedStore):
         parts = check_parts(session_id, sharing.parts_of(rows, after, limit), after, last)
         return decode_parts(session_id, parts, await self._blobs(session_id, blobs_of(parts)))
 
+    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+        """See `Store.load_sound`: all of them in one statement."""
+        rows = await self._fetch(sharing.READ_MANY, list(session_ids), 0, LOADED_ENTRIES)
+        journals: dict[str, list[JournalPart]] = {}
+        for session_id, lines in groupby(rows, key=itemgetter("id")):
+            own = [tuple(line)[1:] for line in lines]
+            with contextlib.suppress(CorruptSessionError):
+                parts = sharing.parts_of(own, 0, LOADED_ENTRIES)
+                journals[session_id] = check_parts(session_id, parts, 0, own[0][0])
+        blobs: dict[str, bytes] = {}
+        for session_id, parts in journals.items():
+            with contextlib.suppress(SessionNotFoundError, SessionDeletedError):
+                blobs |= await self._blobs(session_id, blobs_of(parts))
+
+        def folded() -> list[Session]:
+            found = (fold_sound(session_id, parts, blobs) for session_id, parts in journals.items())
+            return [session for session in found if session is not None]
+
+        return await asyncio.to_thread(folded)
+
     async def _blobs(self, session_id: str, wanted: set[str]) -> dict[str, bytes]:
         """The content of those blobs that are there and unharmed."""
         if not wanted:
@@ -184,6 +217,17 @@ class PostgresStore(ConnectedStore):
                 damaged.append(row["id"])
         return SessionPage(rows, cursor_of(found[limit - 1]["num"]) if len(found) > limit else None, damaged)
 
+    async def _totals(self, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:
+        statement, values = overview.totals_call(where, by, limit)
+        return overview.totals_of(by, await self._fetch(statement, *values))
+
+    async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for row in await self._fetch(overview.POSITIONS, list(session_ids)):
+            with contextlib.suppress(SessionNotFoundError, CorruptSessionError):
+                found[row["id"]] = await self._read(row["id"], max(0, row["position"] - limit), limit)
+        return found
+
     async def _repair(self, session_id: str, summary: Summary) -> None:
         if await self._fetch_one(sql.REPAIR, session_id, *sql.summary_columns(summary)) is None:
             raise await self._missing(session_id)
@@ -208,15 +252,7 @@ class PostgresStore(ConnectedStore):
             " where id = $1 and epoch = $2",
             *(lease.session_id, lease.epoch),
         )
-
-    async def _lost(self, limit: int) -> list[Lease]:
-        dead = [lock for (lock,) in await self._fetch(DEAD)]
-        if not dead or limit < 1:
-            return []
-        rows = await self._fetch(sql.LOST, dead, limit)
-        if not rows:
-            await self._fetch_one(BURY, dead)
-        return [Lease(*row) for row in rows]
+        self._changed(lease.session_id)
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -246,12 +282,6 @@ class PostgresStore(ConnectedStore):
             for number, key, at, body, mark in rows
             if number is not None
         ]
-
-    # --- time ------------------------------------------------------------------------------------
-
-    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
-        rows = await self._fetch(sql.DUE, now, limit, list(map(sql.escape, services)) or None)
-        return [(session_id, due_at) for session_id, due_at in rows]
 
     # --- state -----------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ KNOWN_ROWS = 4_096
 """Sessions whose rows are remembered: more than are hot in one process, and a megabyte at most."""
 
 
-class KnownRow(msgspec.Struct, frozen=True):
+class KnownRow(msgspec.Struct, frozen=True, gc=False):
     """The row of a session, as this process wrote it last."""
 
     num: int
@@ -82,6 +82,8 @@ class SqliteAppend:
             and commit.checkpoint is None
             and commit.segment is None
             and not commit.summary.state.is_terminal
+            and commit.summary.title == known.summary.title
+            and commit.summary.labels == known.summary.labels
         )
 
     def _write_fenced(self, connection: StoreConnection, known: KnownRow) -> KnownRow | None:
@@ -92,7 +94,13 @@ class SqliteAppend:
         epoch = known.epoch + 1 if commit.epoch is None else known.epoch
         run = connection.quick.execute
         if not known.is_held and not hold_ms and _is_alike(summary, known.summary):
-            changed = run(_ADVANCE, (position, epoch, summary.updated_at, known.num, known.position, known.epoch))
+            changed = run(
+                _ADVANCE,
+                (
+                    *(position, epoch, summary.updated_at, summary.tokens, summary.cost),
+                    *(known.num, known.position, known.epoch),
+                ),
+            )
         else:
             owner, until = lease_columns(commit.owner, hold_ms, sql.now_ms())
             changed = run(
@@ -100,6 +108,7 @@ class SqliteAppend:
                 (
                     *(position, epoch, owner, until, hold_ms),
                     *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at),
+                    *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
                     *(known.num, known.position, known.epoch),
                 ),
             )
@@ -111,16 +120,21 @@ class SqliteAppend:
 
 
 def _is_alike(summary: Summary, known: Summary) -> bool:
-    """Whether a row need not be told of a summary, but for the time of its last entry."""
+    """Whether a row need not be told of a summary, but for the time of its last entry and what was spent."""
     return (
         summary.state is known.state
         and summary.pending == known.pending
         and summary.waiting_for == known.waiting_for
         and summary.due_at == known.due_at
+        and summary.needs == known.needs
+        and summary.asks == known.asks
+        and summary.turns == known.turns
     )
 
 
 _FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
-_ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ? {_FENCE} AND owner IS NULL"
+_ADVANCE = (
+    f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE} AND owner IS NULL"
+)
 _CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"
 _CLAIM = f"{_CHANGE} AND owner IS NULL"

@@ -28,11 +28,20 @@ _IN_NONBLOCK = 0o4000
 _EVENT_BYTES = struct.calcsize("iIII")
 
 
+OWN_REST_MS = (5, 80)
+"""Milliseconds for which we do not listen after a touch that was our own; twice as long each time, up to the second.
+Our own commits are most of what is heard where one process does all the work, and to hear each costs a twentieth of it.
+"""
+
+
 class FileWatch:
-    """Calls back in the event loop whenever a file was touched, by any process."""
+    """Calls back in the event loop whenever a file was touched, by any process.
+
+    `touched` says whether that was somebody else. While it is only ourselves, the file is looked at more seldom.
+    """
 
     @classmethod
-    def on(cls, path: str, touched: Callable[[], None]) -> FileWatch | None:
+    def on(cls, path: str, touched: Callable[[], bool]) -> FileWatch | None:
         """A signal for a file, or None where the system has none to give."""
         if sys.platform != "linux":
             return None
@@ -41,7 +50,7 @@ class FileWatch:
         except OSError:
             return None
 
-    def __init__(self, path: str, touched: Callable[[], None]) -> None:
+    def __init__(self, path: str, touched: Callable[[], bool]) -> None:
         import ctypes  # not before a file is watched: whoever only lists sessions does without
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -51,15 +60,25 @@ class FileWatch:
             self._close()
             raise OSError(code, os.strerror(code))
         self._touched = touched
+        self._rest_ms = OWN_REST_MS[0]
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._descriptor, self._read)
+        self._hear()
+
+    def _hear(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.add_reader(self._descriptor, self._read)
 
     def _read(self) -> None:
         try:
             os.read(self._descriptor, 64 * _EVENT_BYTES)  # if there are more, this is called again
         except BlockingIOError:
             return
-        self._touched()
+        if self._touched():
+            self._rest_ms = OWN_REST_MS[0]
+            return
+        self._loop.remove_reader(self._descriptor)
+        self._loop.call_later(self._rest_ms / 1000, self._hear)
+        self._rest_ms = min(2 * self._rest_ms, OWN_REST_MS[1])
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -85,15 +104,18 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wro
     """
     touched = asyncio.Event()
 
-    def look() -> None:
+    def look() -> bool:
         if others_wrote():
             touched.set()
+            return True
+        return False
 
     signal = FileWatch.on(path, look)
     patience = (NOTIFY_POLL_MS if signal else POLL_MS) / 1000
     try:
         seen = await read(sql.changes_until)
         watches.notify_all()  # for what happened between the first watch and here
+        watches.notify_of_others()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience):
@@ -105,6 +127,8 @@ async def follow_changes(path: str, watches: Watches, read: _RunRead, others_wro
                     continue
                 break
             seen, changed = await read(partial(sql.changes_since, seen=seen))
+            if was_touched or changed:
+                watches.notify_of_others()
             if was_touched and not changed:
                 watches.notify_all()  # a commit without entries, or one of our own thread
             for session_id in changed:

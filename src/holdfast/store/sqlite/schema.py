@@ -6,7 +6,7 @@ import sqlite3
 import time
 from functools import cached_property
 
-from holdfast.store.errors import SchemaVersionError, StoreUnavailableError
+from holdfast.store.errors import SchemaVersionError, StoreReplacedError, StoreUnavailableError
 from holdfast.store.limits import BUSY_TIMEOUT_MS
 
 APPLICATION_ID = 0x48667374
@@ -52,13 +52,30 @@ CREATE TABLE sessions (
     program      TEXT NOT NULL,
     parent       TEXT,
     service      TEXT NOT NULL,
-    lease_lock   INTEGER  -- held while the holder lives; NULL where none is
+    lease_lock   INTEGER, -- held while the holder lives; NULL where none is
+    needs        TEXT NOT NULL,
+    asks         INTEGER NOT NULL,
+    turns        INTEGER NOT NULL,
+    tokens       INTEGER NOT NULL,
+    cost         REAL NOT NULL,
+    title        TEXT NOT NULL,
+    labels       TEXT NOT NULL, -- joined by commas
+    forked_from  TEXT,
+    failure      TEXT NOT NULL,
+    ended_at     INTEGER  -- NULL while it lives
 );
 CREATE INDEX sessions_by_state ON sessions (state, num);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
+CREATE INDEX sessions_by_source ON sessions (forked_from) WHERE forked_from IS NOT NULL;
+CREATE INDEX sessions_asking ON sessions (num) WHERE asks > 0;
 CREATE INDEX sessions_by_service ON sessions (service, state, num);
+-- What upkeep looks for (see `sqlite.upkeep`):
 CREATE INDEX sessions_due ON sessions (service, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (lease_lock) WHERE lease_lock IS NOT NULL;
+CREATE INDEX sessions_leased ON sessions (lease_until) WHERE lease_until IS NOT NULL;
+CREATE INDEX sessions_open ON sessions (service, needs, num) WHERE owner IS NULL AND needs <> '';
+CREATE INDEX sessions_children ON sessions (service, num) WHERE parent IS NOT NULL AND state IN ('running', 'paused');
+CREATE INDEX sessions_ended ON sessions (service, ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE journal (  -- a row for each commit, or for many old ones
     id       INTEGER PRIMARY KEY,
@@ -158,6 +175,10 @@ SELECT sessions.id AS session_id,
  ORDER BY sessions.num, position;
 """
 
+LIVING = "state IN ('running', 'paused')"
+ENDED = "ended_at IS NOT NULL"
+"""Conditions of indexes, in the words that SQLite recognises."""
+
 MIGRATIONS: tuple[str, ...] = ()
 """`SCHEMA` is version 1; the script at index n brings a file from version n + 1 to n + 2. Once released, neither the
 schema nor a script is changed: a new version is a new script."""
@@ -201,7 +222,7 @@ def configure(connection: sqlite3.Connection, url: str) -> None:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the message about a damaged schema may be no text
         raise StoreUnavailableError(url, str(error)) from None
 
 
@@ -234,6 +255,7 @@ def _create_or_migrate(connection: sqlite3.Connection, url: str) -> None:
         return
     if found == 0:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that deletions can give back their space
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -268,6 +290,12 @@ def _find_version(connection: sqlite3.Connection, url: str) -> int:
     finally:
         if alone:
             connection.execute("ROLLBACK")
+
+
+def check_version(connection: sqlite3.Connection, url: str) -> None:
+    """Raise if a file that was current when it was opened is so no more: a newer Holdfast has migrated it."""
+    if _find_version(connection, url) != current_version():
+        raise StoreReplacedError(url, "an empty file was put in its place")
 
 
 def _statements(script: str) -> list[str]:

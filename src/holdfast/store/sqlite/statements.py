@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, TypeAlias
@@ -11,24 +10,29 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.core.errors import SessionDeletedError, SessionExistsError, SessionNotFoundError
+from holdfast.core.labels import lower_ascii
 from holdfast.core.state import State
 from holdfast.core.summary import Summary
 from holdfast.store.checkpoints import open_rows, seal_checkpoint, seal_segment
 from holdfast.store.codec import decode_snapshot, encode_value, pack_blob, unpack_blob
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
 from holdfast.store.contract import SessionFilter, SessionRow
+from holdfast.store.environment import SystemClock
 from holdfast.store.errors import CorruptSessionError, MessageTakenError
+from holdfast.store.filters import prefix_end
 from holdfast.store.journal_rows import JournalPart, JournalRow, in_order
 from holdfast.store.leases import NEW, LeaseState, commit_epoch, lease_columns, write_versions
-from holdfast.store.sqlite.schema import StoreConnection
+from holdfast.store.sqlite.schema import LIVING, StoreConnection
 
 COLUMNS = (
     "id, position, epoch, owner, lease_until,"
-    " state, program_kind, program, parent, service, created_at, updated_at, pending, waiting_for, due_at"
+    " state, program_kind, program, parent, service, created_at, updated_at, pending, waiting_for, due_at, needs,"
+    " asks, turns, tokens, cost, title, labels, forked_from, failure"
 )
 _GONE = "holder_gone(CAST(lease_lock AS INTEGER))"  # text that is not UTF-8 would not reach the function
 _OWNER = f"CASE WHEN lease_lock IS NULL OR NOT {_GONE} THEN owner END"
 ROW = COLUMNS.replace("owner", _OWNER)
+HOLDER = f"CASE WHEN lease_until IS NOT NULL THEN {_OWNER} END"
 _VALUES = ", ".join("?" * len(COLUMNS.split(",")))
 _LOCK = "CASE WHEN ? > 0 THEN own_lock() END"
 
@@ -39,7 +43,8 @@ Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
 
 CHANGE_ROW = (
     f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
-    " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?"
+    " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?, needs = ?,"
+    " asks = ?, turns = ?, tokens = ?, cost = ?"
 )
 
 
@@ -52,7 +57,7 @@ def append(
         num, head = 0, vacant(connection, session_id)
     else:
         num, head = find(connection, session_id)
-    epoch = commit_epoch(commit, head, now)
+    epoch = commit_epoch(commit, head, judged_now_ms())
     for number in commit.takes:
         waiting = "SELECT 1 FROM mailbox WHERE number = ? AND session = ? AND body IS NOT NULL"
         if connection.execute(waiting, (number, num)).fetchone() is None:
@@ -64,16 +69,18 @@ def append(
     owner, until = lease_columns(commit.owner, commit.hold_ms, now)
     if num:
         connection.execute(
-            f"{CHANGE_ROW} WHERE num = ?",
+            f"{CHANGE_ROW}, title = ?, labels = ?, failure = ? WHERE num = ?",
             (
                 *(position, epoch, owner, until, commit.hold_ms),
-                *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at, num),
+                *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at),
+                *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
+                *(summary.title, ",".join(summary.labels), summary.failure, num),
             ),
         )
     else:
         cursor = connection.execute(
             f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES ({_VALUES}, {_LOCK})",
-            (session_id, position, epoch, owner, until, *msgspec.structs.astuple(summary), commit.hold_ms),
+            (session_id, position, epoch, owner, until, *_summary_columns(summary), commit.hold_ms),
         )
         num = cursor.lastrowid or 0
     for row in rows:
@@ -84,6 +91,7 @@ def append(
         write_state(connection, write, version)
     keep_blobs(connection, num, packed)
     if summary.state.is_terminal:
+        connection.execute("UPDATE sessions SET ended_at = updated_at WHERE num = ?", (num,))
         connection.execute("DELETE FROM snapshots WHERE session = ?", (num,))
         connection.execute("UPDATE mailbox SET body = NULL WHERE session = ? AND body IS NOT NULL", (num,))
     elif commit.snapshot is not None:
@@ -133,11 +141,17 @@ def vacant(connection: sqlite3.Connection, session_id: str) -> LeaseState:
     return NEW
 
 
+def _summary_columns(summary: Summary) -> list[Any]:
+    """The fields of a summary, as they are stored."""
+    return [",".join(value) if type(value) is tuple else value for value in msgspec.structs.astuple(summary)]
+
+
 def write_summary(connection: sqlite3.Connection, num: int, summary: Summary) -> None:
     connection.execute(
         "UPDATE sessions SET state = ?, program_kind = ?, program = ?, parent = ?, service = ?,"
-        " created_at = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ? WHERE num = ?",
-        (*msgspec.structs.astuple(summary), num),
+        " created_at = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?, needs = ?, asks = ?, turns = ?,"
+        " tokens = ?, cost = ?, title = ?, labels = ?, forked_from = ?, failure = ?, ended_at = ? WHERE num = ?",
+        (*_summary_columns(summary), summary.updated_at if summary.state.is_terminal else None, num),
     )
 
 
@@ -146,15 +160,6 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
         "UPDATE sessions SET owner = NULL, lease_until = NULL, lease_lock = NULL WHERE id = ? AND epoch = ?",
         (lease.session_id, lease.epoch),
     )
-
-
-def lost(connection: sqlite3.Connection, limit: int) -> list[Lease]:
-    rows = connection.execute(
-        "SELECT id, owner, epoch, lease_until FROM sessions"
-        f" WHERE lease_lock IS NOT NULL AND lease_until > ? AND {_GONE} ORDER BY num LIMIT ?",
-        (now_ms(), limit),
-    )
-    return [Lease(*row) for row in rows]
 
 
 def insert_row(cursor: sqlite3.Cursor, num: int, row: JournalRow) -> None:
@@ -320,13 +325,15 @@ def changes_until(connection: sqlite3.Connection) -> Seen:
     return journal, mail, graves
 
 
+CHANGES = (
+    "SELECT id FROM sessions WHERE num IN (SELECT session FROM journal WHERE id > ?"
+    " UNION SELECT session FROM mailbox WHERE number > ?)"
+    " UNION SELECT id FROM tombstones WHERE rowid > ?"
+)
+
+
 def changes_since(connection: sqlite3.Connection, seen: Seen) -> tuple[Seen, list[str]]:
-    changed = connection.execute(
-        "SELECT id FROM sessions WHERE num IN (SELECT session FROM journal WHERE id > ?"
-        " UNION SELECT session FROM mailbox WHERE number > ?)"
-        " UNION SELECT id FROM tombstones WHERE rowid > ?",
-        seen,
-    ).fetchall()
+    changed = connection.execute(CHANGES, seen).fetchall()
     return changes_until(connection), [session_id for (session_id,) in changed]
 
 
@@ -351,6 +358,15 @@ _TYPES = {
     "pending": _NUMBER,
     "waiting_for": _TEXT,
     "due_at": _NUMBER_IF_ANY,
+    "needs": _TEXT,
+    "asks": _NUMBER,
+    "turns": _NUMBER,
+    "tokens": _NUMBER,
+    "cost": frozenset[type]((float,)),
+    "title": _TEXT,
+    "labels": _TEXT,
+    "forked_from": _TEXT_IF_ANY,
+    "failure": _TEXT,
 }
 """What the columns of a row hold, in their order: SQLite itself keeps anything in any of them."""
 
@@ -361,8 +377,10 @@ def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
     for (column, types), value in zip(_TYPES.items(), row, strict=True):
         if type(value) not in types:
             raise CorruptSessionError(session_id, "its summary", f"its {column} is a value of the wrong type")
+    fields = dict(zip(Summary.__struct_fields__[1:], rest, strict=True))
+    fields["labels"] = tuple(fields["labels"].split(",")) if fields["labels"] else ()
     try:
-        summary = Summary(state=State(state), **dict(zip(Summary.__struct_fields__[1:], rest, strict=True)))
+        summary = Summary(state=State(state), **fields)
     except ValueError as error:
         raise CorruptSessionError(session_id, "its summary", str(error)) from None
     if LeaseState(position, epoch, owner, until).holder(now) is None:
@@ -372,9 +390,21 @@ def row_of(row: tuple[Any, ...], now: int) -> SessionRow:
     )
 
 
+def listed_table(where: SessionFilter) -> str:
+    """Where a listing looks: for the children that live, in the index that has no others."""
+    return "sessions INDEXED BY sessions_children" if _is_of_living_children(where) else "sessions"
+
+
+def _is_of_living_children(where: SessionFilter) -> bool:
+    return where.children and where.parent is None and set(where.states) == {State.RUNNING, State.PAUSED}
+
+
 def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]]:
+    """A filter as a condition with its parameters."""
     parts: list[tuple[str, list[Any]]] = [("1", [])]
-    if where.states:
+    if _is_of_living_children(where):
+        parts.append((LIVING, []))
+    elif where.states:
         parts.append((among("state", where.states), list(where.states)))
     if where.children:
         parts.append(("parent IS NOT NULL", []))
@@ -384,8 +414,18 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
         parts.append(("num IN (SELECT session FROM mailbox WHERE body IS NOT NULL)", []))
     if where.waiting_for is not None and "," in where.waiting_for:
         parts.append(("0", []))
+    if where.asking:
+        parts.append(("asks > 0", []))
+    if where.text:
+        sought = lower_ascii(where.text)
+        held = " OR ".join(f"instr(lower({each}), ?) > 0" for each in ("id", "title", "program", "labels"))
+        parts.append((f"({held})", [sought] * 4))
+    for label in where.labels:
+        has_label = "instr(',' || labels || ',', ?) > 0"
+        parts.append(("0", []) if "," in label or not label else (has_label, [f",{label},"]))
     for condition, value in (
         ("program = ?", where.program),
+        ("forked_from = ?", where.forked_from),
         ("parent = ?", where.parent),
         ("updated_at < ?", where.updated_before),
         ("updated_at > ?", where.updated_after),
@@ -394,17 +434,11 @@ def conditions(where: SessionFilter, before: int | None) -> tuple[str, list[Any]
     ):
         if value is not None:
             parts.append((condition, [value]))
-    if where.id_prefix is not None:
-        parts.append(("substr(id, 1, ?) = ?", [len(where.id_prefix), where.id_prefix]))
+    if where.id_prefix:
+        parts.append(("id >= ?", [where.id_prefix]))
+        if (end := prefix_end(where.id_prefix)) is not None:
+            parts.append(("id < ?", [end]))
     return " AND ".join(text for text, _ in parts), [value for _, values in parts for value in values]
-
-
-def due(connection: sqlite3.Connection, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
-    served = f" AND {among('service', services)}" if services else ""
-    return connection.execute(
-        f"SELECT id, due_at FROM sessions WHERE due_at <= ?{served} ORDER BY due_at, num LIMIT ?",
-        (now, *services, limit),
-    ).fetchall()
 
 
 def among(column: str, values: Sequence[object]) -> str:
@@ -412,5 +446,14 @@ def among(column: str, values: Sequence[object]) -> str:
     return f"{column} IN ({','.join('?' * len(values))})"
 
 
+_clock = SystemClock()
+
+
 def now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    """The time of this process, by which its own leases end."""
+    return _clock.now()
+
+
+def judged_now_ms() -> int:
+    """The time by which the leases of others are judged."""
+    return _clock.cautious_now()

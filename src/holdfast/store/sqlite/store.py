@@ -16,6 +16,7 @@ from typing import TypeVar
 from holdfast.core.decide import Message
 from holdfast.core.errors import HoldfastError, SessionDeletedError
 from holdfast.core.records import Entry
+from holdfast.core.state import Session
 from holdfast.core.summary import Summary
 from holdfast.store.codec import decode_message, decode_value, digest, encode_message
 from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Segment, Snapshot, StateWrite
@@ -24,17 +25,24 @@ from holdfast.store.errors import CorruptSessionError, MessageConflictError, Sto
 from holdfast.store.filters import cursor_of
 from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
-from holdfast.store.limits import IN_PLACE_MAX_MS, IN_PLACE_REST
+from holdfast.store.limits import IN_PLACE_ROWS, READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
+from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.sqlite import overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import KnownRows, SqliteAppend
+from holdfast.store.sqlite.file_guard import FileGuard, warn_of_lost_log
+from holdfast.store.sqlite.live import SocketPublisher, SocketStreams
+from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.notify import follow_changes
 from holdfast.store.sqlite.presence import SqlitePresence
 from holdfast.store.sqlite.schema import StoreConnection, configure, connect, is_current, never_waiting, prepare
+from holdfast.store.sqlite.sound_sessions import load_sound
 from holdfast.store.sqlite.writer import NotHereError, Work, Writer
-from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, Watch, Watches
+from holdfast.store.upkeep import OpenChild, OpenSession
+from holdfast.store.watch import LiveItem, LiveStream, Watch, Watches
 
 T = TypeVar("T")
 
@@ -53,13 +61,13 @@ class SqliteStore(Store):
         self._path = os.path.abspath(path)  # the working directory may change
         self._writer: Writer | None = None
         self._readers: ThreadPoolExecutor | None = None
-        self._local = threading.local()
         self._connections: list[StoreConnection] = []
         self._watches = Watches()
-        self._streams = LiveStreams()
+        self._streams = SocketStreams(self._path)
+        self._publisher = SocketPublisher(self._streams)
         self._presence = SqlitePresence(self._path)
-        self._listener: asyncio.Task[None] | None = None
-        self._rest_until = 0.0
+        self._listener = self.supervisor.task("listening to the file", self._follow_changes)
+        self._lookups = LoopPatience()
         self._rows = KnownRows()
 
     # --- life ------------------------------------------------------------------------------------
@@ -67,12 +75,15 @@ class SqliteStore(Store):
     async def open(self) -> None:
         if self._writer is not None:
             return
+        warn_of_lost_log(self._path, self.url)
         here = self._connect_at_once()
         if here is None:
             here = await asyncio.to_thread(self._prepare)
         self._here, self._connections = here, [here]
-        self._writer = Writer(here, self._connect, self._path)
-        self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader", initializer=self._start_reader)
+        self._guard = FileGuard(self._path, self.url)
+        self._writer = Writer(here, self._connect, self._path, self._guard)
+        self._local = threading.local()
+        self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader")
 
     def _connect_at_once(self) -> StoreConnection | None:
         """A connection that never waits, or None where the file has to be made, or something else is to be done."""
@@ -101,12 +112,16 @@ class SqliteStore(Store):
             connection.close()
             raise
 
-    def _start_reader(self) -> None:
-        self._local.connection = self._connect()
-
     def _connect(self) -> StoreConnection:
-        """One more connection, which waits for other processes, as threads may."""
-        connection = self._set_up(connect(self._path, self.url))
+        """One more connection to the same file, which waits for other processes, as threads may."""
+        self._guard.check_file()
+        connection = connect(self._path, self.url)
+        try:
+            self._guard.check_file()
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
         self._connections.append(connection)
         return connection
 
@@ -120,14 +135,14 @@ class SqliteStore(Store):
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         readers, self._readers = self._readers, None
-        if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.gather(self._listener, return_exceptions=True)
-            self._listener = None
-        if readers is not None:
+        await self._listener.stop()
+        self._streams.close()
+        self._publisher.close()
+        if readers is not None and len(self._connections) > 1:  # a thread may have been started
             await asyncio.to_thread(readers.shutdown)
         if writer is not None:
             await writer.close()
+            self._guard.close()
         for connection in self._connections:
             connection.close()
         self._connections = []
@@ -153,26 +168,39 @@ class SqliteStore(Store):
             raise StoreUnavailableError(self.url, "it is not open")
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._readers, lambda: _consistently(self._local.connection, work))
+            return await loop.run_in_executor(self._readers, self._read_in_thread, work)
         except (sqlite3.Error, OSError) as error:
             raise self._translation(session_id, error) from None
 
     async def _run_lookup(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read a few rows by their index without a change of thread, which would take several times as long.
 
-        As with writes: one that takes long sends the following ones to the threads for a while, and so does a lock.
+        As with writes: if they take long, the next ones go to the threads for a while. So do those that meet a lock.
         """
         began = time.monotonic()
-        if self._readers is None or began < self._rest_until:
+        if self._readers is None or began < self._lookups.rests_until:
             return await self._run_read(session_id, work)
         try:
-            return _consistently(self._here, work)
+            return self._consistently(self._here, work, began)
         except sqlite3.Error:
             return await self._run_read(session_id, work)  # which waits for locks, and says what is wrong
         finally:
-            took = time.monotonic() - began
-            if took * 1000 > IN_PLACE_MAX_MS:
-                self._rest_until = began + took * IN_PLACE_REST
+            self._lookups.waited(began, time.monotonic())
+
+    def _read_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        connection = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = self._connect()
+        return self._consistently(connection, work, time.monotonic())
+
+    def _consistently(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T], now_s: float) -> T:
+        connection.execute("BEGIN")
+        try:
+            if now_s >= self._guard.next_look_s:
+                self._guard.check_contents(connection, now_s)
+            return work(connection)
+        finally:
+            connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met
 
     def _translation(self, session_id: str, error: Exception) -> HoldfastError:
         """What an error of SQLite or of the system means to whoever uses the store."""
@@ -216,6 +244,16 @@ class SqliteStore(Store):
             parts, blobs = await self._run_read(session_id, work)
         return decode_parts(session_id, parts, blobs)
 
+    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+        """See `Store.load_sound`. All of it in one thread: to go there and back for each would take longer."""
+        return await self._run_read("", lambda connection: load_sound(connection, session_ids))
+
+    async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
+        return await self._run_read("", lambda connection: overview.last_entries(connection, session_ids, limit))
+
+    async def _totals(self, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:
+        return await self._run_read("", lambda connection: overview.totals(connection, where, by, limit))
+
     async def _position(self, session_id: str) -> int:
         return await self._run_lookup(session_id, lambda connection: sql.find(connection, session_id)[1].position)
 
@@ -225,7 +263,7 @@ class SqliteStore(Store):
             row = connection.execute(f"SELECT {sql.ROW} FROM sessions WHERE id = ?", (session_id,)).fetchone()
             if row is None:
                 raise sql.missing(connection, session_id)
-            return sql.row_of(row, sql.now_ms())
+            return sql.row_of(row, sql.judged_now_ms())
 
         return await self._run_lookup(session_id, work)
 
@@ -234,11 +272,11 @@ class SqliteStore(Store):
 
         def work(connection: sqlite3.Connection) -> SessionPage:
             rows = connection.execute(
-                f"SELECT {sql.ROW}, num FROM sessions WHERE {conditions} ORDER BY num DESC LIMIT ?",
+                f"SELECT {sql.ROW}, num FROM {sql.listed_table(where)} WHERE {conditions} ORDER BY num DESC LIMIT ?",
                 (*values, limit + 1),
             ).fetchall()
             page = SessionPage([], cursor_of(rows[limit - 1][-1]) if len(rows) > limit > 0 else None, [])
-            now = sql.now_ms()
+            now = sql.judged_now_ms()
             for row in rows[:limit]:
                 try:
                     page.rows.append(sql.row_of(row[:-1], now))
@@ -246,7 +284,8 @@ class SqliteStore(Store):
                     page.damaged.append(error.session_id)
             return page
 
-        return await self._run_read("", work)
+        is_quick = limit <= IN_PLACE_ROWS and where == SessionFilter()  # nothing is passed over
+        return await (self._run_lookup if is_quick else self._run_read)("", work)
 
     async def _repair(self, session_id: str, summary: Summary) -> None:
 
@@ -282,7 +321,31 @@ class SqliteStore(Store):
         self._watches.notify(lease.session_id)
 
     async def _lost(self, limit: int) -> list[Lease]:
-        return await self._run_lookup("", lambda connection: sql.lost(connection, limit))
+        return await self._run_lookup("", lambda connection: upkeep.lost(connection, limit))
+
+    async def _release_expired(self, limit: int) -> int:
+        if not await self._run_lookup("", lambda connection: upkeep.expired(connection, 1)):
+            return 0
+        self._rows.clear()
+        released = await self._run_write("", lambda connection: upkeep.release_expired(connection, limit))
+        self._watches.notify_all()
+        return released
+
+    # --- what is open ----------------------------------------------------------------------------
+
+    async def _open_needs(self, services: Sequence[str], limit: int) -> list[str]:
+        return await self._run_lookup("", lambda connection: upkeep.open_needs(connection, services, limit))
+
+    async def _open_sessions(self, needs: str, services: Sequence[str], before: int, limit: int) -> list[OpenSession]:
+        return await self._run_lookup(
+            "", lambda connection: upkeep.open_sessions(connection, needs, services, before, limit)
+        )
+
+    async def _open_mail(self, services: Sequence[str], limit: int) -> list[OpenSession]:
+        return await self._run_lookup("", lambda connection: upkeep.open_mail(connection, services, limit))
+
+    async def _open_children(self, services: Sequence[str], before: int, limit: int) -> list[OpenChild]:
+        return await self._run_lookup("", lambda connection: upkeep.open_children(connection, services, before, limit))
 
     # --- mailboxes -------------------------------------------------------------------------------
 
@@ -326,8 +389,8 @@ class SqliteStore(Store):
 
     # --- time ------------------------------------------------------------------------------------
 
-    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
-        return await self._run_lookup("", lambda connection: sql.due(connection, now, limit, services))
+    async def _due(self, now: int, limit: int, services: Sequence[str], after: int) -> list[tuple[str, int]]:
+        return await self._run_lookup("", lambda connection: upkeep.due(connection, now, limit, services, after))
 
     # --- state -----------------------------------------------------------------------------------
 
@@ -338,7 +401,7 @@ class SqliteStore(Store):
             ).fetchone()
             return found
 
-        found = await self._run_read("", work)
+        found = await self._run_lookup("", work)
         return StateItem(decode_value(namespace, key, found[0]), found[1]) if found else None
 
     async def _put_state(self, write: StateWrite) -> int:
@@ -366,7 +429,7 @@ class SqliteStore(Store):
             )
             return [key for (key,) in rows]
 
-        return await self._run_read("", work)
+        return await (self._run_lookup if limit <= READ_LIMIT else self._run_read)("", work)
 
     # --- ends ------------------------------------------------------------------------------------
 
@@ -384,29 +447,41 @@ class SqliteStore(Store):
         if await self._run_write(session_id, work):
             self._watches.notify(session_id)
 
+    async def _prune(self, ended_before: int, limit: int, services: Sequence[str]) -> list[str]:
+        gone = await self._run_write("", lambda connection: upkeep.prune(connection, ended_before, limit, services))
+        for session_id in gone:
+            self._watches.notify(session_id)
+        return gone
+
+    async def _give_back_space(self) -> bool:
+        if not await self._run_lookup("", upkeep.has_spare_pages):
+            return False
+        await self._run_write("", upkeep.free_pages)
+        return True
+
     # --- change ----------------------------------------------------------------------------------
 
     def _watch(self, session_id: str | None) -> Watch:
         watch = self._watches.add(session_id)
-        if self._listener is None:
-            self._listener = asyncio.get_running_loop().create_task(self._follow_changes())
+        self._listener.start()
         return watch
 
+    def _watch_others(self) -> Watch:
+        self._watch(None).__exit__()  # begins to listen
+        return self._watches.add_for_others()
+
     async def _follow_changes(self) -> None:
-        try:
-            await follow_changes(self._path, self._watches, partial(self._run_lookup, ""), self._others_wrote)
-        finally:
-            self._listener = None
+        await follow_changes(self._path, self._watches, partial(self._run_lookup, ""), self._others_wrote)
 
     def _others_wrote(self) -> bool:
         return self._writer is None or self._writer.others_wrote()
 
     def _publish(self, session_id: str, item: LiveItem) -> None:
-        """See `Store.publish`. There is no way to other processes: only listeners of this store object hear it."""
         self._streams.put(session_id, item)
+        self._publisher.put(session_id, item)
 
     def may_be_heard(self, session_id: str) -> bool:
-        return session_id in self._streams.by_session
+        return session_id in self._streams.by_session or self._publisher.has_listeners()
 
     def _listen(self, session_id: str) -> LiveStream:
         return self._streams.add(session_id)
@@ -414,11 +489,3 @@ class SqliteStore(Store):
 
 class _TooLongError(Exception):
     """A read was not done, because it would hold up the event loop."""
-
-
-def _consistently(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    connection.execute("BEGIN")
-    try:
-        return work(connection)
-    finally:
-        connection.execute("ROLLBACK")  # nothing was written; a COMMIT fails where a damaged page was met

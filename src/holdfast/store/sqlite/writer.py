@@ -24,7 +24,9 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.core.errors import HoldfastError
-from holdfast.store.limits import GROUP_COMMIT_MAX, IN_PLACE_MAX_MS, IN_PLACE_REST, IN_ROW_MAX, IN_ROW_MAX_MS
+from holdfast.store.limits import GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
+from holdfast.store.sqlite.file_guard import FileGuard
+from holdfast.store.sqlite.loop_patience import LoopPatience
 from holdfast.store.sqlite.schema import StoreConnection
 
 T = TypeVar("T")
@@ -62,8 +64,11 @@ class Writer:
     `connect` makes: that one waits for other writers.
     """
 
-    def __init__(self, in_place: StoreConnection, connect: Callable[[], StoreConnection], path: str) -> None:
+    def __init__(
+        self, in_place: StoreConnection, connect: Callable[[], StoreConnection], path: str, guard: FileGuard
+    ) -> None:
         self._in_place = in_place
+        self._guard = guard
         self._connect = connect
         self._path = os.fsencode(path)
         self._fresh: list[_Job] = []
@@ -78,7 +83,7 @@ class Writer:
         self._data_version: int | None = None
         self._groups: SimpleQueue[list[_Job] | None] = SimpleQueue()
         self._with_thread = 0
-        self._rest_until = 0.0
+        self._waits = LoopPatience()
         self._loop = asyncio.get_running_loop()
         self._thread: threading.Thread | None = None
 
@@ -87,7 +92,7 @@ class Writer:
         if self._with_thread or self._fresh:
             raise NotHereError
         began = time.monotonic()
-        if began < self._rest_until:
+        if began < self._waits.rests_until:
             raise NotHereError
         if not self._flush_is_due:
             self._flush_is_due = True
@@ -153,7 +158,7 @@ class Writer:
     def _write_in_place(self, job: _Job) -> bool:
         """Write one work here and now; False, with nothing done, if that is not possible."""
         began = time.monotonic()
-        if began < self._rest_until:
+        if began < self._waits.rests_until:
             return False
         try:
             job.result = self._do_here(job.work, began)
@@ -173,15 +178,16 @@ class Writer:
         except sqlite3.Error:
             raise NotHereError from None  # somebody else is writing, or the thread will find out what is wrong
         try:
+            if began >= self._guard.next_look_s:
+                self._guard.check_contents(connection, began)
             result = work(connection)
             run("COMMIT")
         except BaseException:
             _roll_back(connection)
             raise
         finally:
-            ended = time.monotonic()
-            if (ended - began) * 1000 > IN_PLACE_MAX_MS:
-                self._rest_until = ended + (ended - began) * IN_PLACE_REST
+            self._waits.waited(began, time.monotonic())
+        self._guard.check_file()
         self._touch()
         return result
 
@@ -220,6 +226,8 @@ class Writer:
     def _transact(self, connection: StoreConnection, jobs: list[_Job]) -> bool:
         """Do the works in the transaction that was begun; False if it was undone and they should be tried alone."""
         try:
+            if (now_s := time.monotonic()) >= self._guard.next_look_s:
+                self._guard.check_contents(connection, now_s)
             for job in jobs:
                 job.error = None
                 try:
@@ -227,6 +235,7 @@ class Writer:
                 except HoldfastError as refusal:
                     job.error = refusal
             connection.execute("COMMIT")
+            self._guard.check_file()
         except Exception as error:
             _roll_back(connection)
             jobs[0].error = error

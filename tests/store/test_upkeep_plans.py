@@ -1,0 +1,132 @@
+"""What upkeep asks of a store every few seconds finds its rows by an index, however many sessions there are."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from holdfast.store.postgres import notify
+from holdfast.store.postgres import upkeep as postgres
+from holdfast.store.postgres.presence import DEAD
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.sqlite import statements, upkeep
+from holdfast.store.sqlite.store import SqliteStore
+from tests.store.pg_fixtures import database, postgres_url
+
+__all__ = ["database", "postgres_url"]
+
+SQLITE: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "lost": (upkeep.LOST, (0, 1)),
+    "expired": (upkeep.EXPIRED, (0, 1)),
+    "needs": (upkeep.NEEDS, ("default", 1)),
+    "services": (upkeep.SERVICES, ()),
+    "due": (upkeep.served(upkeep.DUE, ["default"]), (0, 1, "default", 1)),
+    "due of two services": (upkeep.served(upkeep.DUE, ["a", "b"]), (0, 1, "a", "b", 1)),
+    "open sessions": (upkeep.served(upkeep.OPEN_SESSIONS, ["default"]), ("run", 1, "default", 1)),
+    "mail": (upkeep.served(upkeep.MAIL, ["default"]), ("default", 1)),
+    "children": (upkeep.served(upkeep.OPEN_CHILDREN, ["default"]), (1, "default", 1)),
+    "ended": (upkeep.served(upkeep.OVER, ["default"]), (1, "default", 1)),
+    "changes": (statements.CHANGES, (0, 0, 0)),
+}
+
+POSTGRES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "dead": (DEAD, ()),
+    "lost": (postgres.LOST, ([1], 1)),
+    "expired": (postgres.RELEASE_EXPIRED, (1,)),
+    "needs": (postgres.NEEDS, ("default", 1)),
+    "services": (postgres.SERVICES, ()),
+    "due": (postgres.DUE, (1, 1, ["default"], 0)),
+    "open sessions": (postgres.OPEN_SESSIONS, ("run", ["default"], 1, 1)),
+    "mail": (postgres.MAIL, (["default"], 1)),
+    "children": (postgres.OPEN_CHILDREN, (["default"], 1, 1)),
+    "ended": (postgres.OVER, (1, ["default"], 1)),
+    "changes": (notify._MARKS, (["s"],)),
+}
+
+
+@pytest_asyncio.fixture
+async def sqlite_file(tmp_path: Path) -> AsyncIterator[sqlite3.Connection]:
+    async with SqliteStore(str(tmp_path / "s.db")):
+        with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
+            connection.create_function("holder_gone", 1, lambda lock: False)
+            yield connection
+
+
+@pytest.mark.parametrize("name", SQLITE)
+def test_no_statement_of_upkeep_scans_a_table_of_sqlite(sqlite_file: sqlite3.Connection, name: str) -> None:
+    statement, values = SQLITE[name]
+    plan = [row[3] for row in sqlite_file.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    assert not [line for line in plan if line.startswith("SCAN") and line.split()[1] not in HARMLESS], plan
+
+
+HARMLESS = {"held", "gone", "found", "mail", "mailbox", "(subquery", "CONSTANT"}
+"""What a statement makes itself, and waiting messages: there are as many of those as there is mail to be taken."""
+
+
+@pytest_asyncio.fixture
+async def planner(database: str) -> AsyncIterator[Any]:
+    async with PostgresStore(database):
+        connection = await asyncpg.connect(database)
+        try:
+            await connection.execute("set enable_seqscan = off")
+            await connection.execute("set plan_cache_mode = force_generic_plan")
+            yield connection
+        finally:
+            await connection.close()
+
+
+@pytest.mark.parametrize("name", POSTGRES)
+async def test_no_statement_of_upkeep_scans_the_sessions_of_postgres(planner: Any, name: str) -> None:
+    statement, values = POSTGRES[name]
+    plan = "\n".join(_lines(await _explained(planner, statement, values)))
+    assert "Seq Scan on sessions" not in plan, plan
+    assert "Seq Scan on mailbox" not in plan, plan
+    if name in INDEXES:
+        assert INDEXES[name] in plan, plan
+
+
+INDEXES = {
+    "lost": "sessions_held",
+    "expired": "sessions_leased",
+    "needs": "sessions_open",
+    "due": "sessions_due",
+    "open sessions": "sessions_open",
+    "mail": "mailbox_waiting",
+    "children": "sessions_children",
+    "ended": "sessions_ended",
+}
+
+
+async def _explained(planner: Any, statement: str, values: tuple[Any, ...]) -> list[Any]:
+    """The plan of a statement as it is run: prepared, and with one plan for all values."""
+    async with planner.transaction():
+        types = ", ".join(map(_type, values))
+        await planner.execute(f"prepare looked{f' ({types})' if types else ''} as {statement}")
+        given = ", ".join(map(_literal, values))
+        rows: list[Any] = await planner.fetch(f"explain execute looked{f' ({given})' if given else ''}")
+        await planner.execute("deallocate looked")
+        return rows
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{_type(value[0])}[]"
+    return "text" if isinstance(value, str) else "bigint"
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, list):
+        return f"array[{', '.join(map(_literal, value))}]"
+    return f"'{value}'" if isinstance(value, str) else str(value)
+
+
+def _lines(rows: list[Any]) -> Iterator[str]:
+    for (line,) in rows:
+        yield line

@@ -113,7 +113,7 @@ async def test_a_child_of_any_program_may_be_of_a_registered_kind() -> None:
 
 
 async def test_a_registered_kind_is_in_the_catalog_of_mcp_hosts() -> None:
-    assert {each.name: each.kind for each in await catalog.runnables()}["hello"] == "echo"
+    assert {each.view.name: each.view.kind for each in await catalog.runnables()}["hello"] == "echo"
     assert "hello" in catalog.names()
 
 

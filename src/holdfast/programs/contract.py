@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.queries import Answer, Failure, Query
 from holdfast.core.records import (
+    Entry,
     KindRecord,
     LoggedRecord,
     PatchedRecord,
@@ -32,7 +33,7 @@ Note: TypeAlias = LoggedRecord | ProgressedRecord | StatRecord | PatchedRecord |
 """What a program says beside its questions; appended before the outcome of the step that said it."""
 
 
-class AskStep(msgspec.Struct, frozen=True, kw_only=True):
+class AskStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The program waits: for these queries, and for those it asked before."""
 
     queries: list[Query]
@@ -110,6 +111,13 @@ class ReplayableInstance(Instance, Protocol):
         ...
 
 
+class FollowingInstance(Instance, Protocol):
+    """An instance that in a replay takes from the journal what it cannot, or need not, do again."""
+
+    recorded_notes: Sequence[KindRecord] | None
+    """What the journal has for the step that is taken next, beside its outcome; None if it is not recorded yet."""
+
+
 @runtime_checkable
 class VersionedInstance(Instance, Protocol):
     """An instance of a program whose code may be another one than that which the session began with."""
@@ -173,6 +181,26 @@ class SnapshotKind(ProgramKind, Protocol):
         ...
 
 
+class RareSnapshotKind(SnapshotKind, Protocol):
+    """A kind whose instances have snapshots only at times: elsewhere they are rebuilt without."""
+
+    def waits_with_snapshot(self, session: Session) -> bool:
+        """Whether a session waits at a place where its instance gave a snapshot."""
+        ...
+
+
+class JournalReader(Protocol):
+    """What of a store is needed to read single records."""
+
+    async def read(self, session_id: str, after: int = 0, limit: int = ...) -> list[Entry]: ...
+
+
+class JournalReadingKind(ProgramKind, Protocol):
+    """A kind whose instances read values from the journals of their sessions when they need them."""
+
+    journal: JournalReader | None
+
+
 class CheckpointKind(ProgramKind, Protocol):
     """A kind whose waiting instances are small: checkpoints keep them, so they need not be run again from the start."""
 
@@ -201,6 +229,21 @@ def is_versioned(instance: Instance) -> TypeGuard[VersionedInstance]:
 def is_snapshot_kind(kind: ProgramKind | None) -> TypeGuard[SnapshotKind]:
     """Whether a kind is a `SnapshotKind`."""
     return hasattr(kind, "restore")
+
+
+def is_following(instance: Instance) -> TypeGuard[FollowingInstance]:
+    """Whether an instance is a `FollowingInstance`."""
+    return hasattr(instance, "recorded_notes")
+
+
+def has_rare_snapshots(kind: ProgramKind) -> TypeGuard[RareSnapshotKind]:
+    """Whether a kind is a `RareSnapshotKind`."""
+    return hasattr(kind, "waits_with_snapshot")
+
+
+def reads_journal(kind: ProgramKind) -> TypeGuard[JournalReadingKind]:
+    """Whether a kind is a `JournalReadingKind`."""
+    return hasattr(kind, "journal")
 
 
 def is_checkpoint_kind(kind: ProgramKind | None) -> TypeGuard[CheckpointKind]:

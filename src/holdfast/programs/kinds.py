@@ -31,6 +31,8 @@ _kinds = {
         "holdfast.programs.sandbox.kind:PythonKind", "holdfast.strategies.python_language:PythonLanguage"
     ),
     "agent": KindEntry("holdfast.agent.machine.program:AgentKind"),
+    "process": KindEntry("holdfast.agent.processes.machine:ProcessKind"),
+    "trigger": KindEntry("holdfast.agent.triggers.machine:TriggerKind"),
 }
 """In the order in which a name is looked up."""
 

@@ -31,6 +31,14 @@ class ProgramOptions(TypedDict, total=False):
     memory_mib: int | None
 
 
+class ProgramText(msgspec.Struct, frozen=True):
+    """A recorded program as a person reads it before it runs."""
+
+    text: str
+    is_unconfined: bool = False
+    """Whether it asks to run outside of the sandbox."""
+
+
 class SourceText(msgspec.Struct, frozen=True):
     """A source to check."""
 
@@ -56,6 +64,8 @@ class ProgramEntry(msgspec.Struct, frozen=True, kw_only=True):
     calls: str | None = None
     """How many questions it asks models at most, in its parameters."""
     parameters: list[str] | None = None
+    keywords: str = ""
+    """More words by which it can be found: its paper, its result."""
 
 
 class Language:
@@ -90,6 +100,10 @@ class Language:
         """The program that `parent`, a program in this language, means by a name; None if it has no search of its own
         or finds nothing."""
         return None
+
+    def text_of(self, program: Program) -> ProgramText:
+        """A recorded program in this language, for a person."""
+        return ProgramText(program.source or "")
 
     def project_of(self, program: Program) -> Path | None:
         """The project that a program in this language belongs to, or None."""

@@ -11,7 +11,7 @@ from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import find_language, language_names, language_of_file, languages
 from holdfast.programs.language import ProgramOptions
-from holdfast.programs.names import invalid_name_reason
+from holdfast.programs.names import did_you_mean, invalid_name_reason
 from holdfast.programs.registry import KIND, Function, Strategy, find, find_registered, resolve
 
 
@@ -39,6 +39,9 @@ def find_program(given: Strategy | Function | Program | str, **options: Unpack[P
                 return each.find_program(given, **options)
             except ProgramNotFoundError as missing:
                 reasons.append(missing.why)
+        names = [name for each in languages() for name in each.list_names(options.get("project"))]
+        if hint := did_you_mean(given, names):
+            raise ProgramNotFoundError(given, f"no strategy has that name; {hint}") from None
         raise ProgramNotFoundError(given, f"{unknown.why}, and {'; '.join(reasons)}") from None
 
 

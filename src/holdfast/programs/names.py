@@ -1,9 +1,17 @@
-"""Names of programs: what can be one, and what a file is called as one."""
+"""Names of programs: what can be one, what a file is called as one, and which one a misspelt name may mean."""
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+UNNAMED = "strategy"
+"""The name of a program that was given none."""
+
+_CLOSE = 0.75
+"""How much alike two names are, of 1, of which one may be a misspelling of the other."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}", re.ASCII)
 
@@ -24,4 +32,10 @@ def name_of_file(path: Path) -> str:
     """The file's name as an id; that of its directory for an `init.lua`."""
     stem = path.resolve().parent.name if path.name == "init.lua" else path.stem
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem).lstrip("._-")
-    return kept or "strategy"
+    return kept or UNNAMED
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A question that names the known name closest to a misspelt one; empty if none is close."""
+    near = difflib.get_close_matches(given, list(known), 1, _CLOSE)
+    return f"did you mean '{near[0]}'?" if near else ""

@@ -6,14 +6,17 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 from holdfast.core.events import RunningEvent
 from holdfast.core.records import (
     AnsweredRecord,
     CompletedRecord,
 )
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
-from holdfast.programs.native.kind import PROMPT_MS
+from holdfast.programs.native.kind import PROMPT_MS, NativeKind
 from holdfast.testing.patience import HANG_S, soon, until
 from tests.programs.native.helpers import of_type, ponder, prompts, quiet, result
 
@@ -93,3 +96,23 @@ async def test_an_answer_that_arrives_while_the_program_runs_may_be_withdrawn_by
         event = await soon(hf.resume(event.session_id))
         assert prompts(event) == ["next"]
         assert result(await soon(hf.feed(event.session_id, {"q-2": "end"}))) == ["1", "end"]
+
+
+@pytest.mark.parametrize(("every", "is_moved"), [(50, False), (2, True)], ids=["now and then", "again and again"])
+async def test_a_strategy_is_not_blamed_for_a_machine_that_stalls_now_and_then(every: int, is_moved: bool) -> None:
+    now, threads = 0.0, list[int]()
+
+    async def steps(ctx: Context) -> None:
+        nonlocal now
+        for number in range(1, 120):
+            await ctx.llm("?")
+            threads.append(threading.get_ident())
+            if number % every == 0:
+                now += SLOW_S  # time passes in which it did not compute
+
+    async with open_holdfast("memory:", upkeep=Upkeep(on=False)) as hf:
+        hf.add_kind(NativeKind(clock=lambda: now))
+        event = await hf.start(steps, llm="host")
+        for _ in range(119):
+            event = await hf.feed(event.session_id, "!")
+    assert (set(threads) != {threading.get_ident()}) == is_moved

@@ -186,18 +186,16 @@ BOMBS: dict[str, tuple[str, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-async def test_a_bomb_ends_its_own_session_and_no_other(name: str) -> None:
+async def test_a_bomb_ends_its_own_session_and_no_other_and_takes_little_memory(name: str) -> None:
     source, (kind, words) = BOMBS[name]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with engine(workers=2) as hf:
         # Those that break another limit should have the time to do so, on any machine.
         end = failed(await attacked(hf, source, DEADLINE_S if kind == "deadline" else SLOW_S))
         assert (end.error_kind, words in end.error) == (kind, True), end.error[:500]
         assert result(await hf.start(python_code("5"))) == 5
-
-
-def test_all_of_that_took_little_memory() -> None:
-    """Of this process: a question that is written out a thousand times would have taken gigabytes."""
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 1_500_000
+    # Of this process, in KB: a question that is written out a thousand times would have taken gigabytes.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1_000_000
 
 
 async def test_more_loops_than_workers_hold_others_up_for_one_deadline() -> None:
@@ -313,7 +311,7 @@ async def test_the_namespaces_of_holdfast_are_closed() -> None:
         said
     """
     said = await run(source)
-    assert ["belongs to Holdfast" in line for line in said[:2]] == [True, True]
+    assert ["is not this strategy's" in line for line in said[:2]] == [True, True]
     assert len(said) == 3
     async with engine() as hf:
         end = failed(await hf.start(code("state.set('k', 1)"), ctx={"_ns": "holdfast.x"}))

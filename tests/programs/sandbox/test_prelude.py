@@ -211,8 +211,8 @@ async def test_state_is_kept_and_read_within_one_step_and_by_other_sessions() ->
             [[1, 2], True, False, None, [1]],
         ]
         looks = code("[state.keys(), state.list('own'), state.show('own', 'd')]")
-        assert result(await hf.start(looks)) == [[], ["d", "n", "none"], [1]]
-        end = failed(await hf.start(code("state.show('own', 'gone')")))
+        assert result(await hf.start(looks, ctx={"_ns": "own"})) == [["d", "n", "none"], ["d", "n", "none"], [1]]
+        end = failed(await hf.start(code("state.show('own', 'gone')"), ctx={"_ns": "own"}))
     assert "state: 'gone' not found in namespace 'own'" in end.error
 
 

@@ -101,7 +101,8 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.list",
-            "The keys of any namespace, sorted, to manage what long runs have left.",
+            "The keys of a namespace, sorted, to manage what long runs have left. Only a trusted program sees those of"
+            " another namespace than its own.",
             (may("namespace", "string", "Whose keys; the program's own if absent."),),
             (ResultSpec("string[]"),),
             Example('alc.state.list("default")', python='state.list("default")'),
@@ -110,7 +111,8 @@ STATE = GroupSpec(
         ),
         FunctionSpec(
             "state.show",
-            "A value of any namespace. It is an error if there is none.",
+            "A value of a namespace. It is an error if there is none, or if a program in the sandbox names another"
+            " namespace than its own.",
             (_NAMESPACE, _KEY),
             (ResultSpec("any"),),
             Example('alc.state.show("default", "runs")', python='state.show("default", "runs")'),
@@ -149,9 +151,11 @@ STATE = GroupSpec(
         ),
     ),
     notes={
-        "lua": "The namespace is `ctx._ns` if that is text, else `default`; in children of a fork `fork-0`, `fork-1`,"
-        " …",
-        "python": 'The namespace is `ctx["_ns"]` if that is text, else `default`.',
+        "lua": "The namespace is `ctx._ns` if that is text, else the strategy's own, by its name, which it calls"
+        " `default`; children of a fork have `fork-0`, `fork-1`, … of their own below that. A text that was given no"
+        " name is a strategy of its own.",
+        "python": 'The namespace is `ctx["_ns"]` if that is text, else the strategy\'s own, by its name, which it calls'
+        " `default`. A text that was given no name is a strategy of its own.",
         "native": "The namespace is the strategy's name; `ctx.state(namespace)` has the values of another one.",
     },
 )

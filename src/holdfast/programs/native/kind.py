@@ -34,6 +34,10 @@ _PATIENCE = 50
 a fiftieth of the time at most, and a prompt strategy that the machine stalled once does not pay for ever: with a
 thread, a round trip costs nearly twice the CPU."""
 
+_APART = 10
+"""Prompt steps of a run after which it is the machine that stalls, and not the strategy, if it used no processor
+time: a busy machine takes the processor away for longer than a step may take, and a replay has thousands of steps."""
+
 _THREADS = 4
 """Strategies that may compute at the same time: they share one interpreter, so more would not be faster."""
 
@@ -62,6 +66,8 @@ class NativeKind:
         """`clock` measures how many seconds a step takes."""
         self.clock = clock
         self._slow_until: dict[str, float] = {}
+        self._stalled: set[str] = set()
+        """Strategies of which a step has taken long."""
         self._threads: ThreadPoolExecutor | None = None
 
     def check(self, program: Program) -> None:
@@ -94,9 +100,19 @@ class NativeKind:
         until = self._slow_until.get(strategy.name)
         return until is not None and self.clock() < until
 
-    def note_slow(self, strategy: Strategy, seconds: float) -> None:
-        """A step of a strategy took so long that its next ones are to be run in a thread."""
-        self._slow_until[strategy.name] = self.clock() + _PATIENCE * seconds
+    def processor_s(self, strategy: Strategy) -> float | None:
+        """Seconds of processor time so far, if a strategy has stalled before; None costs nothing."""
+        return time.thread_time() if self._stalled and strategy.name in self._stalled else None
+
+    def note_stall(self, strategy: Strategy, seconds: float, before: float | None, prompt_steps: int) -> None:
+        """A step took so long that the next ones are run in a thread, unless it seems to be the machine's fault.
+
+        `before` is what `processor_s` said; `prompt_steps` came before this one in the same run.
+        """
+        self._stalled.add(strategy.name)
+        has_computed = before is not None and time.thread_time() - before > seconds / 2
+        if has_computed or prompt_steps < _APART:
+            self._slow_until[strategy.name] = self.clock() + _PATIENCE * seconds
 
     @property
     def threads(self) -> ThreadPoolExecutor:
@@ -118,6 +134,8 @@ class NativeInstance:
         self._kind = kind
         self._main: asyncio.Task[Any] | None = None
         self._asked = 0
+        self._prompt_steps = 0
+        """Steps since one took long."""
         self._new: dict[QueryFuture | Timer, Query] = {}
         self._open: dict[str, QueryFuture | Timer] = {}
         self._last: list[Query] = []
@@ -188,11 +206,15 @@ class NativeInstance:
         if self._kind.is_slow(self._strategy):
             running = asyncio.get_running_loop()
             return running.run_in_executor(self._kind.threads, self._run)
-        began = self._kind.clock()
+        kind = self._kind
+        before, began = kind.processor_s(self._strategy), kind.clock()
         step = self._run()
-        seconds = self._kind.clock() - began
+        seconds = kind.clock() - began
         if seconds * 1000 > PROMPT_MS:
-            self._kind.note_slow(self._strategy, seconds)
+            kind.note_stall(self._strategy, seconds, before, self._prompt_steps)
+            self._prompt_steps = 0
+        else:
+            self._prompt_steps += 1
         return step
 
     def _run(self) -> Step:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias, assert_never
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from pydantic_monty import (
     FunctionSnapshot,
-    FutureSnapshot,
     MontyComplete,
     MontyRuntimeError,
     MontySession,
@@ -38,20 +36,22 @@ from holdfast.programs.sandbox.calls import (
     StepContext,
     as_text,
     call_result,
-    clock,
     is_over,
 )
 from holdfast.programs.sandbox.cell import CellSource, line_at
 from holdfast.programs.sandbox.faults import breach_of, failed
+from holdfast.programs.sandbox.interpreter import (
+    LATER,
+    WRONG_CALL,
+    Interpreter,
+    Snapshot,
+    StepOverdueError,
+    refusal_of,
+    stand_in,
+)
 from holdfast.programs.sandbox.limits import MAX_PRINTED_CHARS, MAX_PRINTED_LINES, MAX_SUSPENSIONS
 from holdfast.programs.sandbox.paused_state import AwaitedCall, PausedState, WaitingCall
-from holdfast.programs.sandbox.values import Payload, kept, measured, raised, refused, returned, settled
-
-Snapshot: TypeAlias = FunctionSnapshot | NameLookupSnapshot | FutureSnapshot | MontyComplete
-
-
-_LATER: Payload = {"future": ...}
-"""The call gives an awaitable; its value comes later."""
+from holdfast.programs.sandbox.values import Payload, kept, measured, raised, returned, settled
 
 
 class StepRequest(NamedTuple):
@@ -89,22 +89,21 @@ class LiveProgram:
     def __init__(self, spec: ProgramSpec, session: MontySession, state: PausedState | None = None) -> None:
         self._spec = spec
         self._session = session
-        self._snapshot: Snapshot | None = None
+        self._interpreter = Interpreter(spec.deadline_s)
         self._state = state or PausedState(dump=b"")
         self._printed: list[str] = []
         self._printed_chars = 0
-        self._until = 0.0
-        """When the step's time is up."""
         if state is not None:
-            self._snapshot = session.load_snapshot(state.dump, print_callback=self._print)
+            self._interpreter.load(session, state.dump, self._print)
 
     def wake(self, request: StepRequest) -> Step:
         """Run until the program asks, returns or raises."""
-        state = self._state
-        self._until = time.perf_counter() + self._spec.deadline_s
+        state, interpreter = self._state, self._interpreter
+        interpreter.start_clock()
         host = HostCalls(request.context, state.figures, state.suspensions)
+        calls = _StepCalls(self, interpreter, state, host, request.first_id)
         try:
-            if self._snapshot is None:
+            if interpreter.snapshot is None:
                 self._begin()
             else:
                 self._take(request)
@@ -113,10 +112,13 @@ class LiveProgram:
                         return self._asked([], host)
                     call, state.waiting_call = state.waiting_call, None
                     state.unwanted += [query for query in call.queries if query not in call.arrived]
-                    self._resume(call_result(call, host))
+                    interpreter.resume(call_result(call, host))
                 elif state.arrived:
-                    self._settle()
-            return self._run(request, host)
+                    interpreter.resume(calls.settled_calls())
+            done = interpreter.run(calls)
+            return self._asked(calls.queries, host) if done is None else self._returned(done, calls.queries, host)
+        except StepOverdueError:
+            return msgspec.structs.replace(self._too_long(), notes=self._notes(host))
         except _BrokenError as broken:
             return msgspec.structs.replace(broken.step, notes=self._notes(host))
         except (MontyRuntimeError, MontySyntaxError) as error:
@@ -124,18 +126,15 @@ class LiveProgram:
 
     def halt(self) -> PausedState | RaiseStep:
         """The program as it waits; or its end, if it holds too much to be written down."""
-        snapshot = self._snapshot
-        assert snapshot is not None
-        assert not isinstance(snapshot, MontyComplete)
-        try:
-            self._state.dump = snapshot.dump()
-        except MontyRuntimeError:
+        dump = self._interpreter.dump()
+        if dump is None:
             most = self._spec.memory_mib
             message = (
                 "the strategy holds too much data to be stored while it waits: the limit is about a quarter of its"
                 f" {most} MiB"
             )
             return RaiseStep(error=message, kind="memory")
+        self._state.dump = dump
         return self._state
 
     # --- going on ----------------------------------------------------------------------------------
@@ -145,7 +144,7 @@ class LiveProgram:
         if spec.cells.prelude:
             self._session.feed_run(spec.cells.prelude)
         inputs = {"ctx": {} if spec.ctx is None else spec.ctx, "env": spec.env}
-        self._timed(lambda: self._session.feed_start(spec.cells.main, inputs=inputs, print_callback=self._print))
+        self._interpreter.begin(self._session, spec.cells.main, inputs, self._print)
 
     def _take(self, request: StepRequest) -> None:
         """Take in the answers, or that the last queries could not be asked."""
@@ -161,96 +160,6 @@ class LiveProgram:
             elif (awaited := state.awaited.pop(query, None)) is not None:
                 state.arrived[awaited.call] = as_text(answer) if awaited.is_llm else answer
         state.fresh = []
-
-    def _run(self, request: StepRequest, host: HostCalls) -> Step:
-        """Carry out the calls that need no answer, until the program waits or is over."""
-        queries: list[Query] = []
-        while True:
-            match self._snapshot:
-                case MontyComplete() as done:
-                    return self._returned(done, queries, host)
-                case FutureSnapshot():
-                    if not self._state.arrived:
-                        return self._asked(queries, host)
-                    self._settle()
-                case NameLookupSnapshot(variable_name=name) as lookup:
-                    self._count(host)
-                    if name in FUNCTIONS and not name.startswith(PRIVATE):
-                        self._timed(lambda lookup=lookup, name=name: lookup.resume(value=_stand_in(name)))  # type: ignore[misc]
-                    else:
-                        self._timed(lookup.resume)
-                case FunctionSnapshot() as call:
-                    self._state.waiting_call = self._call(call, host, queries, request.first_id)
-                    if self._state.waiting_call is not None:
-                        return self._asked(queries, host)
-                case None:
-                    raise AssertionError("the program has not begun")
-                case _ as unknown:
-                    assert_never(unknown)
-
-    def _call(self, call: FunctionSnapshot, host: HostCalls, queries: list[Query], first_id: int) -> WaitingCall | None:
-        """Make a call of the host; the call in which the program now waits, or None if it continues."""
-        self._count(host)
-        name = str(call.function_name)
-        if call.is_os_function:
-            if (time_now := clock(name, call.args, host.context.at)) is not None:
-                self._resume(returned(time_now))
-                return None
-            if name not in MODULE_CALLS:
-                self._timed(call.resume_not_handled)
-                return None
-            name = MODULE_CALLS[name]
-        elif name not in FUNCTIONS or (name.startswith(PRIVATE) and not self._is_prelude(call)):
-            self._resume(raised("NameError", _unknown(name)))
-            return None
-        try:
-            outcome = host.call(name, call.args, call.kwargs)
-        except (TypeError, ValueError, InvalidValueError) as error:
-            self._resume(refused(error))
-            return None
-        except RecursionError:
-            self._resume(raised("ValueError", f"{name}: the arguments are nested too deeply"))
-            return None
-        if isinstance(outcome, CallValue):
-            self._resume(returned(outcome.value))
-            return None
-        asked = self._numbered(outcome, queries, first_id)
-        if not name.endswith(AWAITABLE):
-            return WaitingCall(function=name, queries=[query.id for query in asked], detail=outcome.detail)
-        is_llm = isinstance(asked[0], LlmQuery)
-        self._state.awaited[asked[0].id] = AwaitedCall(call=call.call_id, is_llm=is_llm)
-        self._resume(_LATER)
-        return None
-
-    def _numbered(self, pause: CallPause, queries: list[Query], first_id: int) -> list[Query]:
-        asked: list[Query] = [
-            msgspec.structs.replace(query, id=query_id(first_id + len(queries) + number))
-            for number, query in enumerate(pause.queries)
-        ]
-        queries += asked
-        return asked
-
-    def _settle(self) -> None:
-        """Pass the program the answers to what it awaits."""
-        arrived, self._state.arrived = self._state.arrived, {}
-        self._resume({call: settled(answer) for call, answer in arrived.items()})
-
-    def _resume(self, payload: Payload | dict[int, Payload]) -> None:
-        snapshot: Any = self._snapshot
-        self._timed(lambda: snapshot.resume(payload))
-
-    def _timed(self, go_on: Callable[[], Any]) -> None:
-        """Let the program compute. A step has one deadline, however often it calls the host and whatever that costs."""
-        self._snapshot = go_on()
-        if time.perf_counter() > self._until:
-            raise _BrokenError(self._too_long())
-
-    def _count(self, host: HostCalls) -> None:
-        self._state.suspensions += 1
-        host.suspensions = self._state.suspensions
-        if host.suspensions > MAX_SUSPENSIONS:
-            message = f"the strategy has called the host {MAX_SUSPENSIONS} times: the limit of one session"
-            raise _BrokenError(RaiseStep(error=message, kind="suspensions"))
 
     # --- what it comes to --------------------------------------------------------------------------
 
@@ -275,12 +184,12 @@ class LiveProgram:
             return "all" if len(call.queries) == 1 or call.function in TO_THE_LAST else "all_or_failure"
         return "all_or_failure" if all(each.is_llm for each in awaited.values()) else "first"
 
-    def _is_prelude(self, call: FunctionSnapshot) -> bool:
+    def is_prelude(self, call: FunctionSnapshot) -> bool:
         """Whether our prelude makes a call, and not the author's code or code that the program made up."""
         return bool(self._spec.cells.prelude) and call.position.filename == "<python-input-0>"
 
     def _where(self) -> str:
-        position = getattr(self._snapshot, "position", None)
+        position = getattr(self._interpreter.snapshot, "position", None)
         main = "<python-input-1>" if self._spec.cells.prelude else "<python-input-0>"
         if position is None or position.filename != main:
             return ""
@@ -329,13 +238,74 @@ class LiveProgram:
             self._printed.append(text)
 
 
-def _stand_in(name: str) -> Callable[..., Any]:
-    """A function of the host as a value: the interpreter needs no more of it than its name."""
+class _StepCalls:
+    """What a strategy calls during one step."""
 
-    def stand_in(*_: object) -> None: ...
+    def __init__(
+        self, program: LiveProgram, interpreter: Interpreter, state: PausedState, host: HostCalls, first_id: int
+    ) -> None:
+        self._program = program
+        self._interpreter = interpreter
+        self._state = state
+        self._host = host
+        self._first_id = first_id
+        """The number of the next query."""
+        self.queries: list[Query] = []
+        """What was asked."""
 
-    stand_in.__name__ = stand_in.__qualname__ = name
-    return stand_in
+    def settled_calls(self) -> dict[int, Payload]:
+        arrived, self._state.arrived = self._state.arrived, {}
+        return {call: settled(answer) for call, answer in arrived.items()}
+
+    def look_up(self, lookup: NameLookupSnapshot) -> Snapshot:
+        self._count()
+        name = lookup.variable_name
+        is_function = name in FUNCTIONS and not name.startswith(PRIVATE)
+        return lookup.resume(value=stand_in(name)) if is_function else lookup.resume()
+
+    def call(self, call: FunctionSnapshot) -> bool:
+        self._count()
+        name, host = str(call.function_name), self._host
+        if call.is_os_function:
+            instead = self._interpreter.answer_system(call, host.context.at, MODULE_CALLS)
+            if instead is None:
+                return False
+            name = instead
+        elif name not in FUNCTIONS or (name.startswith(PRIVATE) and not self._program.is_prelude(call)):
+            self._interpreter.resume(raised("NameError", _unknown(name)))
+            return False
+        try:
+            outcome = host.call(name, call.args, call.kwargs)
+        except WRONG_CALL as error:
+            self._interpreter.resume(refusal_of(name, error))
+            return False
+        if isinstance(outcome, CallValue):
+            self._interpreter.resume(returned(outcome.value))
+            return False
+        asked = self._numbered(outcome)
+        if not name.endswith(AWAITABLE):
+            queries = [query.id for query in asked]
+            self._state.waiting_call = WaitingCall(function=name, queries=queries, detail=outcome.detail)
+            return True
+        is_llm = isinstance(asked[0], LlmQuery)
+        self._state.awaited[asked[0].id] = AwaitedCall(call=call.call_id, is_llm=is_llm)
+        self._interpreter.resume(LATER)
+        return False
+
+    def _numbered(self, pause: CallPause) -> list[Query]:
+        first = self._first_id + len(self.queries)
+        asked: list[Query] = [
+            msgspec.structs.replace(query, id=query_id(first + number)) for number, query in enumerate(pause.queries)
+        ]
+        self.queries += asked
+        return asked
+
+    def _count(self) -> None:
+        self._state.suspensions += 1
+        self._host.suspensions = self._state.suspensions
+        if self._host.suspensions > MAX_SUSPENSIONS:
+            message = f"the strategy has called the host {MAX_SUSPENSIONS} times: the limit of one session"
+            raise _BrokenError(RaiseStep(error=message, kind="suspensions"))
 
 
 def _unknown(name: str) -> str:

@@ -15,6 +15,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.names import UNNAMED
 from holdfast.programs.paths import find_project
 from holdfast.programs.sandbox.limits import MAX_CODE_CHARS, MAX_DEADLINE_S, MAX_MEMORY_MIB
 
@@ -47,7 +48,7 @@ class PythonOptions(TypedDict, total=False):
     memory_mib: int | None
 
 
-def python_code(code: str, *, name: str = "strategy", **options: Unpack[PythonOptions]) -> Program:
+def python_code(code: str, *, name: str = UNNAMED, **options: Unpack[PythonOptions]) -> Program:
     """A program of Python source text, to be run in the sandbox.
 
     If it defines `run(ctx)`, what that returns is the result; else the value of the last expression is.

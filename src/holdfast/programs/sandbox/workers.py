@@ -3,6 +3,7 @@ waits: each step checks one out, and gives it back."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -45,6 +46,12 @@ class Workers:
     def is_jailed(self) -> bool:
         """Whether the workers that run are inside bubblewrap."""
         return self._jail is not None
+
+    def prepare(self) -> None:
+        """Start the first worker, if none was started yet: somebody will need it soon."""
+        if self._pool is None and not self._is_closed:
+            starting = self.threads.submit(self._started, then=lambda _: None)
+            starting.add_done_callback(asyncio.Future.exception)  # whoever needs a worker is told
 
     @contextlib.contextmanager
     def checkout(self, *, deadline_s: float, memory_mib: int, seed: int = 0, **options: Any) -> Iterator[MontySession]:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast import strategy
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import AttemptedRecord, InterruptedRecord
 from holdfast.engine.drivers import MAX_DEATHS
 from holdfast.engine.holdfast import open_holdfast
+from holdfast.programs.native.ctx import Context
 from holdfast.store import open_store
-from holdfast.testing.patience import soon
+from holdfast.store.commits import Commit, CommitReceipt
+from holdfast.store.environment import Environment, SystemClock
+from holdfast.store.errors import StoreUnavailableError
+from holdfast.testing.patience import soon, until
 from tests.core.helpers import Journal, llm
-from tests.engine.helpers import attempts_at, sqlite
+from tests.engine.helpers import attempts_at, quiet, sqlite
 from tests.paths import REPO
 
 
@@ -72,3 +78,58 @@ def test_an_attempt_that_was_not_begun_is_not_counted_among_the_deaths() -> None
 def test_a_call_is_begun_at_least_once() -> None:
     with pytest.raises(InvalidValueError, match="at least once"):
         open_holdfast("memory:", max_deaths=0)
+
+
+class StandingClock(SystemClock):
+    """A clock that is behind: all processes then write the time that the session has reached already."""
+
+    def now(self) -> int:
+        return 0
+
+
+@strategy(name="deadly-work")
+async def deadly_work(ctx: Context) -> Any:
+    return await ctx.tool("work")
+
+
+async def test_an_attempt_of_another_process_is_a_death_although_ours_of_the_same_number_was_not_begun(
+    tmp_path: Path,
+) -> None:
+    begun: list[str] = []
+
+    async def work(name: str) -> None:
+        begun.append(name)
+        await asyncio.Event().wait()
+
+    async def dies_of_it() -> None:
+        dying.drive("work", partial(work, "dying"), recovery="safe")
+        await dying.engine.attend("s")
+        await until(lambda: bool(begun))
+        live = dying.engine.live("s")
+        lease = live.lease
+        assert lease is not None
+        live.forget()
+        await dying.store.release(lease)
+
+    environment = Environment(clock=StandingClock())
+    async with (
+        quiet(sqlite(tmp_path)) as client,
+        quiet(sqlite(tmp_path), environment=environment) as dying,
+        quiet(sqlite(tmp_path), environment=environment) as other,
+    ):
+        await client.start(deadly_work, id="s", wait=0)
+        append = other.store.append
+
+        async def fail(commit: Commit) -> CommitReceipt:
+            other.store.append = append  # type: ignore[method-assign]
+            await dies_of_it()
+            raise StoreUnavailableError(other.store.url, "it is away")
+
+        other.drive("work", partial(work, "other"), recovery="safe")
+        other.store.append = fail  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailableError):
+            await other.engine.attend("s")
+        await other.engine.attend("s")
+        await until(lambda: len(begun) == 2)
+        pending = (await other.session("s")).pending["q-0"]
+        assert (pending.attempts, pending.deaths) == (2, 2)

@@ -19,8 +19,9 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import TextBlock, ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import InputQuery, ReplyQuery
-from holdfast.agent.machine.turn import Limits, RecordedReply
+from holdfast.agent.machine.turn import RecordedReply
 from holdfast.agent.machine.turn_input import TurnInput
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.queries import Failure, Query, ToolQuery, Value
 from holdfast.core.records import Program, Record, StartedRecord

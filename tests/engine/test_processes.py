@@ -29,7 +29,7 @@ from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.native.kind import PROMPT_MS
 from holdfast.store import Store
-from holdfast.testing.patience import HANG_S, soon, until
+from holdfast.testing.patience import HANG_S, patience, soon, until
 from holdfast.testing.postgres_server import fresh_database
 from tests.engine.helpers import attempts_at, of_type, ponder, quiet, records, sqlite
 from tests.engine.process_child import called, helped, questions, sleeper, thinker
@@ -310,7 +310,7 @@ async def test_the_command_line_works_on_the_file_of_a_running_engine(tmp_path: 
     url = sqlite(tmp_path)
     async with Process.on(url, tmp_path / "ledger") as owner:
         await owner.do("drive", what="work")
-        await owner.do("start", program=helped.name, id="busy", ctx={"ms": 2_500}, wait=0)
+        await owner.do("start", program=helped.name, id="busy", ctx={"ms": round(patience(1_500))}, wait=0)
         await owner.do("start", program=called.name, id="endless", ctx={"ms": LONG_MS}, wait=0)
         await owner.do("start", program=questions.name, id="idle")
         there = owner.call("result", session="endless", timeout=HANG_S)

@@ -39,6 +39,9 @@ class Gpt5:
     """A model, as a layer above the engine brings it."""
 
     def meets(self, session: Session, need: Need) -> bool | None:
+        return self.may_meet(need)
+
+    def may_meet(self, need: Need) -> bool | None:
         return need.name == "openai:gpt-5" if need.kind == "model" else None
 
     def listed(self) -> ListedOffers:

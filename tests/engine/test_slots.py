@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from holdfast.core.records import Record
+from holdfast.core.state import Session
 from holdfast.engine.holdfast import Holdfast
 from holdfast.engine.slots import EffectSlot, SharedSlots, Slots
 from holdfast.programs.native.ctx import Context
-from holdfast.testing.patience import soon
+from holdfast.testing.patience import soon, until
 from tests.engine.helpers import result
 
 
@@ -56,6 +59,18 @@ async def test_a_slot_that_comes_too_late_goes_to_the_next() -> None:
     await soon(waiting[2])
 
 
+async def test_a_slot_does_not_go_to_one_that_has_just_been_cancelled() -> None:
+    slots = Slots(1)
+    await slots.take("a")
+    waits = [asyncio.create_task(slots.take(session_id)) for session_id in ("b", "c")]
+    await asyncio.sleep(0)
+    waits[0].cancel()
+    slots.give_back("a")  # before the cancelled one has noticed
+    await soon(waits[1])
+    slots.give_back("c")
+    assert slots.try_take("d")
+
+
 async def test_whoever_waits_for_shared_slots_holds_none_of_its_own() -> None:
     shared = Slots(1)
     one, other = SharedSlots(1, shared), SharedSlots(1, shared)
@@ -102,3 +117,38 @@ async def test_a_tool_that_waits_for_a_session_lets_others_run_meanwhile(hf: Hol
 
     hf.drive("work", work, concurrency=1)
     assert result(await soon(hf.start(outer))) == 2
+
+
+class LosesTheFirst:
+    """Takes a session away from this process as soon as its first effect is about to begin."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self.lost = ""
+
+    def records(self, session: Session, now: int) -> Sequence[Record]:
+        return ()
+
+    def committed(self, session: Session, *, under_way: bool) -> None:
+        if under_way and not self.lost:
+            self.lost = session.id
+            self._hf.engine.live(session.id).forget()
+
+    def undone(self, session_id: str) -> None:
+        return
+
+
+async def test_an_effect_that_is_stopped_before_it_begins_returns_its_slot(hf: Holdfast) -> None:
+    async def program(ctx: Context) -> str:
+        await ctx.sleep(0.001)  # so that the session is known here when it asks
+        return str(await ctx.tool("work"))
+
+    async def work() -> str:
+        return "done"
+
+    hf.drive("work", work, recovery="safe", concurrency=1)
+    attendant = LosesTheFirst(hf)
+    hf.engine.owner.attendants.append(attendant)
+    await hf.start(program, wait=0)
+    await until(lambda: bool(attendant.lost))
+    assert result(await soon(hf.start(program))) == "done"

@@ -376,3 +376,25 @@ async def test_a_session_that_expired_is_in_its_state_for_every_listing(tmp_path
         event = await hf.start(asks)
         await Upkeep(idle_ttl_ms=0).retention.clean(hf.engine)
         assert (await hf.store.session(event.session_id)).summary.state is State.EXPIRED
+
+
+async def test_a_timer_is_met_however_long_the_look_before_took(tmp_path: Path) -> None:
+    looks: list[float] = []
+    slow = open_store(sqlite(tmp_path))
+    due = slow.due
+
+    async def slowly(*arguments: Any, **options: Any) -> list[tuple[str, int]]:
+        began = time.monotonic()
+        await asyncio.sleep(0.5)
+        found = await due(*arguments, **options)
+        looks.append(time.monotonic() - began)
+        return found
+
+    slow.due = slowly  # type: ignore[method-assign]
+    async with open_holdfast(slow) as hf:
+        await asyncio.sleep(0)  # the first look has begun
+        began = time.monotonic()
+        await hf.start(naps, id="nap", wait=0)
+        assert await soon(hf.result("nap")) == "rested"
+        took = time.monotonic() - began
+        assert took < 0.3 + 6 * max(looks), "it was put off for several times as long as a look takes"

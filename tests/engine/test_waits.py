@@ -17,7 +17,7 @@ from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.offers import ListedOffers
 from holdfast.engine.presence import GONE_MS, ProcessRow, processes
 from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.waits import Wait, wait_of
+from holdfast.engine.waits import Wait, WaitTable, wait_of
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.testing.patience import until
@@ -114,6 +114,18 @@ async def test_an_ended_session_waits_for_nothing(hf: Holdfast) -> None:
     assert wait_of(Session("absent"), [], NOW) is None
 
 
+async def test_a_message_that_nobody_takes_needs_the_program_and_no_model(hf: Holdfast) -> None:
+    event = await hf.start(asks, service="billing", llm="any", wait=0)
+    session = await hf.store.load(event.session_id)
+    found = wait_of(session, [row(strategies=[])], NOW, mail=1)
+    assert found is not None
+    assert found.why == "has 1 message in its mailbox; waits for a process that serves program `waits:asks`"
+    assert (found.missing, found.answers, found.is_stuck) == (["program `waits:asks`"], [], True)
+    found = wait_of(session, [row()], NOW, mail=2)
+    assert found is not None
+    assert found.why == "has 2 messages in its mailbox; will be taken up by there.1.ab"
+
+
 # --- presence -------------------------------------------------------------------------------------------
 
 
@@ -180,3 +192,17 @@ async def test_a_command_that_is_soon_done_says_nothing(tmp_path: Path) -> None:
     async with open_holdfast(sqlite(tmp_path)) as short:
         await asyncio.sleep(0)
         assert await processes(short.store) == []
+
+
+async def test_sessions_that_wait_alike_are_told_the_same_as_each_by_itself(hf: Holdfast) -> None:
+    started = [
+        *[await hf.start(asks, llm=llm, wait=0) for llm in ("host", "any", "gpt", "host")],
+        *[await hf.start(program, wait=0) for program in (sleeps, uses, sleeps, uses)],
+    ]
+    await hf.feed(started[0].session_id, "this one")
+    for rows in ([], [row()], [row(tools=["scale"], has_model=True, answers_people=True)], [row(services=["other"])]):
+        table = WaitTable(rows, NOW)
+        for event in started * 2:
+            session = await hf.store.load(event.session_id)
+            for mail in (0, 2):
+                assert table.wait_of(session, mail) == wait_of(session, rows, NOW, mail)

@@ -67,8 +67,9 @@ class Attachments:
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Tell all of them of entries that were made durable here."""
-        for attached in list(self._attached.values()):
-            attached.committed(entries)
+        if self._attached:
+            for attached in list(self._attached.values()):
+                attached.committed(entries)
 
     async def close(self) -> None:
         """Close all of them."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.core.errors import JournalError, TransitionError
 from holdfast.core.kinds import KindView, find_kind
 from holdfast.core.replay import ReplayFold
+from holdfast.core.state import Session
 from holdfast.engine.owner import Owner
 from holdfast.store.commits import Checkpoint
 from holdfast.zstd import compress, decompress
@@ -82,6 +84,20 @@ async def restored_session(owner: Owner, session_id: str) -> RestoredSession | N
         if view is None or view.position != checkpoint.position:
             return None
     return RestoredSession(checkpoint.position, tracker, view, saved)
+
+
+async def folded_session(owner: Owner, session_id: str) -> Session:
+    """A session as its journal says, for whoever only looks: by its checkpoint, if there is one that can be used."""
+    restored = await restored_session(owner, session_id)
+    if restored is not None:
+        try:
+            for entry in await owner.store.entries(session_id, restored.position):
+                restored.tracker.apply(entry)
+        except (JournalError, TransitionError):
+            pass  # the checkpoint is not of this journal
+        else:
+            return restored.tracker.session
+    return await owner.store.load(session_id)
 
 
 def saved_in(state: bytes) -> SavedSession | None:

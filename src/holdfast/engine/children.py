@@ -7,16 +7,20 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from holdfast.core.budget import for_child
+import msgspec
+
+from holdfast.core.budget import for_child, least
 from holdfast.core.decide import CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
 from holdfast.core.errors import HoldfastError, SessionExistsError, SessionNotFoundError
 from holdfast.core.events import Event
+from holdfast.core.ids import child_session_id
 from holdfast.core.queries import Answer, ChildQuery, Failure, Value
-from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, StartedRecord
-from holdfast.core.state import Session
-from holdfast.engine.owner import SEED_BITS, Owner
+from holdfast.core.records import CancelledRecord, CompletedRecord, Parent, Program, StartedRecord
+from holdfast.core.state import Session, State
+from holdfast.engine.owner import SEED_BITS, ChildStart, Owner
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.lookup import budget_in_ctx, child_program, registered_program
+from holdfast.programs.namespaces import check_child_namespace
 from holdfast.store.errors import StoreUnavailableError
 
 
@@ -89,8 +93,9 @@ class ChildSessions:
     async def _take_up(self, child_id: str, parent: str, query: ChildQuery) -> None:
         store = self._owner.store
         try:
-            if (await store.session(child_id)).summary.state.is_terminal:
-                await self._tell(await store.load(child_id), Parent(parent, query.id))
+            state = (await store.session(child_id)).summary.state
+            if state.is_terminal or state is State.IMPORTED:
+                await self._take_result(await store.load(child_id), Parent(parent, query.id))
             else:
                 await self._sessions.attend(child_id)
             self.stuck.pop(child_id, None)
@@ -109,7 +114,7 @@ class ChildSessions:
         owner, sessions = self._owner, self._sessions
         try:
             seed = owner.random.getrandbits(SEED_BITS)
-            await sessions.begin(child_id, _started(await sessions.known(parent), query, owner.now(), seed))
+            await sessions.begin(child_id, await self._started(await sessions.known(parent), query, seed))
         except SessionExistsError:
             return  # another process was quicker
         except StoreUnavailableError as error:
@@ -126,16 +131,69 @@ class ChildSessions:
         with contextlib.suppress(HoldfastError):  # looked at again, as every child is from time to time
             await self.end_if_abandoned(child_id, parent)
 
+    async def _started(self, parent: Session, query: ChildQuery, seed: int) -> StartedRecord:
+        """How a child begins: with the program found now, and with its share of its parent's budget."""
+        assert parent.started is not None
+        check_child_namespace(parent.started, query.ctx)
+        if query.found is not None:
+            start = ChildStart(program=msgspec.convert(query.found, Program), ctx=query.ctx)
+        elif query.program_kind == "agent":
+            start = await self._agent(parent, query)
+        elif query.program_kind == "any":
+            start = ChildStart(program=child_program(query.program, parent.started.program), ctx=query.ctx)
+        else:
+            start = ChildStart(program=registered_program(query.program), ctx=query.ctx)
+        own = least(query.budget, start.budget, budget_in_ctx(start.program, start.ctx))
+        return decide_start(
+            start.program,
+            service=parent.started.service,
+            llm=parent.llm,
+            ctx=start.ctx,
+            budget=for_child(parent, query.id, own, self._owner.now()),
+            prices=parent.started.prices if start.prices is None else start.prices,
+            parent=Parent(parent.id, query.id),
+            seed=seed,
+        )
+
+    async def _agent(self, parent: Session, query: ChildQuery) -> ChildStart:
+        if self._owner.start_agent is None:
+            raise ProgramNotFoundError(query.program, "this process has no subagents")
+        return await self._owner.start_agent(parent, query)
+
     async def _tell(self, child: Session, parent: Parent) -> None:
         answer: Answer
+        if await self._is_stranger(child, parent):
+            return
         if isinstance(child.ended, CompletedRecord):
             answer = Value(value=child.ended.result)
         else:
             why = getattr(child.ended, "error", None) or getattr(child.ended, "reason", None) or "no reason given"
             answer = Failure(f"child session {child.id} {child.state}: {why}", f"child_{child.state}")
-        result = GivenAnswer(answer, parent.query_id, child.metrics.usage())
+        own = child.kind_fold.parent_answer(child)
+        usage = child.metrics.usage(child.kind_fold.usage_by_model())
+        result = GivenAnswer(answer if own is None else own, parent.query_id, usage)
         with contextlib.suppress(HoldfastError):
             await self._sessions.deliver(parent.session_id, FeedMessage([result], child.id))
+
+    async def _take_result(self, child: Session, parent: Parent) -> None:
+        """Tell a parent what became of a session that has ended, or was imported under the id of its child."""
+        if await self._is_stranger(child, parent):
+            why = f"child session {child.id} cannot be started: a session from a file was imported under its id"
+            failure = GivenAnswer(Failure(why, "child_imported"), parent.query_id)
+            with contextlib.suppress(HoldfastError):
+                await self._sessions.deliver(parent.session_id, FeedMessage([failure], child.id))
+        elif child.ended is not None:
+            await self._tell(child, parent)
+
+    async def _is_stranger(self, child: Session, parent: Parent) -> bool:
+        """Whether a session came from a file and its parent did not: what it says is not the parent's to believe."""
+        if child.started is None or child.started.imported is None:
+            return False
+        try:
+            known = await self._sessions.known(parent.session_id)
+        except HoldfastError:
+            return False
+        return known.started is not None and known.started.imported is None
 
     async def _cancel(self, parent: Session, asked: str) -> None:
         reason = f"its parent {parent.id} does not wait for it any more"
@@ -145,30 +203,6 @@ class ChildSessions:
             await self._sessions.deliver(child_session_id(parent.id, asked), CancelMessage(reason))
 
 
-def child_session_id(parent: str, asked: str) -> str:
-    """The id of a child session: the same whenever its query is taken up again."""
-    return f"{parent}.{asked}"
-
-
 def answers_parent(child: str, parent: str) -> bool:
     """Whether a session answers a query of its parent; a parent does not wait for its other children."""
     return child.startswith(child_session_id(parent, ""))
-
-
-def _started(parent: Session, query: ChildQuery, now: int, seed: int) -> StartedRecord:
-    """How a child begins: with the program found now, and with its share of its parent's budget."""
-    assert parent.started is not None
-    if query.program_kind == "any":
-        program = child_program(query.program, parent.started.program)
-    else:
-        program = registered_program(query.program)
-    return decide_start(
-        program,
-        service=parent.started.service,
-        llm=parent.llm,
-        ctx=query.ctx,
-        budget=for_child(parent, query.id, budget_in_ctx(program, query.ctx), now),
-        prices=parent.started.prices,
-        parent=Parent(parent.id, query.id),
-        seed=seed,
-    )

@@ -38,8 +38,8 @@ class Recipient(Protocol):
     @property
     def lock(self) -> asyncio.Lock: ...
 
-    async def take(self, message: Message, takes: Sequence[int] = (), *, is_heard: bool = True) -> Event | None:
-        """Decide a message; `takes` are the numbers of the mail that it is. None unless the reply `is_heard`."""
+    async def take(self, message: Message, takes: Sequence[int] = (), *, wants_reply: bool = True) -> Event | None:
+        """Decide a message; `takes` are the numbers of the mail that it is. None unless the caller `wants_reply`."""
         ...
 
     def whole(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
@@ -56,15 +56,24 @@ class Recipient(Protocol):
         ...
 
 
+class LiveSessions(Protocol):
+    """The live sessions of this process."""
+
+    def live(self, session_id: str) -> Recipient:
+        """The one object that a session is here."""
+        ...
+
+    def drop(self, session_id: str, only: Recipient | None = None) -> None:
+        """Forget a session that is not there (any more); with `only`, unless it is another object by now."""
+        ...
+
+    def make_room(self) -> None:
+        """Forget sessions that nothing is done with, if there are too many."""
+        ...
+
+
 Find: TypeAlias = Callable[[str], Recipient]
 """Finds a session by its id, anew for each try: what is known of it may have been dropped since the last look."""
-
-
-async def deliver(owner: Owner, find: Find, session_id: str, message: Message, wait: float | None = None) -> Event:
-    """Deliver a message to the owner of a session, this process or another through the mailbox, and get the reply."""
-    event = await hand_in(owner, find, session_id, message, wait, is_heard=True)
-    assert event is not None
-    return event
 
 
 async def hand_in(
@@ -75,11 +84,12 @@ async def hand_in(
     wait: float | None = None,
     *,
     is_own: bool = False,
-    is_heard: bool = False,
+    wants_reply: bool = False,
 ) -> Event | None:
-    """Deliver a message; unless the reply `is_heard`, there need not be one.
+    """Deliver a message to the owner of a session: this process, or another through the mailbox.
 
-    `is_own` if an effect of the session brings its answer: nobody but the session can cancel that.
+    Gives the reply; unless the caller `wants_reply`, there need not be one. `is_own` if an effect of the session brings
+    its answer: nobody but the session can cancel that.
     """
     takes: list[int] = []
     key = ""
@@ -89,7 +99,7 @@ async def hand_in(
             break  # what was sent is in the mailbox, and will be taken: that is waited for
         session = find(session_id)
         try:
-            taken = session.take(message, takes, is_heard=is_heard)
+            taken = session.take(message, takes, wants_reply=wants_reply)
             event = await (taken if is_own else session.whole(taken))
             return msgspec.structs.replace(event, replayed=False) if was_sent and event is not None else event
         except StaleError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
@@ -15,7 +16,7 @@ from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import OWN_TOOLS, Failure, LlmQuery, Query, ToolQuery, Usage, Value, check_answer
 from holdfast.core.values import Json, repaired
-from holdfast.engine.containment import passes_through
+from holdfast.engine.containment import ExitError, passes_through
 from holdfast.engine.errors import DriverError
 from holdfast.engine.slots import SharedSlots, Slots
 from holdfast.store.errors import StoreUnavailableError
@@ -37,7 +38,8 @@ DEFAULT_CONCURRENCY = 16
 MAX_DEATHS = 3
 """Processes in a row that may die while they attempt one query. After that its effect is what kills them: it fails."""
 
-DIED = "the process that ran it died before it wrote down the outcome"
+DIED = "the process that ran it died, or lost the store for longer than its lease, before it wrote down the outcome"
+CUT_OFF = "it was told to stop, because the store was away for longer than the lease of its session"
 SHUT_DOWN = "it was interrupted by a shutdown of its process before it had ended"
 UNHEARD = "the store did not say whether the attempt was recorded"
 
@@ -49,6 +51,21 @@ class Attempt(msgspec.Struct, frozen=True):
     query_id: str
     number: int
     """1 for the first, 2 for the first after a crash, …"""
+    over: threading.Event = msgspec.field(default_factory=threading.Event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Attempt) and (self.key, self.number) == (other.key, other.number)
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.number))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for the outcome any more: it was cancelled, or the session cannot be held any longer.
+
+        A function in a thread cannot be stopped from outside. It can check this, and return.
+        """
+        return self.over.is_set()
 
     @property
     def key(self) -> str:
@@ -118,7 +135,14 @@ class Driver:
             call = partial(self._effect, **query.arguments, **extra)
         else:
             call = partial(self._effect, *((query, attempt) if self._wants_attempt else (query,)))
-        outcome = call() if self._is_async else await asyncio.to_thread(_contained, call)
+        if self._is_async:
+            outcome = call()
+        else:
+            try:
+                outcome = await asyncio.to_thread(_contained, call)
+            except asyncio.CancelledError:
+                attempt.over.set()
+                raise
         return await outcome if type(outcome) is CoroutineType or isinstance(outcome, Awaitable) else outcome
 
     async def recover(self, query: Query, attempt: Attempt, why: str) -> GivenAnswer | None:
@@ -161,6 +185,7 @@ def given_up(driver: str, asked: str, deaths: int) -> GivenAnswer:
 
 def failure_of(error: BaseException, asked: str | None) -> GivenAnswer:
     """The answer to a query whose effect failed with an exception."""
+    error = ExitError(error) if isinstance(error, (SystemExit, KeyboardInterrupt)) else error
     code = getattr(error, "code", "failed")
     text = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
     return GivenAnswer(Failure(repaired(text), repaired(str(code))), asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -10,6 +11,7 @@ import msgspec
 
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Query
 from holdfast.core.records import (
     AttemptedRecord,
@@ -22,8 +24,8 @@ from holdfast.core.records import (
     attempted_in,
     attempted_pause,
 )
-from holdfast.core.state import PendingQuery, Session
-from holdfast.engine.drivers import DIED, SHUT_DOWN, UNHEARD, Attempt, Driver, failure_of, given_up
+from holdfast.core.state import Session
+from holdfast.engine.drivers import CUT_OFF, DIED, SHUT_DOWN, UNHEARD, Attempt, Driver, failure_of, given_up
 from holdfast.engine.errors import StaleError
 from holdfast.engine.owner import Owner
 from holdfast.engine.slots import EffectSlot, current_slot
@@ -46,8 +48,8 @@ class EffectSession(Protocol):
         ...
 
     @property
-    def is_lease_over(self) -> bool:
-        """Whether the lease may have run out, so that others may have the session."""
+    def lease_left_s(self) -> float:
+        """Seconds for which the lease is ours for certain; less than 0 if it may have run out."""
         ...
 
     async def renew(self) -> None:
@@ -96,8 +98,14 @@ class Effects:
         """The slots that are taken, by query."""
         self._recovering: set[str] = set()
         """Queries that a process which is gone has attempted."""
-        self._unbegun: dict[str, set[tuple[int, int]]] = {}
-        """Attempts that were not begun here, because the store did not say whether it has them: numbers and times."""
+        self._known: set[str] = set()
+        """Queries whose effects have ended, and whose outcomes are on their way to the journal."""
+        self._stopped: set[tuple[str, int]] = set()
+        """Attempts, as queries and numbers, that were told to stop because the lease could not be kept."""
+        self._doubted: dict[str, int] = {}
+        """Attempts, by query, of which the store did not say whether it has them. They were not begun."""
+        self._unbegun: dict[str, int] = {}
+        """Those of them that it has, as it has turned out."""
         self._planned: list[Query] = []
 
     # --- planning -----------------------------------------------------------------------------------
@@ -157,7 +165,7 @@ class Effects:
         for query in self._planned:
             if query.kind != "child" and query.id in pending:
                 return True
-        return not pending.keys().isdisjoint(self.running)
+        return bool(self.running) and not pending.keys().isdisjoint(self.running)
 
     @property
     def is_planned(self) -> bool:
@@ -167,10 +175,31 @@ class Effects:
     # --- attempts that may be recorded ---------------------------------------------------------------
 
     def doubt(self, entries: Sequence[Entry], pending: Mapping[str, PendingQuery]) -> None:
-        """Do not begin the attempts among these entries: the store did not say whether it has them."""
-        self._unbegun = {asked: numbers for asked, numbers in self._unbegun.items() if asked in pending}
-        for asked in [asked for entry in entries for asked in attempted_in(entry.record) if asked in pending]:
-            self._unbegun.setdefault(asked, set()).add((pending[asked].attempts, pending[asked].attempted_at))
+        """Do not begin the attempts among these entries: the store did not say whether it has them.
+
+        The journal is read again as soon as it can be, while the store can still tell whose they are.
+        """
+        in_doubt = [asked for entry in entries for asked in attempted_in(entry.record) if asked in pending]
+        self._doubted |= {asked: pending[asked].attempts for asked in in_doubt}
+        if in_doubt and not self._owner.callers.is_closed:
+            self._owner.spawn(self._look_again(in_doubt[0]))
+
+    async def _look_again(self, asked: str) -> None:
+        with contextlib.suppress(HoldfastError, StaleError):  # whoever goes on with the session reads its journal
+            await insist(self._session.pending_query, asked)
+
+    async def settle_doubts(self, pending: Mapping[str, PendingQuery], epoch: int | None) -> None:
+        """The journal was read again: find out whether the attempts in doubt that it has are ours.
+
+        They are if nobody else has had the session since; `epoch` is that of the lease which is held. Otherwise an
+        attempt with the number of ours may be that of a process which has died of it.
+        """
+        if not self._doubted:
+            return
+        row = await self._owner.store.session(self._session.id)
+        known, self._doubted = {**self._unbegun, **self._doubted}, {}
+        if row.owner == self._owner.name or row.epoch == epoch:
+            self._unbegun = {asked: number for asked, number in known.items() if asked in pending}
 
     def new_attempt(self, pending: PendingQuery, driver: str) -> list[Record]:
         """What there is to record of a new attempt, and of the latest one if that was not begun."""
@@ -183,8 +212,8 @@ class Effects:
         return pending.deaths - self._is_unbegun(pending)
 
     def _is_unbegun(self, pending: PendingQuery) -> bool:
-        """Whether the latest attempt at a query is one of ours; another process may have made one in our place."""
-        return (pending.attempts, pending.attempted_at) in self._unbegun.get(pending.query.id, ())
+        """Whether the latest attempt at a query is one of ours that was not begun."""
+        return bool(pending.attempts) and self._unbegun.get(pending.query.id) == pending.attempts
 
     # --- beginning and stopping ---------------------------------------------------------------------
 
@@ -209,7 +238,7 @@ class Effects:
             if asked not in pending:
                 del self.running[asked]
                 if task is not asyncio.current_task():  # which has just brought its answer
-                    task.cancel()
+                    self._cancel(asked, task)
         for asked in abandoned:
             self._children.drop(session, asked)
 
@@ -221,10 +250,24 @@ class Effects:
 
     def stop(self) -> None:
         """Stop what is under way."""
-        for task in self.running.values():
+        for asked, task in self.running.items():
             if task is not asyncio.current_task():
-                task.cancel()
+                self._cancel(asked, task)
         self.running, self._recovering = {}, set()
+
+    def _cancel(self, asked: str, task: asyncio.Task[None]) -> None:
+        """Stop an effect, and return its slot: a task that is cancelled before it has begun never would."""
+        task.cancel()
+        if (slot := self._slots.pop(asked, None)) is not None:
+            slot.end()
+
+    def stop_executing(self) -> None:
+        """Stop what is under way and has no outcome yet, as the lease cannot be kept."""
+        for asked in [asked for asked in self.running if asked not in self._known]:
+            self._cancel(asked, self.running.pop(asked))
+            left_s = max(0.0, self._session.lease_left_s)
+            why = f"{asked} is told to stop: the store is away, and the lease of the session runs out in {left_s:.1f} s"
+            self._owner.report(self._session.id, HoldfastError(why))
 
     def unrepeatable(self, pending: Mapping[str, PendingQuery]) -> list[asyncio.Task[None]]:
         """Those under way that cannot simply be run again elsewhere."""
@@ -265,12 +308,14 @@ class Effects:
                 if self._slots.get(query.id) is slot:
                     del self._slots[query.id]
             if given is not None:
+                self._known.add(query.id)
                 await self._bring(given)
         except (StaleError, LeaseHeldError):
             pass  # somebody else owns the session now, and continues it
         except HoldfastError as error:
             self._owner.report(session_id, error)
         finally:
+            self._known.discard(query.id)
             task = self.running.get(query.id)
             if task is not None and task is asyncio.current_task():
                 del self.running[query.id]
@@ -290,7 +335,8 @@ class Effects:
         if query.id in self._recovering:
             self._recovering.discard(query.id)
             deaths = self._deaths(pending)
-            why = UNHEARD if self._is_unbegun(pending) else DIED if deaths else SHUT_DOWN
+            was_stopped = (query.id, pending.attempts) in self._stopped
+            why = UNHEARD if self._is_unbegun(pending) else CUT_OFF if was_stopped else DIED if deaths else SHUT_DOWN
             if (given := await driver.recover(query, attempt, why)) is not None:
                 return given
             if deaths >= self._owner.max_deaths:
@@ -306,10 +352,15 @@ class Effects:
         seam = self._owner.seam
         if seam is not None:
             await seam("before effect")
-        if self._session.is_lease_over:  # this process stood still, or the store replied late
+        if self._session.lease_left_s <= 0:  # this process stood still, or the store replied late
             await insist(self._session.renew)
         self._unbegun.pop(query.id, None)
-        given = await insist(driver.run, query, attempt)
+        try:
+            given = await insist(driver.run, query, attempt)
+        except asyncio.CancelledError:
+            if query.id not in self.running:
+                self._stopped.add((query.id, attempt.number))
+            raise
         if seam is not None:
             await seam("after effect")
         return given

@@ -76,7 +76,13 @@ class Engine:
         live = self._live_sessions.get(session_id)
         return live.known if live is not None else None
 
-    def drop(self, session_id: str, only: LiveSession | None = None) -> None:
+    def waits_for_child(self, session_id: str) -> bool | None:
+        """Whether a query of a session for a child is pending; None if the session is not at hand."""
+        live = self._live_sessions.get(session_id)
+        session = live.known if live is not None else None
+        return "child" in session.pending.groups if session is not None else None
+
+    def drop(self, session_id: str, only: delivery.Recipient | None = None) -> None:
         """Forget a session that is not there (any more); with `only`, if it is alive in no other object by now.
 
         One at work is left to find that out by itself.
@@ -139,7 +145,9 @@ class Engine:
         """Deliver a message to the owner of the session: this process, or another through the mailbox."""
         self.owner.callers.check_open(session_id)
         check_id(session_id, "session id")
-        return delivery.deliver(self.owner, self.live, session_id, message, wait)
+        found = delivery.hand_in(self.owner, self.live, session_id, message, wait, wants_reply=True)
+        reply: Coroutine[Any, Any, Event] = found  # type: ignore[assignment]  # it is an event, because one is wanted
+        return reply
 
     def hand_in(self, session_id: str, message: Message, wait: float | None = None) -> Coroutine[Any, Any, object]:
         """Deliver a message to a session that is known here; nobody reads the reply."""
@@ -198,12 +206,16 @@ class Engine:
 
     async def wake(self, session_id: str) -> bool:
         """Look at what is due in a session, unless somebody else owns it; False if it is not served here."""
-        live = self.live(session_id)
-        try:
-            await live.take(WakeMessage())
-            return self.owner.may_run(live.session)
-        except (StaleError, LeaseHeldError):
-            return True
+        for _ in range(delivery.RETRIES):
+            live = self.live(session_id)
+            try:
+                await live.take(WakeMessage())
+                return self.owner.may_run(live.session)
+            except StaleError:
+                continue  # it was changed by another process, and is still due
+            except LeaseHeldError:
+                return True
+        return True
 
     def waits_for_worker(self, session_id: str) -> bool:
         """Whether what is due in a session, as it is known here, is left to a worker: waking it again does nothing."""

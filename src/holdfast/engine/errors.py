@@ -26,6 +26,22 @@ class ResultTimeoutError(HoldfastError):
 
 
 @dataclass(eq=False)
+class TooManyEntriesError(HoldfastError):
+    """A session is too long to be read whole."""
+
+    session_id: str
+    entries: int
+    most: int
+    kind = "too_many_entries"
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' has {self.entries:,} entries, and at most {self.most:,} can be compared;"
+            " compare forks of it that end earlier"
+        )
+
+
+@dataclass(eq=False)
 class SessionFailedError(HoldfastError):
     """The result of a session was asked for, and it ended without one."""
 
@@ -95,6 +111,7 @@ class ProgramElsewhereError(Exception):
     def __init__(self, program: str, why: str, *, service: str = "") -> None:
         super().__init__()
         self.program = program
+        """Empty if this process has it."""
         self.service = service
         """The service that the program runs for, if this process does not serve it."""
         self.why = why

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, InvalidValueError
+from holdfast.core.errors import HoldfastError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event
 from holdfast.core.fork_points import ForkPoint, ForkPoints
 from holdfast.core.ids import check_id, new_session_id
 from holdfast.core.kinds import load_kinds, registered_kinds
-from holdfast.core.records import Entry, Fork, StartedRecord
+from holdfast.core.records import AdoptedRecord, Entry, Fork, Imported, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.engine import Engine
@@ -62,17 +62,43 @@ async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id:
     first = entries[0].record
     assert isinstance(first, StartedRecord)
     origin = first.forked_from.origin if first.forked_from else session_id
-    started = msgspec.structs.replace(first, forked_from=Fork(session_id, len(entries), origin), parent=None)
+    imported = first.imported and await _unadopted(store, session_id, first.imported, len(entries))
+    fork = Fork(session_id, len(entries), origin)
+    started = msgspec.structs.replace(first, forked_from=fork, parent=None, imported=imported)
     own = Entry(1, entries[0].at, started)
     summary = summarize(Session.fold(target, [own, *entries[1:]]))
     commit = Commit(session_id=target, expected=0, entries=[own], summary=summary, owner=engine.owner.name, hold_ms=0)
-    await store.fork(session_id, len(entries), commit)
+    try:
+        await store.fork(session_id, len(entries), commit)
+    except SessionExistsError:
+        return await _fork_again(engine, target, fork, is_at_end=place == ForkRequest())
     try:
         return await engine.resume(target)
     except HoldfastError:
         await store.delete(target, engine.owner.now())  # a fork that cannot go on is of no use to anybody
         engine.drop(target)
         raise
+
+
+async def _fork_again(engine: Engine, target: str, fork: Fork, *, is_at_end: bool) -> Event:
+    """What a fork says that was made before, of the same session and at the same place. One that was asked for at the
+    end is the same wherever that was. Raises `SessionExistsError` if there is another session with that id."""
+    first = (await engine.owner.store.read(target, 0, 1))[0].record
+    assert isinstance(first, StartedRecord)
+    made = first.forked_from
+    if made is None or made.session_id != fork.session_id:
+        raise SessionExistsError(target, f"it is no fork of '{fork.session_id}'")
+    if made.position != fork.position and not is_at_end:
+        raise SessionExistsError(target, f"it was forked at {made.position}, and not at {fork.position}")
+    return msgspec.structs.replace(await engine.event(target), replayed=True)
+
+
+async def _unadopted(store: Store, session_id: str, imported: Imported, shared: int) -> Imported | None:
+    """Where a fork of an imported session comes from: nowhere but here, once that session was adopted."""
+    async for entry in store.journal(session_id, imported.position):
+        if isinstance(entry.record, AdoptedRecord):
+            return None
+    return msgspec.structs.replace(imported, position=min(shared, imported.position))
 
 
 async def _shared(store: Store, session_id: str, place: ForkRequest) -> list[Entry]:

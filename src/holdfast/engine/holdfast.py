@@ -13,30 +13,43 @@ import msgspec
 from holdfast.core.budget import Budget, Price
 from holdfast.core.call_history import CallHistory
 from holdfast.core.compare import Comparison, compare
-from holdfast.core.decide import AssignMessage, CancelMessage, FeedMessage, GivenAnswer, Message, decide_start
+from holdfast.core.decide import (
+    AdoptMessage,
+    AssignMessage,
+    CancelMessage,
+    FeedMessage,
+    GivenAnswer,
+    Message,
+    decide_start,
+)
 from holdfast.core.errors import HoldfastError, InvalidBudgetError, InvalidValueError, SessionExistsError
 from holdfast.core.events import Event, event_of
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.ids import DEFAULT_SERVICE, new_session_id
+from holdfast.core.kinds import find_kind
+from holdfast.core.labels import LabelMessage
 from holdfast.core.needs import ANY, HOST, why_left
 from holdfast.core.queries import Failure, Usage, Value
 from holdfast.core.records import CompletedRecord, Entry, Program
 from holdfast.core.state import Session, State
 from holdfast.core.status import parse_pending_filter, snapshot
 from holdfast.core.values import Json
+from holdfast.engine.adoption import AdoptionReport, adoption_report
+from holdfast.engine.checkpoints import folded_session
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, MAX_DEATHS, Driver, Effect, Finder, Probe, Recovery
 from holdfast.engine.engine import Engine
-from holdfast.engine.errors import ResultTimeoutError, SessionFailedError
+from holdfast.engine.errors import ResultTimeoutError, SessionFailedError, TooManyEntriesError
 from holdfast.engine.forks import ForkRequest, fork_points, make_fork
 from holdfast.engine.host_view import feed, pending_below, until_needed
 from holdfast.engine.offers import Offer
 from holdfast.engine.own_drivers import own_effects
 from holdfast.engine.owner import CLOSE_S, SEED_BITS, Observer, Owner, Seam
 from holdfast.engine.presence import ProcessRow, processes
+from holdfast.engine.questions import QuestionPage, waiting_questions
 from holdfast.engine.replay_check import ReplayOutcome, check_replay, check_stored_replay
 from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
-from holdfast.engine.waits import wait_of
+from holdfast.engine.waits import messages_left, wait_of
 from holdfast.programs.contract import ProgramKind
 from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
@@ -45,9 +58,13 @@ from holdfast.store.contract import SessionFilter, SessionPage, Store
 from holdfast.store.environment import Environment
 from holdfast.store.export import read_export
 from holdfast.store.limits import DEFAULT_LEASE_MS, READ_LIMIT
+from holdfast.store.supervisor import TaskTrouble
 
 HOT_PROGRAMS = 1_000
 """Programs kept in memory between pauses: about 20 MB of small strategies. The others are rebuilt when needed."""
+
+COMPARED_ENTRIES = 20_000
+"""Entries of the longer of two sessions that are compared: half a second of reading."""
 
 Answers: TypeAlias = Mapping[str, Any] | Any
 """An answer (a value, a `Failure`, a `GivenAnswer`), or answers by query id. A mapping is always the latter."""
@@ -91,8 +108,14 @@ class Holdfast:
         """The engine inside, for what is built on it: workers, and other attendants of sessions."""
         return self._engine
 
+    @property
+    def upkeep(self) -> Upkeep:
+        """What this process does by itself."""
+        return self._upkeep
+
     async def __aenter__(self) -> Self:
         await self.store.open()
+        await self._owner.agree_on_time()
         self._upkeep.start(self._engine)
         return self
 
@@ -111,6 +134,8 @@ class Holdfast:
         prices: Mapping[str, Price] | None = None,
         service: str | None = None,
         llm: str | None = None,
+        title: str = "",
+        labels: Sequence[str] = (),
         id: str | None = None,
         wait: float | None = None,
     ) -> Event:
@@ -120,7 +145,7 @@ class Holdfast:
         `service` names the service that the session belongs to. One that is not served here is left to those who
         serve it: the session is only recorded. `llm` says who answers its `llm` queries: `host` (only `feed`), `any`
         (any process of the service with a model), or the name of a model. Without it, that is `any` if something
-        drives `llm` here, and else `host`.
+        drives `llm` here, and else `host`. `title` and `labels` are what people find it by; `label` changes them.
 
         A start that is tried again, with the same `id` and content, gets the same event, `replayed`; with other content
         it raises `SessionExistsError`, which says what differs.
@@ -135,6 +160,8 @@ class Holdfast:
             budget=limits,
             prices=prices,
             seed=self._owner.random.getrandbits(SEED_BITS),
+            title=title,
+            labels=labels,
         )
         session_id = id or new_session_id(self._owner.random.randbytes)
         try:
@@ -165,8 +192,12 @@ class Holdfast:
     async def cancel(self, session_id: str, reason: str | None = None, *, by: str | None = None) -> Event:
         """End a session, and the children it waits for."""
         event = await self._engine.deliver(session_id, CancelMessage(reason, by))
-        children = await self.store.sessions(SessionFilter(parent=session_id, states=[State.RUNNING, State.PAUSED]))
+        alive = [State.RUNNING, State.PAUSED]
+        children = await self.store.sessions(SessionFilter(parent=session_id, states=alive))
         for row in children.rows:
+            kind = find_kind(row.summary.program_kind)
+            if kind is not None and not kind.ends_with_parent:
+                continue
             with contextlib.suppress(HoldfastError):
                 await self.cancel(row.session_id, f"its parent {session_id} was cancelled: {reason}", by=by)
         return event
@@ -178,6 +209,25 @@ class Holdfast:
         """
         await self._engine.deliver(session_id, AssignMessage(llm, by))
         return await self._engine.resume(session_id)
+
+    async def label(
+        self, session_id: str, *, title: str | None = None, labels: Sequence[str] | None = None, by: str | None = None
+    ) -> Event:
+        """Give a session that has not ended another title, or other labels in place of those it has."""
+        return await self._engine.deliver(session_id, LabelMessage(title, None if labels is None else list(labels), by))
+
+    async def adoption(self, session_id: str) -> AdoptionReport:
+        """What an imported session would run here if it were adopted, for whoever decides that."""
+        return adoption_report(await self.store.load(session_id), self._owner.offers)
+
+    async def adopt(self, session_id: str, *, by: str | None = None, wait: float | None = None) -> Event:
+        """Let a session run that was imported from a file. Until then it does nothing; `adoption` says what it would.
+
+        Whoever calls this vouches for the session. It does not make its program trusted: what may run outside of a
+        sandbox is up to each process. Adopting a session again changes nothing.
+        """
+        await self._engine.deliver(session_id, AdoptMessage(by))
+        return await until_needed(self._engine, session_id, await self._engine.resume(session_id), wait)
 
     async def send(self, session_id: str, message: Message) -> Event:
         """Send a message to a session. Comes back once it is decided, by whichever process owns the session.
@@ -198,23 +248,37 @@ class Holdfast:
         """What a session looks like now: phase, metrics, pending queries and those of its children, who owns it."""
         wanted = parse_pending_filter(pending)
         row = await self.store.session(session_id)
-        session, calls = Session(session_id), CallHistory() if history else None
-        async for entry in self.store.journal(session_id):
-            session.apply(entry)
-            if calls is not None:
+        calls = CallHistory() if history else None
+        if calls is None:
+            session = await folded_session(self._owner, session_id)
+        else:
+            session = Session(session_id)
+            async for entry in self.store.journal(session_id):
+                session.apply(entry)
                 calls.apply(entry)
         below = await pending_below(self.store, session) if wanted is not None else {}
         shown = snapshot(session, self._owner.now(), pending_filter=wanted, history=calls, below=below)
         shown["position"] = session.position
         shown["owner"] = row.owner
-        if row.owner is None and (wait := wait_of(session, await processes(self.store), self._owner.now())) is not None:
-            shown["waits"] = msgspec.to_builtins(wait)
+        if session.started is not None and session.started.service != DEFAULT_SERVICE:
+            shown["service"] = session.started.service
+        if row.owner is None and not session.is_terminal:
+            here, mail = await processes(self.store), await messages_left(self.store, session_id)
+            if (wait := wait_of(session, here, self._owner.now(), mail)) is not None:
+                shown["waits"] = msgspec.to_builtins(wait)
         if session.is_terminal:
             shown["outcome"] = event_of(session, self._owner.now()).to_json()
         return shown
 
+    def troubles(self) -> list[TaskTrouble]:
+        """What this process does by itself and has failed at lately: it is tried again. Empty if all is well.
+
+        `processes` tells it of others, and `holdfast doctor` shows it.
+        """
+        return self._owner.troubles()
+
     async def processes(self) -> list[ProcessRow]:
-        """The processes at work on the store that have said so lately, and what each of them offers."""
+        """The processes at work on the store that have said so lately, what each of them offers, and how it is."""
         now = self._owner.now()
         return [row for row in await processes(self.store) if row.is_here(now)]
 
@@ -223,6 +287,17 @@ class Holdfast:
     ) -> SessionPage:
         """Sessions that meet a filter, the newest first, a page at a time."""
         return await self.store.sessions(where, after=after, limit=limit)
+
+    async def questions(
+        self,
+        where: SessionFilter | None = None,
+        *,
+        kind: str | None = None,
+        after: str | None = None,
+        limit: int = READ_LIMIT,
+    ) -> QuestionPage:
+        """All that waits for a person or a host, over all sessions that meet a filter: of `limit` sessions a page."""
+        return await waiting_questions(self._engine, where or SessionFilter(), after, limit, kind)
 
     async def result(self, session_id: str, timeout: float | None = None) -> Json:  # noqa: ASYNC109
         """The result of a session, once it has one. `SessionFailedError` if it ended otherwise."""
@@ -265,6 +340,7 @@ class Holdfast:
         kept. `fork_points` lists the places. What a program wrote at once is kept whole or not at all: inside of it,
         the place before is taken.
 
+        A fork that is asked for again, with the same `id`, gets what it says now, `replayed`.
         The shared records are not copied, and the other session is not touched. What was under way in it is done again
         in the fork, as effects of its own with idempotency keys of their own.
         """
@@ -276,8 +352,14 @@ class Holdfast:
         """The places where a session can be forked, the earliest first, with what is asked or said there."""
         return await fork_points(self.store, session_id)
 
-    async def compare(self, left: str, right: str) -> Comparison:
-        """How far two sessions say the same, and how they go on from there."""
+    async def compare(self, left: str, right: str, *, most_entries: int = COMPARED_ENTRIES) -> Comparison:
+        """How far two sessions say the same, and how they go on from there.
+
+        Both are read whole, so each may have `most_entries` at most, else `TooManyEntriesError`.
+        """
+        for session_id in (left, right):
+            if (length := await self.store.position(session_id)) > most_entries:
+                raise TooManyEntriesError(session_id, length, most_entries)
         sides = [[entry async for entry in self.store.journal(each)] for each in (left, right)]
         return compare((left, sides[0]), (right, sides[1]))
 
@@ -287,7 +369,8 @@ class Holdfast:
         The program is run again on its journal, as after a restart. Nothing is written, and nobody is asked.
         """
         if isinstance(history, Path):
-            return await check_replay(self._owner.programs, *await asyncio.to_thread(read_export, history))
+            session_id, entries, _ = await asyncio.to_thread(read_export, history)
+            return await check_replay(self._owner.programs, session_id, entries)
         return await check_stored_replay(self._owner.programs, self.store, history)
 
     async def resume(self, session_id: str, *, wait: float | None = None) -> Event:

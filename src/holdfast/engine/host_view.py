@@ -26,11 +26,12 @@ from holdfast.core.errors import (
     UnknownQueryError,
 )
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
+from holdfast.core.ids import child_session_id
 from holdfast.core.needs import missing_needs
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Query, TimerQuery
-from holdfast.core.state import PendingQuery, Session, State
+from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
-from holdfast.engine.children import child_session_id
 from holdfast.engine.engine import Engine
 from holdfast.engine.replies import decided
 from holdfast.store.contract import Store
@@ -56,8 +57,8 @@ async def until_needed(engine: Engine, session_id: str, event: Event, wait: floa
     """
     match event:
         case PausedEvent() | AcceptedEvent():
-            session = engine.at_hand(session_id)
-            is_needed = not (session.waits_for_child if session else await _waits_for_children(engine, session_id))
+            waits = engine.waits_for_child(session_id)
+            is_needed = not (await _waits_for_children(engine, session_id) if waits is None else waits)
         case RunningEvent(waits_for=kinds, why=why):
             is_needed = wait == 0 and "child" not in kinds and not why
         case _:
@@ -74,11 +75,14 @@ async def feed(engine: Engine, session_id: str, message: FeedMessage, wait: floa
     All answers are checked before any is delivered. Each session takes its own all together; should the process die
     between two sessions, feeding the same again delivers the rest.
     """
-    session = engine.at_hand(session_id)
-    waits = session.waits_for_child if session else await _waits_for_children(engine, session_id)
+    waits = engine.waits_for_child(session_id)
+    if waits is None:
+        waits = await _waits_for_children(engine, session_id)
     if not waits and not _is_routed(message):
         event = await engine.deliver(session_id, message, wait)
-        return event if isinstance(event, SentEvent) else await until_needed(engine, session_id, event, wait)
+        if type(event) is SentEvent or (type(event) is PausedEvent and engine.waits_for_child(session_id) is False):
+            return event
+        return await until_needed(engine, session_id, event, wait)
     deadline = _Deadline(engine.owner.clock, wait)
     with View(engine, session_id) as view:
         await view.look()
@@ -170,6 +174,10 @@ class View:
         await self._visit(self._root, None, kept)
         for gone in self._watches.keys() - self._kin.keys():
             self._forget(gone)
+
+    async def changed(self) -> None:
+        """Wait until something may have changed since the last look."""
+        await self._wait(None)
 
     def opened(self) -> dict[str, Query]:
         """The queries that wait for a host, by the ids that they have for it, in the order in which they were asked."""
@@ -274,6 +282,8 @@ class View:
             kin.is_moving = is_driven and not isinstance(event, PausedEvent)
             if kin.is_moving and needs and not await self._has_owner(session_id):
                 kin.is_moving, kin.is_stuck = False, True
+        elif state is State.IMPORTED:
+            kin.is_stuck = True
         elif not is_idle or await self._has_owner(session_id):
             kin.is_moving = True
         else:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -19,12 +19,13 @@ from holdfast.core.decide import FeedMessage, GivenAnswer, KindMessage, Message,
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.events import Event
 from holdfast.core.kinds import KindView
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.records import InterruptedRecord, Record, RecordDraft
 from holdfast.core.replay import Waking
-from holdfast.core.state import PAUSED, RUNNING, PendingQuery, Session
+from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine.attachments import Attachments
 from holdfast.engine.batch import UndoneOnError
-from holdfast.engine.delivery import Recipient, attend, hand_in
+from holdfast.engine.delivery import LiveSessions, attend, hand_in
 from holdfast.engine.effects import Effects, Family
 from holdfast.engine.errors import StaleError
 from holdfast.engine.keeper import Keeper
@@ -39,22 +40,6 @@ from holdfast.store.commits import Lease
 from holdfast.store.errors import LeaseHeldError, MessageTakenError, StoreUnavailableError
 
 T = TypeVar("T")
-
-
-class LiveSessions(Protocol):
-    """The live sessions of this process."""
-
-    def live(self, session_id: str) -> Recipient:
-        """The one object that a session is here."""
-        ...
-
-    def drop(self, session_id: str, only: LiveSession | None = None) -> None:
-        """Forget a session that is not there (any more); with `only`, unless it is another object by now."""
-        ...
-
-    def make_room(self) -> None:
-        """Forget sessions that nothing is done with, if there are too many."""
-        ...
 
 
 class LiveSession:
@@ -86,9 +71,8 @@ class LiveSession:
     @property
     def is_busy(self) -> bool:
         """Whether something would be interrupted or lost if it were forgotten."""
-        if self.lock.locked() or self.is_under_way or self._writer.epoch is not None:
-            return True
-        return bool(self.attachments) and self.attachments.are_pinned
+        is_held = self.lock.locked() or self.is_under_way or self._writer.epoch is not None
+        return is_held or (bool(self.attachments) and self.attachments.are_pinned)
 
     @property
     def is_under_way(self) -> bool:
@@ -106,9 +90,9 @@ class LiveSession:
         return self._writer.epoch is not None
 
     @property
-    def is_lease_over(self) -> bool:
-        """Whether the lease may have run out, so that others may have the session."""
-        return self._owner.clock.monotonic() >= self._writer.lease_until_s
+    def lease_left_s(self) -> float:
+        """Seconds for which the lease is ours for certain; less than 0 if it may have run out."""
+        return self._writer.lease_until_s - self._owner.clock.monotonic()
 
     @property
     def lease(self) -> Lease | None:
@@ -125,10 +109,14 @@ class LiveSession:
         if self._fold.known is not None:
             return self._fold.known
         try:
-            return await self._fold.load(self._run.revive if with_program else None)
-        except SessionNotFoundError:
-            self._others.drop(self.id, only=self)
+            session = await self._fold.load(self._run.revive if with_program else None)
+            await self._effects.settle_doubts(session.pending, self._writer.epoch)
+        except BaseException as error:
+            self._fold.forget()
+            if isinstance(error, SessionNotFoundError):
+                self._others.drop(self.id, only=self)
             raise
+        return session
 
     async def refresh(self) -> Session:
         """What the journal says now. What is known is not read again."""
@@ -142,6 +130,9 @@ class LiveSession:
         self._stop_effects()
         try:
             await fold.read_on()
+        except StaleError:  # the engine was closed meanwhile
+            self._owner.callers.check_open(self.id)
+            return await self.load()
         except BaseException:
             self.forget()
             raise
@@ -209,6 +200,10 @@ class LiveSession:
         self._keeper.stop()
         self._effects.stop()
 
+    def stop_executing(self) -> None:
+        """Tell the effects under way to stop, as the lease cannot be kept. Outcomes that are known are kept."""
+        self._effects.stop_executing()
+
     def unrepeatable(self) -> list[asyncio.Task[None]]:
         """Effects under way here that cannot simply be run again elsewhere."""
         return self._effects.unrepeatable(known.pending if (known := self.known) else {})
@@ -226,11 +221,20 @@ class LiveSession:
             with contextlib.suppress(HoldfastError, StaleError, TimeoutError):  # then it is taken for a death
                 async with asyncio.timeout(self._owner.close_s), self.lock:
                     await self._interrupt(interrupted)
-        lease = self.lease
-        self.forget()
-        if lease is not None:
+        if (lease := await self._let_go()) is not None:
             with contextlib.suppress(HoldfastError):  # it runs out by itself
                 await self._owner.store.release(lease)
+
+    async def _let_go(self) -> Lease | None:
+        """Forget everything, once those at work on the session are done or have had their time; gives the lease."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._owner.close_s), self.lock:
+                lease = self.lease
+                self.forget()
+                return lease
+        lease = self.lease
+        self.forget()
+        return lease
 
     async def _interrupt(self, interrupted: Sequence[InterruptedRecord]) -> None:
         """Write down that effects were stopped by a shutdown, and let go of the session."""
@@ -244,9 +248,10 @@ class LiveSession:
     def _drop_uncommitted(self, error: BaseException) -> None:
         """Keep nothing that an error kept from being committed. Unless the session is lost, its effects go on.
 
-        A store that cannot be reached may have written it all the same: the journal will tell.
+        A store that is away, or whose writer was cancelled, may have written it all the same: the journal will tell.
         """
-        if isinstance(error, StoreUnavailableError) or (isinstance(error, StaleError) and not error.is_lost):
+        is_lost = error.is_lost if isinstance(error, StaleError) else isinstance(error, HoldfastError)
+        if not is_lost or isinstance(error, StoreUnavailableError):
             self._effects.doubt(self._fold.batch.entries, known.pending if (known := self.known) else {})
             self._undo()
             self._fold.forget()
@@ -267,16 +272,13 @@ class LiveSession:
             return self.event()
 
     def whole(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Do something with the session to the end even if its caller is cancelled, where stopping would lose effects.
-
-        Those that run already would be lost, and so would those whose attempt was just recorded.
-        """
+        """Do something to the end even if its caller is cancelled, where stopping would lose effects of the session."""
         if not self._owner.drivers.may_have_effects and not self.is_under_way:
             return work
         return self._owner.shielded(self.id, work)
 
-    async def take(self, message: Message, takes: Sequence[int] = (), *, is_heard: bool = True) -> Event | None:
-        """Decide a message, do what follows from it, and say so once it is durable; None unless that `is_heard`."""
+    async def take(self, message: Message, takes: Sequence[int] = (), *, wants_reply: bool = True) -> Event | None:
+        """Decide a message and do what follows from it; the event once that is durable, if the caller `wants_reply`."""
         await self.lock.acquire()
         try:
             if takes:
@@ -302,19 +304,19 @@ class LiveSession:
                 if is_feed and decision.drafts and (first := session.kind_fold.decide_waiting(session, now)):
                     self._record(first, now)  # before the answers let the program continue, which has to know of it
                 fold.append(decision.drafts, now)
-                asleep = session.state is PAUSED
+                still_waits = session.state is PAUSED
                 await self._go_on(session, now)
-                await self._commit_if_needed("" if owner.seam is None else reason_of(message, asleep), takes)
+                await self._commit_if_needed("" if owner.seam is None else reason_of(message, still_waits), takes)
             except BaseException as error:
                 self._drop_uncommitted(error)
                 raise
-            if not is_heard:
+            if not wants_reply:
                 return None
             if not decision.drafts and decision.is_replay:
                 if isinstance(message, KindMessage):
                     return msgspec.structs.replace(self.event(), replayed=True)
                 return await repeated(owner, session, max(decision.replayed))
-            return reply_now(owner, session, self.offered, asleep=asleep) if is_feed else self.event()
+            return reply_now(owner, session, self.offered, still_waits=still_waits) if is_feed else self.event()
         finally:
             self.lock.release()
 
@@ -334,10 +336,10 @@ class LiveSession:
         if gone := set(takes) - {item.number for item in await self._owner.store.mailbox(self.id)}:
             raise MessageTakenError(self.id, min(gone))
 
-    async def write(self, decided: Callable[[Session], list[Record]]) -> bool:
+    async def write(self, decide: Callable[[Session], list[Record]]) -> bool:
         """Append what was decided about the session; False if that is nothing."""
         async with self.lock:
-            records = decided(await self.load())
+            records = decide(await self.load())
             if records:
                 with self._undone_on_error:
                     now = self._owner.now()
@@ -350,7 +352,7 @@ class LiveSession:
         """Resume whatever a dead process left behind: a step, an effect, a child."""
         async with self.lock:
             session = await self.refresh()
-            if not session.is_terminal:
+            if session.state in (RUNNING, PAUSED):
                 with self._undone_on_error:
                     now = self._owner.now()
                     await self._go_on(session, now)
@@ -382,8 +384,7 @@ class LiveSession:
         await hand_in(self._owner, self._others.live, self.id, FeedMessage([given]), is_own=True)
 
     async def let_go(self) -> None:
-        """Release the session if it is held for nothing any more."""
-        if self.is_held and not self.is_under_way:
+        if self.is_held and not self.is_under_way:  # it is held for nothing any more
             with contextlib.suppress(StaleError, HoldfastError):  # somebody else has it by now, or it runs out
                 await self.renew()
 
@@ -399,12 +400,11 @@ class LiveSession:
 
     def offered(self) -> list[str]:
         """Pending queries that nothing here will answer by itself."""
-        session, drives, running = self.session, self._owner.drives, self._effects.running
-        offered = []
-        for asked, pending in session.pending.items():
-            if asked not in running and not drives(session, pending.query):
-                offered.append(asked)
-        return offered
+        session, running, drives = self._fold.session, self._effects.running, self._owner.drives
+        driven = [group for group, query in session.pending.groups.items() if drives(session, query)]
+        if not driven and not running:  # there may be thousands
+            return list(session.pending)
+        return [asked for asked, each in session.pending.items() if asked not in running and each.group not in driven]
 
     def event(self) -> Event:
         """What the session says to a host now."""

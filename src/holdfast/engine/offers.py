@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
-from holdfast.core.needs import Need
+from holdfast.core.needs import MANY, RUN, Need, parse_needs
 from holdfast.core.state import Session
 from holdfast.engine.drivers import Drivers
 from holdfast.engine.program_kinds import ProgramKinds
@@ -25,6 +25,8 @@ class ListedOffers(msgspec.Struct, frozen=True, omit_defaults=True):
     providers: list[str] = []
     models: list[str] = []
     tools: list[str] = []
+    agents: list[str] = []
+    """Subagents that it can start."""
     has_model: bool = False
     """Whether it answers the `llm` queries that any process may answer."""
     answers_people: bool = False
@@ -43,6 +45,8 @@ class ListedOffers(msgspec.Struct, frozen=True, omit_defaults=True):
                 return need.name in self.models
             case "tool":
                 return need.name in self.tools
+            case "agent":
+                return need.name in self.agents
             case "llm":
                 return self.has_model
             case "host":
@@ -54,6 +58,10 @@ class Offer(Protocol):
 
     def meets(self, session: Session, need: Need) -> bool | None:
         """Whether it meets a need of a session; None if that is not for it to say."""
+        ...
+
+    def may_meet(self, need: Need) -> bool | None:
+        """Whether it may meet a need of some session; None if that is not for it to say."""
         ...
 
     def listed(self) -> ListedOffers:
@@ -86,11 +94,36 @@ class ProcessOffers:
                 return self._programs.knows(session)
             case "host":
                 return False
-            case "llm" | "model" | "provider" | "tool":
+            case "llm" | "model" | "provider" | "tool" | "agent":
                 for offer in self._others:
                     if (met := offer.meets(session, need)) is not None:
                         return met
                 return need.kind == "llm" and "llm" in self._drivers.kinds
+
+    def may_meet(self, need: Need) -> bool:
+        """Whether this process may have what some session needs of models and tools; the session itself says more."""
+        for offer in self._others:
+            if (met := offer.may_meet(need)) is not None:
+                return met
+        match need.kind:
+            case "llm":
+                return "llm" in self._drivers.kinds
+            case "tool":
+                return need.name in self._drivers.tool_names
+            case _:
+                return False
+
+    def may_move(self, needs: str) -> bool:
+        """Whether this process may move a session by itself whose row names these needs.
+
+        Parents that wait for children are not among them, nor what is left to workers.
+        """
+        row = parse_needs(needs)
+        if row.words & {RUN, MANY}:
+            return True
+        if row.words - {"human", "child"}:
+            return False  # its program kind has workers for that
+        return ("human" in row.words and "human" in self._drivers.kinds) or any(map(self.may_meet, row.named))
 
     def listed(self) -> ListedOffers:
         """What this process offers now, by name."""
@@ -101,6 +134,7 @@ class ProcessOffers:
             providers=sorted({name for each in others for name in each.providers}),
             models=sorted({name for each in others for name in each.models}),
             tools=sorted({*self._drivers.tool_names, *(name for each in others for name in each.tools)}),
+            agents=sorted({name for each in others for name in each.agents}),
             has_model=any(each.has_model for each in others) if others else "llm" in self._drivers.kinds,
             answers_people="human" in self._drivers.kinds,
         )

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from holdfast.core.errors import InvalidValueError
+import msgspec
+
+from holdfast.core.budget import Budget, Price
+from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.kinds import KindView
 from holdfast.core.needs import missing, query_needs, upkeep_needs
 from holdfast.core.queries import ChildQuery, Query
-from holdfast.core.records import Entry, Record
+from holdfast.core.records import Entry, Program, Record
 from holdfast.core.state import Session
+from holdfast.core.values import Json
 from holdfast.engine.attachments import Attachment
 from holdfast.engine.callers import Callers
 from holdfast.engine.drivers import MAX_DEATHS, Driver, Drivers
@@ -27,7 +31,8 @@ from holdfast.engine.program_kinds import ProgramKinds
 from holdfast.engine.seals import Sealer
 from holdfast.engine.state_tool import asks_state
 from holdfast.store.contract import Store
-from holdfast.store.environment import Environment
+from holdfast.store.environment import Environment, SteadyClock
+from holdfast.store.supervisor import Supervisor, TaskTrouble
 
 log = logging.getLogger("holdfast.engine")
 
@@ -35,6 +40,9 @@ T = TypeVar("T")
 
 MIN_LEASE_MS = 30
 """The shortest lease. A process that is busy for 10 ms must not lose its sessions for that."""
+
+DISAGREEMENT_MS = 500
+"""Milliseconds by which the clock of a process may differ from that of its store. Timers may be early by as much."""
 
 CLOSE_S = 3.0
 """Seconds that effects which cannot be run again have to end when this process lets go of its sessions, and as many
@@ -49,6 +57,21 @@ Observer: TypeAlias = Callable[[str, Sequence[Entry]], None]
 ViewObserver: TypeAlias = Callable[[KindView, Entry], Callable[[], None] | None]
 """Called with the view of a session and the next entry of it, before that is folded into the view. What it returns is
 called after that."""
+
+
+class ChildStart(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child begins, as far as that follows from what it is a child for."""
+
+    program: Program
+    ctx: Json = None
+    budget: Budget | None = None
+    """A budget of its own, beside its share of its parent's."""
+    prices: Mapping[str, Price] | None = None
+    """None: those of its parent."""
+
+
+StartAgent: TypeAlias = Callable[[Session, ChildQuery], Awaitable[ChildStart]]
+"""How the subagent that a session asks for begins. Raises `HoldfastError` if there is none, or it cannot begin."""
 
 Seam: TypeAlias = Callable[[str], Awaitable[None]]
 """Called at every durable boundary with its name; tests die there."""
@@ -84,10 +107,15 @@ class Owner:
         self.store = store
         self.lease_ms = lease_ms
         self.clock = environment.clock
-        self.now = environment.clock.now
+        self.now: Callable[[], int] = environment.clock.now
+        """The time by which sessions are judged (unix ms): that of the store's clock, where it has one of its own."""
+        self._offset_ms = 0
+        self._latest_ms = 0
         self.random = environment.random
         self.seam = seam
         self.max_deaths = MAX_DEATHS
+        self.takeovers = 0
+        """How many sessions of owners that died this process has gone on with, or tried to."""
         """Processes in a row that may die while they attempt one query."""
         self.close_s = CLOSE_S
         self.name = f"{environment.process}.{self.token(4)}"
@@ -102,11 +130,15 @@ class Owner:
         """Called with every entry of a session that becomes known here, in order, if the session's view is kept."""
         self.keeps_all_views = True
         """Whether views keep everything in memory, or only what their sessions need to go on."""
+        self.start_agent: StartAgent | None = None
+        """How subagents begin; None if this process has none."""
         self.attachments: dict[type[Any], Callable[[str], Attachment]] = {}
         """How what hangs on a live session is made, by its class."""
         self.on_due: Callable[[int], None] | None = None
         """Called with the time (unix ms) at which a session that was committed here has to be looked at."""
         self.callers = Callers(store.watch)
+        self.supervisor = Supervisor()
+        """What keeps the standing tasks of this engine at work."""
         self._background: set[asyncio.Task[Any]] = set()
 
     def token(self, size: int) -> str:
@@ -124,6 +156,30 @@ class Owner:
             observers.remove(observer)
         if not observers:
             self.view_observers.pop(session_id, None)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    async def agree_on_time(self) -> bool:
+        """Take over the time of the store's clock, if ours differs by more than a moment; False if it has none.
+
+        So the due times of all processes on a store mean the same, however wrong the clocks of their machines are.
+        """
+        if not isinstance(self.clock, SteadyClock):
+            return False  # whoever runs the engine on a clock of its own decides what time it is
+        before = self.clock.now()
+        there = await self.store.server_time()
+        if there is None:
+            return False
+        offset_ms = there - (before + self.clock.now()) // 2
+        if abs(offset_ms - self._offset_ms) > DISAGREEMENT_MS:
+            log.warning("our clock differs from that of the store by %+.1f s: its time is used", -offset_ms / 1000)
+            self._offset_ms = offset_ms
+            self.now = self._agreed_now
+        return True
+
+    def _agreed_now(self) -> int:
+        self._latest_ms = max(self._latest_ms, self.clock.now() + self._offset_ms)
+        return self._latest_ms
 
     # --- background work ---------------------------------------------------------------------------
 
@@ -161,6 +217,8 @@ class Owner:
         await ended
         if task.cancelled():
             self.callers.check_open(session_id)
+            if self.callers.is_closed:  # the caller is an effect, and is stopped next: this is no outcome of it
+                await asyncio.get_running_loop().create_future()
         return task.result()
 
     async def stop(self) -> None:
@@ -170,8 +228,15 @@ class Owner:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     def report(self, session_id: str, error: BaseException) -> None:
-        """Tell the operator of an error that no caller gets."""
-        log.error("session '%s': %s", session_id, error)
+        """Tell the operator of an error that no caller gets. An unforeseen one says where it happened."""
+        is_ours = isinstance(error, HoldfastError)
+        log.error(
+            "session '%s': %s", session_id, error if is_ours else repr(error), exc_info=None if is_ours else error
+        )
+
+    def troubles(self) -> list[TaskTrouble]:
+        """The standing tasks of this engine and of its store that have failed lately."""
+        return [*self.supervisor.troubles(), *self.store.supervisor.troubles()]
 
     # --- who answers -------------------------------------------------------------------------------
 
@@ -194,7 +259,7 @@ class Owner:
     def attends(self, session: Session, query: Query, attempts: int) -> bool:
         """Whether a pending query should be under way here."""
         if isinstance(query, ChildQuery):
-            return True
+            return not missing(session, query_needs(session, query), self.offers)
         driver = self.driver_of(session, query)
         return driver is not None and not (attempts and driver.recovery == "ask")
 

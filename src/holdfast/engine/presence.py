@@ -16,6 +16,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.offers import ListedOffers
 from holdfast.engine.owner import Owner
 from holdfast.store.contract import Store
+from holdfast.store.supervisor import STEADY_S, TaskTrouble
 
 NAMESPACE = "holdfast.processes"
 """Where the rows are, in the state of the store."""
@@ -30,6 +31,9 @@ GONE_MS = 3 * BEAT_MS
 """Milliseconds after which a process that has said nothing is taken to be gone."""
 
 
+NEWS_MS = 1_000
+"""Milliseconds between two rows of a process at least, however much happens to it."""
+
 LEAVE_S = 1.0
 """Seconds that a process which closes tries to take its row back."""
 
@@ -42,6 +46,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
     since: int
     seen_at: int
     offers: ListedOffers
+    troubles: list[TaskTrouble] = []
+    """Its standing tasks that have failed lately: it is not well, though it is here."""
 
     def is_here(self, now: int) -> bool:
         """Whether it has said so lately."""
@@ -49,29 +55,42 @@ class ProcessRow(msgspec.Struct, frozen=True):
 
 
 class Presence:
-    """Says in the store, now and then, that this process is at work on it."""
+    """Says in the store, now and then, that this process is at work on it, and how it is."""
+
+    def __init__(self) -> None:
+        self._since = 0
+        self._has_news = asyncio.Event()
 
     async def run(self, engine: Engine) -> None:
         """Say so until cancelled, and take it back then."""
         owner = engine.owner
-        since = owner.now()
-        await asyncio.sleep(FIRST_MS / 1000)
+        self._since = self._since or owner.now()
+        supervisors = (owner.supervisor, owner.store.supervisor)
+        for supervisor in supervisors:
+            supervisor.on_trouble.append(self._has_news.set)
         try:
+            await asyncio.sleep(FIRST_MS / 1000)
             while True:
-                try:
-                    await _announce(owner, since)
-                except HoldfastError as error:
-                    owner.report("(all)", error)
-                await asyncio.sleep(BEAT_MS / 1000)
-        finally:
+                self._has_news.clear()
+                troubles = owner.troubles()
+                await _announce(owner, self._since, troubles)
+                with contextlib.suppress(TimeoutError):  # soon again if a standing task has failed, or did lately
+                    async with asyncio.timeout(STEADY_S if troubles else BEAT_MS / 1000):
+                        await self._has_news.wait()
+                await asyncio.sleep(NEWS_MS / 1000)
+        except asyncio.CancelledError:
             await _take_back(owner)
+            raise
+        finally:
+            for supervisor in supervisors:
+                supervisor.on_trouble.remove(self._has_news.set)
 
 
-async def _announce(owner: Owner, since: int) -> None:
+async def _announce(owner: Owner, since: int, troubles: list[TaskTrouble]) -> None:
     now = owner.now()
-    row = ProcessRow(owner.name, since, now, owner.offers.listed())
+    row = ProcessRow(owner.name, since, now, owner.offers.listed(), troubles)
     await owner.store.put_state(NAMESPACE, owner.name, msgspec.to_builtins(row))
-    for gone in await processes(owner.store):
+    for gone in await processes(owner.store, beside=owner.name):
         if not gone.is_here(now):
             await owner.store.delete_state(NAMESPACE, gone.name)
 
@@ -82,13 +101,15 @@ async def _take_back(owner: Owner) -> None:
             await owner.store.delete_state(NAMESPACE, owner.name)
 
 
-async def processes(store: Store) -> list[ProcessRow]:
-    """The processes that have said that they are at work on a store, the longest-serving first."""
+async def processes(store: Store, beside: str = "") -> list[ProcessRow]:
+    """The processes that have said that they are at work on a store, the longest-serving first; `beside` that one."""
     rows: list[ProcessRow] = []
     after = ""
     while keys := await store.list_state(NAMESPACE, after=after):
         after = keys[-1]
         for key in keys:
+            if key == beside:
+                continue
             try:
                 item = await store.get_state(NAMESPACE, key)
                 if item is not None:

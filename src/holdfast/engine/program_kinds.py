@@ -5,7 +5,15 @@ from __future__ import annotations
 from holdfast.core.records import Program
 from holdfast.core.state import Session
 from holdfast.engine.seals import Sealer
-from holdfast.programs.contract import Fold, Instance, ProgramKind, is_checkpoint_kind, is_snapshot_kind
+from holdfast.programs.contract import (
+    Fold,
+    Instance,
+    ProgramKind,
+    has_rare_snapshots,
+    is_checkpoint_kind,
+    is_snapshot_kind,
+    reads_journal,
+)
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import new_kind
 from holdfast.store.contract import Store
@@ -22,6 +30,8 @@ class ProgramKinds:
     def add(self, kind: ProgramKind) -> None:
         """Run programs of a kind by this one, and not by that of every engine."""
         self._kinds[kind.kind] = kind
+        if reads_journal(kind):
+            kind.journal = self._store
 
     def knows(self, session: Session) -> bool:
         """Whether the program of a session can be run here."""
@@ -42,6 +52,11 @@ class ProgramKinds:
     def has_snapshots(self, program: Program) -> bool:
         """Whether programs of this kind can go on from a snapshot."""
         return is_snapshot_kind(self._kind(program))
+
+    def waits_with_snapshot(self, session: Session) -> bool:
+        """Whether a session of a kind that has snapshots should have one now: some have them only at times."""
+        kind = self._find(session.program_kind)
+        return is_snapshot_kind(kind) and (not has_rare_snapshots(kind) or kind.waits_with_snapshot(session))
 
     async def restore(self, fold: Fold, outcome: int) -> Instance:
         """The program as it was after its outcome at a position, from its snapshot.
@@ -84,5 +99,5 @@ class ProgramKinds:
         """A kind by its name; made when a program of it is first needed, because some take long to import."""
         kind = self._kinds.get(name)
         if kind is None and (kind := new_kind(name)) is not None:
-            self._kinds[name] = kind
+            self.add(kind)
         return kind

@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.records import Entry, RecordDraft, StartedRecord
+from holdfast.core.records import AdoptedRecord, Entry, RecordDraft, StartedRecord
 from holdfast.core.replay import LazyReplayFold, ReplayFold, Waking
 from holdfast.core.state import PAUSED, RUNNING, Session
 from holdfast.engine import state_tool
 from holdfast.engine.effects import Effects
+from holdfast.engine.full_collections import LONG_RECORDS, no_full_collections
 from holdfast.engine.outcomes import ENDLESS, MAX_QUIET_STEPS, outcome_of
 from holdfast.engine.owner import Owner
-from holdfast.engine.rebuild import ReplayOrigin, Revival, resume
+from holdfast.engine.rebuild import IN_ROW, ReplayOrigin, Revival, last_outcome, resume
 from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.steps import comes_soon, rest_between_steps
 from holdfast.programs.contract import AskStep, Instance, Step
@@ -46,11 +47,18 @@ class ProgramRun:
         started = history[0].record
         if not isinstance(started, StartedRecord) or started.service not in self._owner.offers.services:
             return None  # it is run by those who serve it
+        own = history[started.imported.position :] if started.imported is not None else ()
+        if started.imported is not None and not any(type(entry.record) is AdoptedRecord for entry in own):
+            return None  # it is run by nobody
         try:
             tracker, waking, instance = await self._revival.revive(history)
         except (ProgramNotFoundError, DivergenceError, InstanceLostError):
             return None
         instance.fold, self.instance = self._fold, instance
+        while True:
+            if not tracker.fold_some(IN_ROW):
+                break
+            await asyncio.sleep(0)
         return tracker.folded(), waking
 
     async def advance(self, session: Session) -> None:
@@ -124,15 +132,23 @@ class ProgramRun:
         if session.state is PAUSED and (own := session.kind_fold.decide_waiting(session, now)):
             fold.append([RecordDraft(record) for record in own], now)
         for attendant in self._owner.attendants:
-            fold.append([RecordDraft(record) for record in attendant.records(session, now)], now)
+            if records := attendant.records(session, now):
+                fold.append([RecordDraft(record) for record in records], now)
 
     async def _rebuild(self) -> Instance:
         """The program as it was before the present waking."""
         instance = await self._rebuild_saved()
         if instance is None:
-            *_, instance = await self._revival.revive(await self._fold.entries())
+            is_long = self._fold.committed >= LONG_RECORDS
+            with no_full_collections if is_long else contextlib.nullcontext():
+                instance = await self._replayed()
         instance.fold, self.instance = self._fold, instance
         self._fold.forget_history()
+        return instance
+
+    async def _replayed(self) -> Instance:
+        """The same by running it again from the start; nothing of the journal stays in memory."""
+        _, _, instance = await self._revival.revive(await self._fold.entries())
         return instance
 
     async def _rebuild_saved(self) -> Instance | None:
@@ -145,6 +161,10 @@ class ProgramRun:
             return None
         saved, entries = found
         tracker = LazyReplayFold(begun)
+        if (outcome := last_outcome(entries)) and self._owner.programs.waits_with_snapshot(fold.session):
+            from_snapshot = await self._revival.restored(fold, outcome)
+            if from_snapshot is not None:
+                return from_snapshot
         try:
             waiting = self._owner.programs.restore_instance(tracker, saved.program)
             if waiting is None:

@@ -12,6 +12,7 @@ from holdfast.core.records import (
     CompletedRecord,
     Entry,
     FailedRecord,
+    KindRecord,
     LoggedRecord,
     PatchedRecord,
     PausedRecord,
@@ -32,6 +33,7 @@ from holdfast.programs.contract import (
     ReturnStep,
     Step,
     VersionedInstance,
+    is_following,
     is_replayable,
     is_versioned,
 )
@@ -41,10 +43,25 @@ _TOGETHER = 100
 """Steps replayed together: while they are taken, the journal is read on."""
 
 
-def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None]:
+IN_ROW = 200
+"""Entries folded or replayed before the other tasks have their turn: a few milliseconds, unless the program is slow.
+Counted and not timed, so that a simulation takes the same turns each time."""
+
+
+async def fold(session_id: str, entries: Sequence[Entry]) -> tuple[ReplayFold, Waking | None]:
     """The session of a journal, and the waking that has no outcome yet."""
     tracker = ReplayFold(session_id)
-    return tracker, read_on(tracker, None, entries)
+    return tracker, await read_through(tracker, entries)
+
+
+async def read_through(tracker: ReplayFold | LazyReplayFold, entries: Sequence[Entry]) -> Waking | None:
+    """As `read_on` from the start, for a journal that may be long: the other tasks have their turn in between."""
+    waking = None
+    for start in range(0, len(entries), IN_ROW):
+        if start:
+            await asyncio.sleep(0)
+        waking = read_on(tracker, waking, entries[start : start + IN_ROW])
+    return waking
 
 
 def read_on(tracker: ReplayFold | LazyReplayFold, waking: Waking | None, entries: Sequence[Entry]) -> Waking | None:
@@ -89,8 +106,12 @@ async def rebuild(
     answered: dict[str, int] = {}
     versioned: VersionedInstance | None = None
     patches: dict[int, set[str]] = {}
+    following = instance if instance is not None and is_following(instance) else None
+    notes = notes_by_step(entries) if following is not None else {}
     last, outcome = last_outcome(entries), 0
-    for entry in entries:
+    for number, entry in enumerate(entries, 1):
+        if number % IN_ROW == 0:
+            await asyncio.sleep(0)
         if type(entry.record) in OUTCOMES:
             if step is not None and not _asks_the_same(entry.record, step):
                 _compare(tracker, entry, step, answered, versioned)
@@ -105,6 +126,8 @@ async def rebuild(
             replayer = instance if is_replayable(instance) else None
             if is_versioned(instance):
                 versioned, patches = instance, patches_by_step(entries)
+            if is_following(instance):
+                following, notes = instance, notes_by_step(entries)
         if waking is not None and entry.position < last:
             if replayer is not None:
                 requests.append(replayer.step_request(waking))
@@ -114,12 +137,16 @@ async def rebuild(
                 continue
             if versioned is not None:
                 versioned.recorded_patches = patches.get(outcome, ())
+            if following is not None:
+                following.recorded_notes = notes.get(outcome, ())
             stepped = resume(instance, waking)
             step = stepped if type(stepped) is AskStep or not isinstance(stepped, Awaitable) else await stepped
     if instance is None:
         raise ValueError(f"session '{session_id}' has no journal")
     if versioned is not None:
         versioned.recorded_patches = None
+    if following is not None:
+        following.recorded_notes = None
     if replayer is not None:
         if requests:
             replays.append(asyncio.ensure_future(replayer.replay(requests)))
@@ -135,6 +162,7 @@ class Programs(Protocol):
 
     def create(self, fold: Fold) -> Instance: ...
     def has_snapshots(self, program: Program) -> bool: ...
+    def waits_with_snapshot(self, session: Session) -> bool: ...
     async def restore(self, fold: Fold, outcome: int) -> Instance: ...
 
 
@@ -156,12 +184,21 @@ class Revival:
         outcome = last_outcome(entries)
         if outcome and not self.why and self._has_snapshots(entries[0]):
             tracker = LazyReplayFold(ReplayFold(self._session_id))
-            waking = read_on(tracker, None, entries)
-            try:
-                return tracker, waking, await self._programs.restore(tracker, outcome)
-            except SnapshotUnusableError as error:
-                self.why = error.why
+            waking = await read_through(tracker, entries)
+            instance = await self.restored(tracker, outcome)
+            if instance is not None:
+                return tracker, waking, instance
         return await rebuild(self._session_id, entries, self._programs.create)
+
+    async def restored(self, fold: Fold, outcome: int) -> Instance | None:
+        """The program from the snapshot of its last outcome; None if there is none that fits, or should be."""
+        if self.why or not self._programs.waits_with_snapshot(fold.session):
+            return None
+        try:
+            return await self._programs.restore(fold, outcome)
+        except SnapshotUnusableError as error:
+            self.why = error.why
+            return None
 
     def _has_snapshots(self, first: Entry) -> bool:
         return isinstance(first.record, StartedRecord) and self._programs.has_snapshots(first.record.program)
@@ -194,6 +231,18 @@ def patches_by_step(entries: Sequence[Entry]) -> dict[int, set[str]]:
         elif type(entry.record) is PatchedRecord:
             patches.setdefault(outcome, set()).add(entry.record.name)
     return patches
+
+
+def notes_by_step(entries: Sequence[Entry]) -> dict[int, list[KindRecord]]:
+    """The records of their kind that the recorded steps left, by the position of the outcome before each step."""
+    notes: dict[int, list[KindRecord]] = {}
+    outcome = 0
+    for entry in entries:
+        if type(entry.record) in OUTCOMES:
+            outcome = entry.position
+        elif isinstance(entry.record, KindRecord):
+            notes.setdefault(outcome, []).append(entry.record)
+    return notes
 
 
 def _compare(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import assert_never
 
 import msgspec
 
 from holdfast.core.decide import (
+    AdoptMessage,
     AssignMessage,
     CancelMessage,
     Decision,
@@ -30,11 +31,13 @@ from holdfast.core.events import (
     reply_after,
     waits_on,
 )
+from holdfast.core.labels import LabelMessage
 from holdfast.core.large import LARGE_CHARS, is_large
 from holdfast.core.needs import explain_missing, missing_needs
-from holdfast.core.queries import Value
+from holdfast.core.past_reply import reply_since
+from holdfast.core.queries import Query, Value
 from holdfast.core.records import Entry, PausedRecord
-from holdfast.core.state import PAUSED, Session
+from holdfast.core.state import IMPORTED, PAUSED, Session
 from holdfast.engine.errors import ProgramElsewhereError
 from holdfast.engine.owner import Owner
 from holdfast.store.contract import Store
@@ -90,14 +93,29 @@ async def _recorded(store: Store, session_id: str, repeats: Repeats) -> dict[str
     return repeats.among(found)
 
 
+LATER_RECORDS = 500
+"""Records after an answer in which the reply to it is looked for, before the whole journal is read."""
+
+
 async def repeated(owner: Owner, session: Session, position: int) -> Event:
     """The reply to the answer at a position, without the queries that are answered here by themselves."""
+    if session.position - position <= LATER_RECORDS:
+        later = await owner.store.read(session.id, position, LATER_RECORDS)
+        found = reply_since(session, later)
+        if isinstance(found, AcceptedEvent) and not session.pending.keys() >= set(found.remaining):
+            found = None  # what was asked there is in the journal only
+        if found is not None:
+            return _for_host(owner, session, found, {asked: each.query for asked, each in session.pending.items()})
     entries = [entry async for entry in owner.store.journal(session.id)]
+    pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
+    asked = {query.id: query for paused in pauses for query in paused.queries}
+    return _for_host(owner, session, reply_after(session.id, entries, position), asked)
+
+
+def _for_host(owner: Owner, session: Session, event: Event, asked: Mapping[str, Query]) -> Event:
+    """An event without the queries that are answered here by themselves; `asked` has those that it names."""
     drives = partial(owner.drives, session)
-    event = reply_after(session.id, entries, position)
     if isinstance(event, AcceptedEvent):
-        pauses = [entry.record for entry in entries if isinstance(entry.record, PausedRecord)]
-        asked = {query.id: query for paused in pauses for query in paused.queries}
         remaining = [each for each in event.remaining if not drives(asked[each])]
         return msgspec.structs.replace(event, remaining=remaining)
     if isinstance(event, PausedEvent):
@@ -108,8 +126,8 @@ async def repeated(owner: Owner, session: Session, position: int) -> Event:
 def event_now(owner: Owner, session: Session, offered: Callable[[], list[str]]) -> Event:
     """What a session says to a host; `offered` gives the queries that nothing here will answer by itself."""
     if session.state is PAUSED and (open_ones := offered()):
-        return paused_event(session.id, [session.pending[asked] for asked in open_ones])
-    if session.ended is None:
+        return paused_event(session.id, map(session.pending.__getitem__, open_ones))
+    if session.ended is None and session.state is not IMPORTED:
         return _running_event(owner, session)
     return event_of(session, owner.now())
 
@@ -130,25 +148,30 @@ def elsewhere(owner: Owner, session: Session) -> ProgramElsewhereError:
         why = f"program '{program}' is not registered in this process; a process that serves it takes the answer"
         return ProgramElsewhereError(program, why)
     why = f"it belongs to service '{service}', which this process does not serve; one that serves it takes the answer"
-    return ProgramElsewhereError(program, why, service=service)
+    is_here = not any(need.kind == "program" for need in missing_needs(session, owner.offers))
+    return ProgramElsewhereError("" if is_here else program, why, service=service)
 
 
-def reply_now(owner: Owner, session: Session, offered: Callable[[], list[str]], *, asleep: bool) -> Event:
-    """The reply to answers; `asleep` if the program waits for more than those."""
-    if (asleep or waits_on(session)) and (remaining := offered()):
+def reply_now(owner: Owner, session: Session, offered: Callable[[], list[str]], *, still_waits: bool) -> Event:
+    """The reply to answers; `still_waits` if the program waits for more than those answers."""
+    if (still_waits or waits_on(session)) and (remaining := offered()):
         return AcceptedEvent(session_id=session.id, remaining=remaining)
     return event_now(owner, session, offered)
 
 
-def reason_of(message: Message, asleep: bool) -> str:
+def reason_of(message: Message, still_waits: bool) -> str:
     """What a commit is for, as its seams are named."""
     match message:
         case FeedMessage():
-            return "partial feed" if asleep else "feed"
+            return "partial feed" if still_waits else "feed"
         case CancelMessage():
             return "cancel"
         case AssignMessage():
             return "assign"
+        case LabelMessage():
+            return "label"
+        case AdoptMessage():
+            return "adopt"
         case WakeMessage():
             return "timer"
         case KindMessage():

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from holdfast.core.errors import JournalError, TransitionError
+from holdfast.core.ids import child_session_id
 from holdfast.core.kinds import KindView, find_kind
-from holdfast.core.queries import ChildQuery
-from holdfast.core.records import Entry, PausedRecord, RecordDraft
+from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Record, RecordDraft
 from holdfast.core.replay import ENDS, ReplayFold, Waking
 from holdfast.core.state import PAUSED, Session
 from holdfast.engine.batch import Batch
@@ -85,7 +85,7 @@ class SessionFold:
         revived = None
         if revive is not None and not isinstance(history[-1].record, ENDS):
             revived = await revive(history)
-        self._tracker, self.waking = revived or fold(self.id, history)
+        self._tracker, self.waking = revived or await fold(self.id, history)
         self.history, self.saved, self._saved_at = [] if revived else history, None, 0
         self.known = session = self._tracker.session
         self.committed = session.position
@@ -109,11 +109,17 @@ class SessionFold:
         return session
 
     async def read_on(self) -> None:
-        """Fold what others have written since; what was about to be added is none of it."""
-        assert self._tracker is not None
+        """Fold what others have written since; what was about to be added is none of it.
+
+        Raises `StaleError` if all was forgotten meanwhile.
+        """
+        tracker = self._tracker
+        assert tracker is not None
         news = await self._store.entries(self.id, self.committed)
-        self.waking = read_on(self._tracker, self.waking, news)
-        self.committed = self._tracker.session.position
+        if self._tracker is not tracker:
+            raise StaleError(is_lost=True)
+        self.waking = read_on(tracker, self.waking, news)
+        self.committed = tracker.session.position
         self._show(news)
         if self.history:
             self.history += news
@@ -202,8 +208,7 @@ class SessionFold:
         for draft in drafts:
             record = draft.record
             entry = Entry(session.position + 1, now, record)
-            may_abandon = record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS
-            waited_for = _child_queries(session) if may_abandon else ()
+            waited_for = _children_left_by(session, record) if "child" in session.pending.groups else ()
             waking = tracker.apply(entry)
             if waking is not None:
                 self.waking = waking
@@ -255,6 +260,14 @@ class SessionFold:
                     react()
 
 
-def _child_queries(session: Session) -> list[str]:
-    """The child queries that wait."""
-    return [asked for asked, pending in session.pending.items() if isinstance(pending.query, ChildQuery)]
+def _children_left_by(session: Session, record: Record) -> Sequence[str]:
+    """The child queries that wait, and that a record may end otherwise than by an answer of the child."""
+    if type(record) is AnsweredRecord:
+        asked = record.query_id
+        pending = session.pending.get(asked)
+        is_child = pending is not None and pending.query.kind == "child"
+        return [asked] if is_child and record.by != child_session_id(session.id, asked) else ()
+    may_abandon = record.withdrawn if type(record) is PausedRecord else type(record) in _ENDS
+    if not may_abandon:
+        return ()
+    return [asked for asked, pending in session.pending.items() if pending.query.kind == "child"]

@@ -56,9 +56,9 @@ class Slots:
         self._held[session_id] -= 1
         if not self._held[session_id]:
             del self._held[session_id]
-        for waiting in self._waiting:
-            if self.try_take(waiting):
-                turn = self._waiting[waiting][0]
+        for waiting, turns in self._waiting.items():
+            turn = next((each for each in turns if not each.done()), None)  # one that is cancelled has yet to leave
+            if turn is not None and self.try_take(waiting):
                 self._waiting.move_to_end(waiting)
                 self._leave(waiting, turn)
                 turn.set_result(None)

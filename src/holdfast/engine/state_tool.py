@@ -16,10 +16,13 @@ from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, 
 from holdfast.core.records import AnsweredRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
+from holdfast.programs.namespaces import found_namespace
 from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.commits import StateWrite
 from holdfast.store.contract import StateItem, Store
 from holdfast.store.errors import StoreUnavailableError
+
+_GROUP = f"tool:{STATE_TOOL}"
 
 
 def asks_state(query: Query) -> bool:
@@ -29,11 +32,7 @@ def asks_state(query: Query) -> bool:
 
 def is_asked(session: Session) -> bool:
     """Whether a session asks anything of the durable state."""
-    for pending in session.pending.values():
-        query = pending.query
-        if query.kind == "tool" and asks_state(query):
-            return True
-    return False
+    return _GROUP in session.pending.groups
 
 
 async def answers(store: Store, session: Session, writes: list[StateWrite]) -> list[Record]:
@@ -44,17 +43,19 @@ async def answers(store: Store, session: Session, writes: list[StateWrite]) -> l
     records: list[Record] = []
     for asked, pending in session.pending.items():
         if isinstance(pending.query, ToolQuery) and pending.query.name == STATE_TOOL:
-            answer, write = await _checked(store, pending.query, writes)
+            answer, write = await _checked(store, session, pending.query, writes)
             writes += [write] if write is not None else []
             records.append(AnsweredRecord(query_id=asked, answer=answer, by="state"))
     return records
 
 
-async def _checked(store: Store, query: ToolQuery, waiting: Sequence[StateWrite]) -> tuple[Answer, StateWrite | None]:
+async def _checked(
+    store: Store, session: Session, query: ToolQuery, waiting: Sequence[StateWrite]
+) -> tuple[Answer, StateWrite | None]:
     """The answer to a state query, and the write that has to be committed with it."""
     asked = query.arguments
     try:
-        return await _answer(store, asked, waiting)
+        return await _answer(store, session, asked, waiting)
     except StoreUnavailableError:
         raise  # that is no answer: the program is resumed again
     except HoldfastError as error:
@@ -64,9 +65,11 @@ async def _checked(store: Store, query: ToolQuery, waiting: Sequence[StateWrite]
 
 
 async def _answer(
-    store: Store, asked: dict[str, Json], waiting: Sequence[StateWrite]
+    store: Store, session: Session, asked: dict[str, Json], waiting: Sequence[StateWrite]
 ) -> tuple[Answer, StateWrite | None]:
     namespace = check_id(asked["namespace"], "state namespace")
+    if session.started is not None:
+        namespace = check_id(found_namespace(session.started, namespace), "state namespace")
     if namespace.startswith(OWN_TOOLS):
         raise InvalidValueError("state", f"the namespace '{namespace}' belongs to Holdfast; choose another")
     if asked["op"] == "list":

@@ -11,9 +11,11 @@ from holdfast.core.events import Event
 from holdfast.core.fork_points import ForkPoint
 from holdfast.core.records import Entry, Program
 from holdfast.core.values import Json
+from holdfast.engine.adoption import AdoptionReport
 from holdfast.engine.drivers import Effect
 from holdfast.engine.holdfast import Answers, Holdfast, open_holdfast
 from holdfast.engine.loop_thread import LoopThread
+from holdfast.engine.questions import QuestionPage
 from holdfast.engine.replay_check import ReplayOutcome
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store.contract import SessionFilter, SessionPage, Store
@@ -68,6 +70,18 @@ class SyncHoldfast:
 
     def assign(self, session_id: str, llm: str, *, by: str | None = None) -> Event:
         return self._wait(self._hf.assign(session_id, llm, by=by))
+
+    def label(self, session_id: str, **changes: Any) -> Event:
+        return self._wait(self._hf.label(session_id, **changes))
+
+    def questions(self, where: SessionFilter | None = None, **options: Any) -> QuestionPage:
+        return self._wait(self._hf.questions(where, **options))
+
+    def adopt(self, session_id: str, *, by: str | None = None, wait: float | None = None) -> Event:
+        return self._wait(self._hf.adopt(session_id, by=by, wait=wait))
+
+    def adoption(self, session_id: str) -> AdoptionReport:
+        return self._wait(self._hf.adoption(session_id))
 
     def status(self, session_id: str, **options: Any) -> dict[str, Any]:
         return self._wait(self._hf.status(session_id, **options))

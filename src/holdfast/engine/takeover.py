@@ -3,23 +3,63 @@
 There are two ways to lose an owner. One that let go of its sessions, or whose lease ran out, leaves *orphans*: they
 have something to do and no owner. One that died leaves its leases behind; where the store can tell that, its sessions
 are taken over as soon as it has had the time to come back.
+
+Orphans are looked for whenever another process has changed something, and else seldom. A look asks the store which
+needs its open sessions have, and lists only those that this process may move: what waits for a host is never listed.
+Whether a parent has missed the end of its child, or a child that of its parent, no row tells; the *patrol* looks at
+some of them at a time, round and round, and rests for a hundred times as long as it took.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Sequence
 from functools import partial
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.needs import parse_needs
 from holdfast.core.state import State
 from holdfast.engine.children import answers_parent
 from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.upkeep import OpenSession
+from holdfast.store.watch import Watch
 
-ORPHANS_MS = 2_000
-"""Milliseconds between looks for sessions that nobody owns."""
+LOOK_MS = 10_000
+"""Milliseconds between looks for orphans if nothing is heard of other processes: a notification may be lost."""
+
+QUIET_MS = 20
+"""Milliseconds after which a look follows on news, at most: several processes hear of the same, and should not all look
+at the same moment."""
+
+AGAIN_MS = 500
+"""Milliseconds after which a look follows on one at which some session was left: the store could not be reached, or its
+owner may come back."""
+
+LOOK_SHARE = 4
+"""After a look, this many times as long as it took passes before the next. What is done about orphans does not count:
+that is work, and who waits for the next one should not have to wait for it."""
+
+LOOK_REST_MS = 1_000
+"""Milliseconds that pass after a look at the most: one that took long has waited for the store, not worked."""
+
+LOOK_ROWS = 100
+"""Sessions of the same needs that one look takes up: the next one follows at once if there are more."""
+
+PATROL_MS = 2_000
+"""Milliseconds between steps of the patrol, at least."""
+
+PATROL_ROWS = 50
+"""Sessions of each kind that one step of the patrol looks at."""
+
+PATROL_SHARE = 100
+"""After a step of the patrol, this many times as long as it took passes before the next: it costs 1 % of a core."""
+
+PATROL_REST_MS = 4_000
+"""Milliseconds that pass after a step of the patrol at the most, for the same reason as after a look."""
+
+SEEN = 10_000
+"""Orphans that are remembered because there was nothing to be done about them here."""
 
 LOST_MS = 500
 """Milliseconds between looks for owners that have died."""
@@ -42,35 +82,136 @@ class Takeover:
         self._scope = scope
         self._declined: set[tuple[str, int]] = set()
         """Sessions of dead owners, by epoch, that were looked at and are not resumed here."""
-        self._woken = asyncio.Event()
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        """Orphans that were looked at, with their marks: until those change, they are left to the patrol."""
+        self._is_unsure = False
+        """Whether some orphan has to be looked at again soon."""
+        self._changes: Watch | None = None
+        self._places: dict[str, int] = {}
+        """Where the patrol is, by the needs of the sessions that it looks at; children have a place of their own."""
 
     def look_soon(self) -> None:
         """Look for orphans at once, and try again what was declined."""
         self._declined.clear()
-        self._woken.set()
+        self._seen.clear()
+        if self._changes is not None:
+            self._changes.notify()
+
+    # --- orphans -----------------------------------------------------------------------------------
 
     async def run_orphans(self, engine: Engine) -> None:
         """Resume orphans, until cancelled."""
+        monotonic, random = engine.owner.clock.monotonic, engine.owner.random
+        with engine.owner.store.watch_others() as self._changes:
+            while True:
+                began = monotonic()
+                orphans, is_cut = await self._orphans(engine)
+                ended = monotonic()
+                rested_at = ended + min(LOOK_SHARE * (ended - began), LOOK_REST_MS / 1000)
+                has_more = await self._resume_orphans(orphans, engine) and is_cut
+                if not has_more:
+                    await self._changes.changed(timeout=(AGAIN_MS if self._is_unsure else LOOK_MS) / 1000)
+                # What came while nothing was looked at has waited long enough for the look before.
+                await asyncio.sleep(max(rested_at - monotonic(), random.random() * QUIET_MS / 1000))
+
+    async def _orphans(self, engine: Engine) -> tuple[list[OpenSession], bool]:
+        """Some orphans that this process may move, and whether there may be more of them."""
+        store, offers = engine.owner.store, engine.owner.offers
+        if self._scope.only is not None:
+            return await self._family(self._scope.only, store), False
+        orphans = list(await store.open_mail(offers.services, LOOK_ROWS))
+        is_cut = len(orphans) == LOOK_ROWS
+        for needs in await store.open_needs(offers.services):
+            if offers.may_move(needs):
+                found = await store.open_sessions(needs, offers.services, limit=LOOK_ROWS)
+                is_cut |= len(found) == LOOK_ROWS
+                orphans += found
+        return orphans, is_cut
+
+    async def _resume_orphans(self, orphans: Sequence[OpenSession], engine: Engine) -> bool:
+        """Resume orphans that were not looked at before; whether there were any."""
+        if self._scope.only is not None:
+            await self._attend(orphans, engine)
+            return False
+        fresh = [each for each in orphans if self._seen.get(each.session_id) != each.mark]
+        again = await self._attend(fresh, engine)
+        self._is_unsure = bool(again)
+        for each in fresh:
+            if each.session_id in again:
+                continue
+            self._seen.pop(each.session_id, None)
+            self._seen[each.session_id] = each.mark
+        while len(self._seen) > SEEN:
+            del self._seen[next(iter(self._seen))]
+        return bool(fresh)
+
+    @staticmethod
+    async def _family(only: str, store: Store) -> list[OpenSession]:
+        """The open ones of a session and its children."""
+        where = SessionFilter(states=[State.RUNNING, State.PAUSED], id_prefix=only)
+        rows = [row for row in await store.all_sessions(where) if row.owner is None]
+        return [OpenSession(row.session_id, row.position, row.epoch, 0) for row in rows]
+
+    async def _attend(self, orphans: Sequence[OpenSession], engine: Engine) -> set[str]:
+        """Look at orphans; gives those that have to be looked at again soon.
+
+        The store could not be reached, or their owner has died just now, and may come back.
+        """
+        if not orphans:
+            return set()
+        again: set[str] = set()
+        lost = {session_id for session_id, _ in await _lost(engine.owner.store)}
+        for each in orphans:
+            may_return = each.session_id in lost
+            if may_return or not await self._scope.attempt(each.session_id, engine.attend, each.position):
+                again.add(each.session_id)
+        return again
+
+    # --- the patrol --------------------------------------------------------------------------------
+
+    async def run_patrol(self, engine: Engine) -> None:
+        """Release leases that have run out, and look after parents, children and the rest, until cancelled."""
+        monotonic = engine.owner.clock.monotonic
         while True:
-            try:
-                await self._resume_orphans(engine)
-                await self._end_abandoned(engine)
-            except HoldfastError as error:
-                engine.owner.report("(all)", error)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ORPHANS_MS / 1000):
-                    await self._woken.wait()
-            self._woken.clear()
+            began = monotonic()
+            await engine.owner.store.release_expired()
+            await self._patrol(engine)
+            rest = min(PATROL_SHARE * (monotonic() - began), PATROL_REST_MS / 1000)
+            await asyncio.sleep(max(PATROL_MS / 1000, rest))
+
+    async def _patrol(self, engine: Engine) -> None:
+        store, offers = engine.owner.store, engine.owner.offers
+        for needs in await store.open_needs(offers.services) if self._scope.only is None else ():
+            if offers.may_move(needs) or "child" in parse_needs(needs).words:
+                before = self._places.get(needs)
+                found = await store.open_sessions(needs, offers.services, before=before, limit=PATROL_ROWS)
+                self._walk_on(needs, found[-1].number if len(found) == PATROL_ROWS else None)
+                await self._attend(found, engine)
+        if self._scope.only is not None:
+            await self._attend(await self._family(self._scope.only, store), engine)
+        children = await store.open_children(offers.services, before=self._places.get(""), limit=PATROL_ROWS)
+        self._walk_on("", children[-1].number if len(children) == PATROL_ROWS else None)
+        for child in children:
+            if answers_parent(child.session_id, child.parent):
+                end = partial(engine.children.end_if_abandoned, parent_id=child.parent)
+                await self._scope.attempt(child.session_id, end)
+
+    def _walk_on(self, place: str, last: int | None) -> None:
+        """Begin after the last one that was looked at, the next time; or with the newest again."""
+        self._places.pop(place, None)
+        if last is not None:
+            self._places[place] = last
+
+    # --- owners that died --------------------------------------------------------------------------
 
     async def run_lost(self, engine: Engine) -> None:
         """Resume the sessions of owners that died, until cancelled."""
         while True:
-            with contextlib.suppress(HoldfastError):  # the other loop says what is wrong with the store
-                if lost := await _lost(engine.owner.store):
-                    still = await _still_lost(lost, engine.owner.store)
-                    self._declined &= still
-                    await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
-                    self._declined |= still
+            if lost := await _lost(engine.owner.store):
+                still = await _still_lost(lost, engine.owner.store)
+                self._declined &= still
+                await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
+                self._declined |= still
             await asyncio.sleep(LOST_MS / 1000)
 
     async def _resume(self, session_ids: list[str], engine: Engine) -> None:
@@ -79,36 +220,10 @@ class Takeover:
 
         async def resume(session_id: str) -> None:
             async with slots:
+                engine.owner.takeovers += 1
                 await self._scope.attempt(session_id, engine.attend)
 
         await asyncio.gather(*map(resume, session_ids))
-
-    async def _resume_orphans(self, engine: Engine) -> None:
-        served = partial(SessionFilter, services=engine.owner.offers.services, id_prefix=self._scope.only)
-        filters = [served(states=[State.RUNNING])]
-        kinds = sorted({*engine.owner.drivers.kinds, "child"})
-        filters += [served(states=[State.PAUSED], waiting_for=kind) for kind in kinds]
-        filters.append(served(states=[State.PAUSED], has_mail=True))  # its owner let go too soon
-        rows = [row for where in filters for row in await engine.owner.store.all_sessions(where)]
-        orphans = [row for row in rows if row.owner is None]
-        lost = {session_id for session_id, _ in await _lost(engine.owner.store)} if orphans else set()
-        for row in orphans:
-            if row.session_id not in lost:  # its owner may come back
-                await self._scope.attempt(row.session_id, engine.attend, row.position)
-
-    async def _end_abandoned(self, engine: Engine) -> None:
-        """End children whose parents do not wait for them any more."""
-        where = SessionFilter(
-            states=[State.RUNNING, State.PAUSED],
-            children=True,
-            services=engine.owner.offers.services,
-            id_prefix=self._scope.only,
-        )
-        for row in await engine.owner.store.all_sessions(where):
-            parent = row.summary.parent
-            if row.owner is None and parent is not None and answers_parent(row.session_id, parent):
-                end = partial(engine.children.end_if_abandoned, parent_id=parent)
-                await self._scope.attempt(row.session_id, end)
 
 
 async def _still_lost(lost: set[tuple[str, int]], store: Store) -> set[tuple[str, int]]:

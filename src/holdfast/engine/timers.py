@@ -1,6 +1,7 @@
 """Timers: sessions whose timers fire, whose queries lapse, or whose program kind has something due, are woken.
 
-Times set by this process are known here and met at once; those set elsewhere are found by looking at the store.
+Times set by this process are known here and met at once. Those set elsewhere are found in the store, whenever another
+process has changed something.
 """
 
 from __future__ import annotations
@@ -8,16 +9,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 
-from holdfast.core.errors import HoldfastError
 from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep_scope import UpkeepScope
+from holdfast.store.watch import Watch
 
-LOOK_MS = 1_000
-"""Milliseconds between looks for timers that other processes have set."""
+LOOK_MS = 10_000
+"""Milliseconds between looks for timers that other processes have set, if nothing is heard of them."""
+
+QUIET_MS = 10
+"""Milliseconds between two looks, at least."""
+
+AGAIN_MS = 500
+"""Milliseconds after which a look follows on one at which the store could not be reached for some session."""
+
+LOOK_SHARE = 4
+"""After a look, this many times as long as it took passes before the next."""
+
+LOOK_REST_MS = 1_000
+"""Milliseconds that pass after a look at the most: one that took long has waited for the store, not worked."""
+
+AT_ONCE = 16
+"""Sessions that are woken at a time: somebody may hold up one of them, and the others are due as well."""
+
+LATE_S = 0.5
+"""Seconds after which one that is held up is left to itself."""
 
 BATCH = 100
-"""Due sessions woken in one look: the rest is found by the next."""
+"""Due sessions that are asked for at a time."""
+
+RECENT_MS = 60_000
+"""Milliseconds for which a session that is due is looked at whenever anything is. After that it is nobody's here, and
+looked at every `UNDRAINED_MS`."""
+
+FAR = 2**62
+"""Later than any time (unix ms)."""
 
 MOST_TIMERS = 10_000
 """Due times kept in memory; those past that are found by looking."""
@@ -36,7 +64,11 @@ class Timers:
         self._left_to_workers: set[str] = set()
         """Sessions in which something is due that only a worker takes up, and there is none here now."""
         self._next_reset = 0
-        self._woken = asyncio.Event()
+        self._is_unsure = False
+        """Whether the store could not be reached for some session at the last look."""
+        self._changes: Watch | None = None
+        self._waking: dict[str, asyncio.Task[None]] = {}
+        """Sessions that are being woken."""
 
     def add(self, due: int) -> None:
         """Something is due then (unix ms)."""
@@ -45,36 +77,92 @@ class Timers:
         self._known.add(due)
         heapq.heappush(self._due, due)
         if self._due[0] == due:
-            self._woken.set()
+            self._wake()
 
     def look_again(self) -> None:
         """Look at the store at once, also at sessions that were left to workers."""
         self._left_to_workers.clear()
-        self._woken.set()
+        self._next_reset = 0
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._changes is not None:
+            self._changes.notify()
 
     async def run(self, engine: Engine) -> None:
         """Wake what is due, until cancelled."""
-        while True:
-            now = engine.owner.now()
-            try:
-                await self._look(engine, now)
-            except HoldfastError as error:
-                engine.owner.report("(all)", error)
-            while self._due and self._due[0] <= now:
-                self._known.discard(heapq.heappop(self._due))
-            patience = min(LOOK_MS, max(1, self._due[0] - engine.owner.now())) if self._due else LOOK_MS
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(patience / 1000):
-                    await self._woken.wait()
-            self._woken.clear()
+        now, monotonic = engine.owner.now, engine.owner.clock.monotonic
+        with engine.owner.store.watch_others() as self._changes, self._ending_what_is_under_way():
+            while True:
+                began, at = monotonic(), now()
+                await self._look(engine, at)
+                await self._note_next(engine, at)
+                while self._due and self._due[0] <= at:
+                    self._known.discard(heapq.heappop(self._due))
+                ended = monotonic()
+                rested_at = ended + min(LOOK_SHARE * (ended - began), LOOK_REST_MS / 1000)
+                most = AGAIN_MS if self._is_unsure else LOOK_MS
+                patience = min(most, max(1, self._due[0] - now())) if self._due else most
+                if await self._changes.changed(timeout=patience / 1000):
+                    rest_ms = max(QUIET_MS, 1000 * (rested_at - monotonic()))
+                    if self._due:  # what is known to be due is not put off, however long the look before took
+                        rest_ms = min(rest_ms, max(1, self._due[0] - now()))
+                    await asyncio.sleep(rest_ms / 1000)
+
+    @contextlib.contextmanager
+    def _ending_what_is_under_way(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            for task in self._waking.values():
+                task.cancel()
 
     async def _look(self, engine: Engine, now: int) -> None:
-        if now >= self._next_reset:
+        is_full = now >= self._next_reset
+        if is_full:
             self._next_reset = now + UNDRAINED_MS
             self._left_to_workers.clear()
-        limit = BATCH + self._scope.passed_over + len(self._left_to_workers)
-        for session_id, _ in await engine.owner.store.due(now, limit, services=engine.owner.offers.services):
-            if session_id not in self._left_to_workers:
-                await self._scope.attempt(session_id, engine.wake)
-                if engine.waits_for_worker(session_id):
-                    self._left_to_workers.add(session_id)
+        self._is_unsure = False
+        async for session_ids in self._due_sessions(engine, now, -1 if is_full else now - RECENT_MS):
+            await self._wake_all([each for each in session_ids if each not in self._left_to_workers], engine)
+
+    async def _wake_all(self, session_ids: Sequence[str], engine: Engine) -> None:
+        """Wake sessions, some at a time. Nobody waits for long for one that others hold up: it goes on beside them."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def wake(session_id: str) -> None:
+            async with slots:
+                self._is_unsure |= not await self._scope.attempt(session_id, engine.wake)
+            if engine.waits_for_worker(session_id):
+                self._left_to_workers.add(session_id)
+
+        begun = {each: asyncio.create_task(wake(each)) for each in session_ids if each not in self._waking}
+        for session_id, task in begun.items():
+            self._waking[session_id] = task
+            task.add_done_callback(partial(self._woken, session_id))
+        if begun:
+            _, late = await asyncio.wait(begun.values(), timeout=LATE_S)
+            self._is_unsure |= bool(late)
+
+    def _woken(self, session_id: str, _: asyncio.Task[None]) -> None:
+        del self._waking[session_id]
+
+    @staticmethod
+    async def _due_sessions(engine: Engine, now: int, after: int) -> AsyncIterator[list[str]]:
+        """Sessions that are due by now and were not due at a time, the earliest first, a page at a time."""
+        store, services = engine.owner.store, engine.owner.offers.services
+        given: set[str] = set()
+        limit = BATCH
+        while True:
+            page = await store.due(now, limit, services=services, after=after)
+            yield [session_id for session_id, _ in page if session_id not in given]
+            if len(page) < limit:
+                return
+            given = {session_id for session_id, _ in page}
+            limit = BATCH if page[0][1] < page[-1][1] else 2 * limit  # all at the same time: ask for more of them
+            after = page[-1][1] - 1
+
+    async def _note_next(self, engine: Engine, now: int) -> None:
+        """Note when the next session is due that is not yet: another process may have set its timer."""
+        for _, due in await engine.owner.store.due(FAR, 1, services=engine.owner.offers.services, after=now):
+            self.add(due)

@@ -2,12 +2,14 @@
 
 The work is in four modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
 `retention` ends idle sessions and deletes old ones, `presence` says that this process is here. Whatever they find they
-hand to the engine, and the engine's commits decide which of several processes that found the same does it.
+hand to the engine, and the engine's commits decide which of several processes that found the same does it. Each is a
+standing task: an error that nobody foresaw is logged, and it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.presence import Presence
@@ -15,6 +17,16 @@ from holdfast.engine.retention import Retention
 from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
 from holdfast.engine.upkeep_scope import UpkeepScope
+from holdfast.store.supervisor import StandingTask
+
+AGREE_S = 60.0
+"""Seconds between looks at the clock of the store."""
+
+
+async def _agree_on_time(engine: Engine) -> None:
+    """Compare the clocks now and then, until cancelled; at once over if the store has none of its own."""
+    while await engine.owner.agree_on_time():  # noqa: ASYNC110 - nothing tells when clocks differ
+        await asyncio.sleep(AGREE_S)
 
 
 class Upkeep:
@@ -42,22 +54,31 @@ class Upkeep:
         self._takeover = Takeover(self._scope)
         self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms)
         self._presence = Presence()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[StandingTask] = []
 
     def start(self, engine: Engine) -> None:
         """Begin, for as long as the engine is open."""
         engine.owner.on_due = self._timers.add
         if self._on:
-            loops = (self._timers.run, self._takeover.run_orphans, self._takeover.run_lost, self.retention.run)
-            self._tasks = [asyncio.create_task(loop(engine)) for loop in loops]
+            loops = {
+                "waking what is due": self._timers.run,
+                "resuming orphans": self._takeover.run_orphans,
+                "releasing leases and looking after children": self._takeover.run_patrol,
+                "resuming sessions of dead owners": self._takeover.run_lost,
+                "ending and deleting what is too old": self.retention.run,
+            }
+            loops["agreeing on the time with the store"] = _agree_on_time
             if self._scope.only is None:
-                self._tasks.append(asyncio.create_task(self._presence.run(engine)))
+                loops["saying that this process is here"] = self._presence.run
+            task = engine.owner.supervisor.task
+            self._tasks = [task(name, partial(loop, engine)) for name, loop in loops.items()]
+            for each in self._tasks:
+                each.start()
 
     async def stop(self) -> None:
         """End what `start` began."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        ending = [running for task in self._tasks for running in task.cancel()]
+        await asyncio.gather(*ending, return_exceptions=True)
         self._tasks = []
 
     def look_soon(self) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store.errors import StoreUnavailableError
+
+log = logging.getLogger("holdfast.engine")
 
 
 class UpkeepScope:
@@ -32,15 +35,21 @@ class UpkeepScope:
 
     async def attempt(
         self, session_id: str, act: Callable[[str], Awaitable[bool]], position: int | None = None
-    ) -> None:
-        """Do something about a session. One that is not served here is passed over for a while, at this position."""
+    ) -> bool:
+        """Do something about a session. One that is not served here is passed over for a while, at this position.
+
+        False if the store could not be reached, so that it has to be tried again.
+        """
         if self._passed_over.get(session_id, -1) in (None, position):
-            return
+            return True
         try:
             runs_here = self.includes(session_id) and await act(session_id)
         except StoreUnavailableError:
-            return  # that says nothing about the session
-        except HoldfastError:
+            return False  # that says nothing about the session
+        except Exception as error:
+            if not isinstance(error, HoldfastError):  # a fault of ours must not keep the other sessions from their turn
+                log.exception("session '%s' cannot be looked after here", session_id)
             runs_here = False
         if not runs_here:
             self._passed_over[session_id] = position
+        return True

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
-from holdfast.core.needs import Need, explain_missing, missing, query_needs, step_needs
+from holdfast.core.kinds import KindFold
+from holdfast.core.needs import Need, explain_missing, is_for_host, missing, step_needs, upkeep_needs
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Query, TimerQuery, ToolQuery
-from holdfast.core.state import PendingQuery, Session
+from holdfast.core.state import IMPORTED, PAUSED, Session
 from holdfast.engine.presence import ProcessRow
+from holdfast.store.contract import Store
+from holdfast.store.errors import CorruptSessionError
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,17 +35,34 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it is a conversation that waits for its next input, and nothing is queued."""
 
 
-def wait_of(session: Session, processes: Sequence[ProcessRow], now: int) -> Wait | None:
-    """Why a session that nobody owns does not move; None if it has ended."""
+async def messages_left(store: Store, session_id: str) -> int:
+    """How many messages nobody has taken yet, as far as they are counted."""
+    try:
+        return len(await store.mailbox(session_id))
+    except CorruptSessionError:
+        return 1
+
+
+def wait_of(session: Session, processes: Sequence[ProcessRow], now: int, mail: int = 0) -> Wait | None:
+    """Why a session that nobody owns does not move; None if it has ended. `mail` is what is left in its mailbox.
+
+    A message needs a process that runs the program. What the session waits for after that, the message decides.
+    """
     if session.started is None or session.is_terminal:
         return None
+    if session.state is IMPORTED:
+        adopt = f"was imported and waits until somebody adopts it: `holdfast adopt {session.id}`"
+        return Wait(why=adopt, since=session.metrics.last_activity_at)
     here = [row for row in processes if row.is_here(now)]
     pending = list(session.pending.values())
     asked = [each.query for each in pending if _is_for_host(session, each.query, here)]
     is_moved_by_process = not pending or bool(session.kind_fold.waiting_needs()) or len(asked) < len(pending)
     needs = step_needs(session)
+    if mail:
+        pending, asked, is_moved_by_process, needs = [], [], True, upkeep_needs(session)
     able = [row.name for row in here if not missing(session, needs, row.offers)]
     why = [_asking(asked)] if asked else []
+    why += [f"has {mail} {'message' if mail == 1 else 'messages'} in its mailbox"] if mail else []
     why += [_sleeping(each, now) for each in pending if isinstance(each.query, TimerQuery)]
     why += [f"waits for its child {each.query.program}" for each in pending if isinstance(each.query, ChildQuery)]
     lacking: list[Need] = []
@@ -49,7 +70,7 @@ def wait_of(session: Session, processes: Sequence[ProcessRow], now: int) -> Wait
         lacking = [need for need in needs if not any(row.offers.meets(session, need) for row in here)] or needs
         then = "" if is_moved_by_process or not why else "then "
         why.append(then + explain_missing(lacking) + ("" if here else "; no process is at work on this store"))
-    elif not why:
+    elif not why or mail:
         why.append(f"will be taken up by {_any_of(able)}")
     return Wait(
         why="; ".join(why),
@@ -62,13 +83,48 @@ def wait_of(session: Session, processes: Sequence[ProcessRow], now: int) -> Wait
     )
 
 
+class WaitTable:
+    """Why sessions do not move, for whoever goes through a store: what waits alike is explained once."""
+
+    def __init__(self, processes: Sequence[ProcessRow], now: int) -> None:
+        self._processes = processes
+        self._now = now
+        self._known: dict[Hashable, Wait | None] = {}
+
+    def wait_of(self, session: Session, mail: int = 0) -> Wait | None:
+        """As the function of that name."""
+        alike = None if mail else _alike(session)
+        if alike is None:
+            return wait_of(session, self._processes, self._now, mail)
+        if alike not in self._known:
+            self._known[alike] = wait_of(session, self._processes, self._now)
+        wait = self._known[alike]
+        return None if wait is None else msgspec.structs.replace(wait, since=session.metrics.last_activity_at)
+
+
+def _alike(session: Session) -> Hashable | None:
+    """Equal for sessions that wait for the same reason; None if only the session itself knows its reasons.
+
+    Those are programs that bring a fold of their own, sessions that sleep, and those with many queries.
+    """
+    started, state = session.started, session.state
+    if started is None or state is not PAUSED or type(session.kind_fold) is not KindFold:
+        return None
+    queries = [pending.query for pending in session.pending.values()]
+    if len(queries) > _FEW or "timer" in session.pending.groups:
+        return None
+    asked = tuple((query.id, query.kind, getattr(query, "name", "")) for query in queries)
+    return started.program.kind, started.program.name, started.service, session.llm, asked
+
+
+_FEW = 8
+"""Queries of a session that are compared with those of others."""
+
+
 def _is_for_host(session: Session, query: Query, here: Sequence[ProcessRow]) -> bool:
-    """Whether no process answers a query by itself."""
-    if isinstance(query, (TimerQuery, ChildQuery)):
+    """Whether no process that is here answers a query by itself."""
+    if isinstance(query, (TimerQuery, ChildQuery)) or (query.is_question and not is_for_host(session, query)):
         return False
-    needs = query_needs(session, query)
-    if needs:
-        return any(need.kind == "host" for need in needs)
     if isinstance(query, ToolQuery):
         return not any(query.name in row.offers.tools for row in here)
     return not any(row.offers.answers_people for row in here) if query.kind == "human" else True

@@ -1,0 +1,1 @@
+"""Background work of sessions: processes, which are sessions themselves."""

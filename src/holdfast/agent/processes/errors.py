@@ -1,0 +1,34 @@
+"""Errors of processes, one class for each kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import ExitCode, HoldfastError
+
+
+@dataclass(eq=False)
+class NotAProcessError(HoldfastError):
+    """A session was named as a process, and is none."""
+
+    session_id: str
+    found: str
+    kind = "not_a_process"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' is not a process, but of the kind '{self.found}'; `holdfast ps` lists them"
+
+
+@dataclass(eq=False)
+class SignalRefusedError(HoldfastError):
+    """A process cannot take a signal now."""
+
+    process: str
+    signal: str
+    why: str
+    kind = "signal_refused"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        return f"process '{self.process}' does not take the signal '{self.signal}': {self.why}"

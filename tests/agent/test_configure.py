@@ -12,7 +12,7 @@ from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.machine.policy import Policy, Spec, limits_from, resolve
 from holdfast.agent.machine.prompt import layer_of
 from holdfast.agent.machine.records import ConfiguredRecord
-from holdfast.agent.machine.turn import Limits
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.session_builder import AgentState
 from holdfast.core.errors import InvalidValueError

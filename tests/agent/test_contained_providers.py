@@ -89,7 +89,15 @@ def exits_in_thread(query: Any) -> str:
     raise SystemExit(3)
 
 
-@pytest.mark.parametrize("effect", [exits, strays, exits_in_thread])
+async def exits_the_process(query: Any) -> str:
+    raise SystemExit(3)
+
+
+async def interrupts(query: Any) -> str:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("effect", [exits, strays, exits_in_thread, exits_the_process, interrupts])
 async def test_a_driver_that_panics_has_failed(effect: Any) -> None:
     async def asks(ctx: Context) -> Any:
         return await ctx.llm("?")

@@ -16,7 +16,7 @@ TOOLS = 8
 
 async def test_tools_that_each_run_a_child_session_do_not_wait_for_each_other(home: Home) -> None:
     @tool
-    async def delegate(number: int) -> str:
+    async def consult(number: int) -> str:
         """Let a child session do it."""
         child = await runtime.session(f"child-{number}").open()
         return (await child.turn("Look").run()).text or ""
@@ -32,8 +32,8 @@ async def test_tools_that_each_run_a_child_session_do_not_wait_for_each_other(ho
             return reply("I saw it.")
         return reply(tool_call("look"))
 
-    calls = reply(*(tool_call("delegate", number=number) for number in range(TOOLS)))
-    async with home.runtime(calls, *[answer] * (2 * TOOLS), "All done.", tools=[delegate, look]) as runtime:
+    calls = reply(*(tool_call("consult", number=number) for number in range(TOOLS)))
+    async with home.runtime(calls, *[answer] * (2 * TOOLS), "All done.", tools=[consult, look]) as runtime:
         session = await runtime.session("parent").open()
         assert (await soon(session.turn("Go").run())).text == "All done."
 

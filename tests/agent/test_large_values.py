@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agent.machine.messages import ImageBlock, ImageSource, TextBlock
+from holdfast.agent.machine.messages import AgentMessage, ContentBlock, ImageBlock, ImageSource, TextBlock
+from holdfast.agent.machine.turn_input import PIECE_BYTES, NewConversation, TurnInput, input_of
 from holdfast.agent.tools import tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.large import LARGE_CHARS, LARGE_NODES, encode_in_pieces, in_pieces, is_large
@@ -44,6 +45,14 @@ async def test_a_tool_result_of_many_objects_does_not_hold_the_loop(home: Home) 
         with LoopMeter.running() as meter:
             assert (await soon(session.turn("List").run())).text == "Done."
         assert meter.longest_ms < MOST_MS, meter.what
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES])
+def test_an_image_that_is_encoded_in_pieces_is_the_same_as_one_that_is_not(size: int) -> None:
+    content: list[ContentBlock] = [TextBlock("Look"), ImageBlock(ImageSource("image/png", os.urandom(size)))]
+    given = TurnInput(turn="t-1", content=content, begin=NewConversation([AgentMessage("user", content)]))
+    assert given.to_answer().value == msgspec.to_builtins(given)
+    assert input_of(given.to_answer()) == given
 
 
 async def test_an_image_does_not_hold_the_loop(home: Home) -> None:

@@ -132,7 +132,7 @@ async def test_who_did_not_hear_something_draws_anew(any_home: Home) -> None:
     go_on = asyncio.Event()
     async with any_home.runtime(provider=Paused("half ", go_on, "whole")) as runtime:
         session = await runtime.session("s").open()
-        elsewhere = Observers(Holdfast(runtime.mount.store).engine).observe("s")
+        elsewhere = Observers(Holdfast(runtime.mount.store)).observe("s")
         async with watching(session.observe(), None) as near, watching(elsewhere, None) as far:
             await far.until(lambda now: bool(now.seen))
             turn = asyncio.create_task(session.turn("1").run())

@@ -46,16 +46,13 @@ async def test_the_default_mode_is_used(home: Home) -> None:
         assert (await runtime.session("t").standard().open()).mode == "standard"
 
 
-@pytest.mark.parametrize("mode", ["rlm", "waltz"])
-async def test_a_mode_that_is_not_installed_is_an_error_that_names_it_and_nothing_is_stored(
-    home: Home, mode: str
-) -> None:
+async def test_a_mode_that_is_not_installed_is_an_error_that_names_it_and_nothing_is_stored(home: Home) -> None:
     async with home.runtime() as runtime:
-        builder = runtime.session("s").rlm() if mode == "rlm" else runtime.session("s").mode(mode)
+        builder = runtime.session("s").mode("waltz")
         for opening in (builder.open, builder.open_fresh):
-            with pytest.raises(ModeNotInstalledError, match=f"'{mode}'.*standard") as caught:
+            with pytest.raises(ModeNotInstalledError, match=r"'waltz'.*standard") as caught:
                 await opening()
-            assert (caught.value.mode, caught.value.installed) == (mode, ["standard"])
+            assert (caught.value.mode, caught.value.installed) == ("waltz", ["rlm", "standard"])
         with pytest.raises(SessionNotFoundError):
             await runtime.mount.store.session("s")
 

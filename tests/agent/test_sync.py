@@ -23,6 +23,7 @@ from holdfast.agent.errors import (
 from holdfast.agent.live_events import LiveEvent, TextDeltaEvent, TurnFinishedEvent
 from holdfast.agent.machine.messages import AgentMessage, TextBlock
 from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.processes.terms import OutsideWork
 from holdfast.agent.providers import provider as protocol
 from holdfast.agent.queue import EnqueueBuilder, QueuedTurns
 from holdfast.agent.session import AgentSession
@@ -167,10 +168,10 @@ def test_errors_are_the_same() -> None:
     ("theirs", "ours", "left_out"),
     [
         (SessionBuilder, SyncSessionBuilder, set()),
-        (TurnBuilder, SyncTurnBuilder, set()),
+        (TurnBuilder, SyncTurnBuilder, {"cancel_on"}),
         (EnqueueBuilder, SyncEnqueueBuilder, set()),
         (QueuedTurns, SyncQueuedTurns, set()),
-        (AgentSession, SyncAgentSession, {"conversation", "loaded", *FOR_TURNS}),
+        (AgentSession, SyncAgentSession, {"conversation", "loaded", "code_execution_context", *FOR_TURNS}),
     ],
     ids=["builder", "turn", "enqueue", "queued", "session"],
 )
@@ -366,3 +367,20 @@ def test_items_are_sent_worked_and_cancelled_without_asyncio(tmp_path: Path) -> 
         assert session.wait_for("a", timeout=HANG_S) == session.outcome("a")
         assert (session.cancel(item="b").state, session.cancel().state) == ("withdrawn", "idle")
         assert session.cancel_running_turns() == 0
+
+
+def test_background_work_and_commands_without_await() -> None:
+    def tag(name: str) -> str:
+        """Tag the session."""
+        return name
+
+    with SyncRuntime("memory:", provider=ScriptedProvider([]), commands=[tag]) as runtime:
+        session = runtime.session("s-1").open()
+        receipt = session.processes().start(OutsideWork(), recovery="external")
+        assert session.processes().report(receipt.id, 3).status == "completed"
+        assert runtime.processes.show(receipt.id).result == 3
+        assert [each.id for each in session.observe().list_all_process_handles()] == [receipt.id]
+        session.triggers().schedule("daily", "Hello", cron="0 9 * * *")
+        assert [each.name for each in runtime.triggers.list()] == ["daily"]
+        assert [each.name for each in session.admin().commands().list()] == ["compact", "tag"]
+        assert session.admin().commands().run("tag", name="blue").value == "blue"

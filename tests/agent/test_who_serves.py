@@ -9,13 +9,13 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.records import Entry
-from holdfast.engine.takeover import ORPHANS_MS
+from holdfast.engine.takeover import PATROL_MS
 from holdfast.store import Store
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call
 from tests.agent.helpers import AT_ONCE, OBJECT, Home, grouped
 
-LOOKS_S = 2.5 * ORPHANS_MS / 1000
+LOOKS_S = 2.5 * PATROL_MS / 1000
 """Seconds in which every process has looked for orphans twice."""
 
 

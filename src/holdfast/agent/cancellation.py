@@ -129,7 +129,9 @@ async def _stop_children(mount: MountedStore | StoreEngine, session_id: str, req
         for row in page.rows:
             with contextlib.suppress(HoldfastError):
                 child = await mount.holdfast.session(row.session_id)
-                if (running := agent_fold(child).turn) is not None:
+                if agent_fold(child).task is not None:
+                    await mount.holdfast.cancel(row.session_id, why.reason, by=why.by)  # and so those below it
+                elif (running := agent_fold(child).turn) is not None:
                     await _cancel_turn(mount, row.session_id, running, why)
         if page.next is None:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.core.errors import ExitCode, HoldfastError
+from holdfast.programs.errors import DivergenceError
 
 
 @dataclass(eq=False)
@@ -17,6 +18,48 @@ class ModeNotInstalledError(HoldfastError):
 
     def __str__(self) -> str:
         return f"mode '{self.mode}' is not installed; the modes are {', '.join(self.installed)}"
+
+
+@dataclass(eq=False)
+class CodeExecutionUnavailableError(HoldfastError):
+    """A session does not run code."""
+
+    session_id: str
+    why: str
+    kind = "code_execution_unavailable"
+
+    def __str__(self) -> str:
+        return f"code execution is not available in session '{self.session_id}': {self.why}"
+
+
+@dataclass(eq=False)
+class CodeExecutionStoppedError(HoldfastError):
+    """What runs the code of a session ended unexpectedly."""
+
+    session_id: str
+    why: str
+    kind = "code_execution_stopped"
+
+    def __str__(self) -> str:
+        return f"the code execution runtime of session '{self.session_id}' exited unexpectedly: {self.why}; try again"
+
+
+class ProjectionNotBoundError(DivergenceError):
+    """A cell that has to be run again reads a projection that this process does not have. Nothing was changed."""
+
+    kind = "projection_not_bound"
+
+    def __init__(self, session_id: str, name: str, about: str) -> None:
+        super().__init__(session_id, 0, "", "", "")
+        self.name = name
+        self.about = about
+
+    def __str__(self) -> str:
+        return (
+            f"session '{self.session_id}' waits inside a cell that has read the projection '{self.name}'"
+            f" ({self.about}), which is not bound in this process. Nothing was changed. Open the session with"
+            f" `.bind('{self.name}', …)`, or name it with `--bind {self.name}=PATH`, and the cell goes on"
+        )
 
 
 @dataclass(eq=False)
@@ -212,6 +255,19 @@ class PluginError(HoldfastError):
     def __str__(self) -> str:
         who = f"plugin '{self.plugin}' failed at '{self.hook}'" if self.plugin else f"'{self.hook}' failed"
         return f"session '{self.session_id}': {who}: {self.error}"
+
+
+@dataclass(eq=False)
+class UnknownTurnError(HoldfastError):
+    """A session has no turn of this id."""
+
+    session_id: str
+    turn_id: str
+    kind = "unknown_turn"
+    exit_code = ExitCode.NOT_FOUND
+
+    def __str__(self) -> str:
+        return f"session '{self.session_id}' has no turn '{self.turn_id}'; its conversation lists those that it has"
 
 
 @dataclass(eq=False)

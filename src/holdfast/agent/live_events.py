@@ -98,6 +98,29 @@ class ToolFinishedEvent(_Live, frozen=True, tag="tool_finished"):
     is_error: bool = False
 
 
+class CellStartedEvent(_Live, frozen=True, tag="cell_started"):
+    """A cell that the model has written is run. After a crash it may be said again of the same cell."""
+
+    cell: int
+    """Its number in the turn, from 1."""
+    code: str
+
+
+class CellPrintedEvent(_Live, frozen=True, tag="cell_printed"):
+    """What a cell has printed since it was last said: whenever it waits, and at its end."""
+
+    cell: int
+    text: str
+
+
+class CellFinishedEvent(_Live, frozen=True, tag="cell_finished"):
+    """A cell has ended."""
+
+    cell: int
+    told: str
+    """What the model is told: output, errors, and what became of variables."""
+
+
 class UsageEvent(_Live, frozen=True, tag="usage"):
     """The usage of a model call."""
 
@@ -136,6 +159,9 @@ LiveEvent: TypeAlias = (
     | ToolStartedEvent
     | ToolOutputEvent
     | ToolFinishedEvent
+    | CellStartedEvent
+    | CellPrintedEvent
+    | CellFinishedEvent
     | UsageEvent
     | WaitingEvent
     | PluginFailedEvent
@@ -245,6 +271,10 @@ class LiveEvents:
         self._drafts: dict[str, _LiveDraft] = {}
         self._process = secrets.token_hex(4)
         self._calls = count()
+
+    def is_own(self, call: str) -> bool:
+        """Whether a model call, as it is published, is one of this process."""
+        return call.startswith(f"{self._process}-")
 
     def listen(self, session_id: str, sink: Sink) -> Callable[[], None]:
         """Pass the events of a session to a sink from now on. Call the returned function to stop."""

@@ -20,6 +20,10 @@ import msgspec
 from holdfast.agent.errors import PluginError
 from holdfast.agent.live_events import ends_turn
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.delegation import delegated_result
+from holdfast.agent.machine.inbox import Item
+from holdfast.agent.machine.mailbox import EnqueueMessage
+from holdfast.agent.machine.messages import ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.prompt import Contribution, PromptLayer, layer_of
 from holdfast.agent.plugins.hooks import Hooks
@@ -27,10 +31,11 @@ from holdfast.agent.plugins.plugin import Plugin, PluginSession
 from holdfast.agent.plugins.registry import Wanted
 from holdfast.agent.prompt_cache import PromptCache
 from holdfast.agent.results import result_of
-from holdfast.agent.tools.catalog import AnyTool, Catalog, Toolish
+from holdfast.agent.tools.catalog import AnyTool, Catalog, DelegateTool, Toolish
 from holdfast.agent.tools.results import full_result
 from holdfast.agent.tools.session_catalog import SessionCatalog, select_tools
 from holdfast.agent.tools.tool import Tool
+from holdfast.core.ids import new_item_id
 from holdfast.core.queries import Value
 from holdfast.core.records import AnsweredRecord, Entry
 from holdfast.core.values import Json
@@ -69,6 +74,16 @@ class SessionContext:
         """The conversation so far."""
         return await self.mount.conversations.get(self.session_id)
 
+    async def inject(self, content: str | Sequence[ContentBlock], *, id: str | None = None) -> str:
+        """Say something to the session as its input: in the running turn at its next safe point, else in a turn of its
+        own, once somebody drains the inbox. Returns the item's id; the same id again is the same item.
+        """
+        item_id = id or new_item_id(self.mount.engine.owner.random.randbytes)
+        blocks: list[ContentBlock] = [TextBlock(content)] if isinstance(content, str) else list(content)
+        item = Item(id=item_id, content=blocks, delivery="boundary", slot="join")
+        await self.mount.holdfast.send(self.session_id, EnqueueMessage(item, "plugin"))
+        return item_id
+
     async def output(self, query: str) -> Json:
         """The whole output of a tool of this session; None if the model saw all of it, or there is no such call.
 
@@ -82,7 +97,8 @@ class SessionContext:
         (entry,) = await self.mount.store.read(self.session_id, answered - 1, 1)
         match entry.record:
             case AnsweredRecord(answer=Value(value=value)):
-                return full_result(value)
+                delegated = delegated_result(value)
+                return full_result(value) if delegated is None else delegated
             case _:
                 return None
 
@@ -198,22 +214,24 @@ class LoadedSession:
 
     def catalog(self, policy: Policy) -> SessionCatalog:
         """The tools that the model has. The same object until something changes."""
-        access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny))
+        delegate = self._runtime.subagents.tool(policy.delegation)
+        listed = "" if delegate is None else delegate.description
+        access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny), listed)
         generation = self._runtime.tools.generation + self._overlay.generation
         key = _CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
         found = self._catalogs.get(key)
         if found is None:
-            found = self._catalogs[key] = self._build(policy)
+            found = self._catalogs[key] = self._build(policy, delegate)
             while len(self._catalogs) > KEPT_CATALOGS:
                 self._catalogs.popitem(last=False)
         else:
             self._catalogs.move_to_end(key)
         return found
 
-    def _build(self, policy: Policy) -> SessionCatalog:
+    def _build(self, policy: Policy, delegate: DelegateTool | None) -> SessionCatalog:
         self.builds += 1
         base = self._runtime.tools if self._include_base else Catalog()
-        entries = select_tools(base, self._overlay, policy.tools, policy.deny)
+        entries = select_tools(base, self._overlay, policy.tools, policy.deny, delegate)
         made = SessionCatalog(entries)
         return made.with_summaries(self.hooks.catalog(made.summaries))
 

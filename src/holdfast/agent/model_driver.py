@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import re
+from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
@@ -10,11 +11,15 @@ import msgspec
 from holdfast.agent import live_events as live
 from holdfast.agent.errors import ProviderUnavailableError
 from holdfast.agent.machine.calls import HARMLESS, wish
+from holdfast.agent.machine.compaction import content_tokens
 from holdfast.agent.machine.conversation import Conversation
+from holdfast.agent.machine.delegation import DELEGATE_TOOL, READ_TOOL
+from holdfast.agent.machine.fold import agent_fold
+from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock, ToolUseBlock, plain_text
-from holdfast.agent.machine.policy import Policy
+from holdfast.agent.machine.policy import RLM, Policy
 from holdfast.agent.machine.program import NOTHING_TO_SUM_UP, OVERFLOW
-from holdfast.agent.machine.queries import ReplyQuery, ServedBy, SummaryQuery
+from holdfast.agent.machine.queries import CellTool, ReplyQuery, ServedBy, SummaryQuery
 from holdfast.agent.machine.tree import Tree
 from holdfast.agent.machine.turn import RecordedReply
 from holdfast.agent.plugins.hooks import abort_failure
@@ -27,10 +32,14 @@ from holdfast.agent.providers.provider import (
     TextDelta,
 )
 from holdfast.agent.providers.retry import CallItem, CallResult, FailedAttempt, ProviderModel, ResetDelta, call
+from holdfast.agent.rlm.emission import RUN_CODE, as_sent, in_fences
+from holdfast.agent.rlm.fence import CellCutter
+from holdfast.agent.rlm.prompts import cell_tools, identifier, parameters_of, rlm_prompt
 from holdfast.agent.summary_prompt import TRIES, most_chars, summary_request, summary_task
 from holdfast.agent.tools.finish import finish_tools
 from holdfast.core.budget import DEFAULT_PRICE
 from holdfast.core.queries import Failure, LlmQuery, Usage
+from holdfast.core.tokens import estimate_tokens
 from holdfast.engine.drivers import Attempt, Reply
 
 if TYPE_CHECKING:
@@ -87,10 +96,16 @@ class ModelDriver:
         tools = catalog.shown_specs(policy.catalog_tokens)
         if turn is not None and turn.output is not None:
             tools = [*tools, *finish_tools(turn.output)]
+        system = loaded.prompt(policy, turn.prompt if turn is not None else None, catalog)
+        if policy.mode == RLM:
+            written = rlm_prompt(catalog.shown_specs(policy.catalog_tokens), policy, turn.output if turn else None)
+            system = "\n\n".join(filter(None, (system, written)))
+            tools = [RUN_CODE] if policy.emission == "tool" else []
+            messages = as_sent(messages, policy.emission)
         request = ModelRequest(
             model=policy.model,
             messages=_shown(messages),
-            system=loaded.prompt(policy, turn.prompt if turn is not None else None, catalog),
+            system=system,
             tools=tools,
             params=policy.generation,
             key=attempt.key,
@@ -133,15 +148,26 @@ class ModelDriver:
     ) -> Reply | Failure:
         started = live.ModelStartedEvent(turn=caller.turn, iteration=caller.iteration, model=request.model)
         await self._emit(caller, started)
-        called = await self._call(policy, request, caller)
+        is_rlm = policy.mode == RLM
+        called = await self._call(policy, request, caller, CellCutter if is_rlm else None)
         if isinstance(called, Failure):
             return called
+        if called.is_cut and called.reply.usage is None:
+            usage = _estimated(request, called.reply)
+            called = msgspec.structs.replace(called, reply=msgspec.structs.replace(called.reply, usage=usage))
         hooks = loaded.hooks
         reply = await hooks.after_model(request, called.reply) if hooks.plugins else called.reply
+        if is_rlm:
+            reply = in_fences(reply) if policy.emission == "tool" else reply
+            return await self._reply(
+                called, reply, caller, cell=_tools_in(reply, loaded.catalog(policy), policy, self._runtime.subagents)
+            )
         is_text = plain_text(reply.content) is not None  # which calls no tools
         return await self._reply(called, reply, caller, None if is_text else loaded.catalog(policy))
 
-    async def _call(self, policy: Policy, request: ModelRequest, caller: _Caller) -> CallResult | Failure:
+    async def _call(
+        self, policy: Policy, request: ModelRequest, caller: _Caller, cutter: type[CellCutter] | None = None
+    ) -> CallResult | Failure:
         """Call a model. Its deltas become live events, unless it writes a summary."""
         turn, number = caller.turn, 1
 
@@ -166,16 +192,23 @@ class ModelDriver:
 
         try:
             choices = self._choices(caller.session_id, policy, request.model)
-            random = self._mount.engine.owner.random.random
-            return await call(choices, request, retry=self._runtime.models.retry, emit=publish, random=random)
+            random, retry = self._mount.engine.owner.random.random, self._runtime.models.retry
+            return await call(choices, request, retry=retry, emit=publish, random=random, cutter=cutter)
         except ProviderError as error:
             return Failure(str(error), error.fault)
 
     async def _reply(
-        self, called: CallResult, reply: ModelReply, caller: _Caller, catalog: SessionCatalog | None = None
+        self,
+        called: CallResult,
+        reply: ModelReply,
+        caller: _Caller,
+        catalog: SessionCatalog | None = None,
+        *,
+        cell: dict[str, CellTool] | None = None,
     ) -> Reply:
-        """A reply as the journal keeps it, with the cost of the call; `catalog` has the tools that it may call."""
-        usage = self._priced(called)
+        """A reply as the journal keeps it, with the cost of the call; `catalog` has the tools that it may call, and
+        `cell` those that its cell mentions."""
+        usage = self._priced(called, caller.session_id)
         if usage is not None:
             await self._emit(caller, live.UsageEvent(turn=caller.turn, model=called.model, usage=usage))
         model = "" if called.model == caller.model else called.model
@@ -184,7 +217,9 @@ class ModelDriver:
             stop=reply.stop,
             model=model,
             attempts=called.attempts,
-            served_by={} if catalog is None else _served_by(reply, catalog),
+            served_by={} if catalog is None else _served_by(reply, catalog, self._runtime.subagents),
+            cut=called.is_cut,
+            tools=cell,
         )
         return Reply(kept.to_value(), usage)
 
@@ -201,7 +236,9 @@ class ModelDriver:
         session = self._mount.holdfast.engine.at_hand(attempt.session_id)
         assigned = self._runtime.named_models.get(session.llm) if session is not None else None
         policy = self._runtime.policy
-        if assigned is not None:
+        if session is not None and session.program_kind == KIND:  # the cell of an rlm agent asks
+            policy = self._runtime.provided(agent_fold(session).policies.current)
+        elif assigned is not None:
             policy = msgspec.structs.replace(policy, provider=assigned.provider.id, model=assigned.model)
         request = ModelRequest(
             model=model if isinstance(model, str) else policy.model,
@@ -214,18 +251,32 @@ class ModelDriver:
         def ignore(item: object) -> None:
             return
 
+        turn = agent_fold(session).turn if session is not None and session.program_kind == KIND else None
+        caller = _Caller(attempt.session_id, turn or "", 0, request.model)
+        if turn is not None:  # watchers of the turn see it as they see the tools that a cell calls
+            begun = live.ToolStartedEvent(turn=turn, call=query.id, name="llm", arguments={"prompt": query.prompt})
+            await self._emit(caller, begun)
         try:
             choices = self._choices(attempt.session_id, policy, request.model)[:1]
             random = self._mount.engine.owner.random.random
             called = await call(choices, request, retry=self._runtime.models.retry, emit=ignore, random=random)
         except ProviderError as error:
+            if turn is not None:
+                failed = live.ToolFinishedEvent(turn=turn, call=query.id, name="llm", result=str(error), is_error=True)
+                await self._emit(caller, failed)
             return Failure(str(error), error.fault)
-        return Reply(text_of(called.reply.content), self._priced(called))
+        text = text_of(called.reply.content)
+        if turn is not None:
+            await self._emit(caller, live.ToolFinishedEvent(turn=turn, call=query.id, name="llm", result=text))
+        return Reply(text, self._priced(called, attempt.session_id))
 
-    def _priced(self, called: CallResult) -> Usage | None:
+    def _priced(self, called: CallResult, session_id: str) -> Usage | None:
         """The usage of a call; its cost is computed if the provider gave none and the price is known."""
         usage = called.reply.usage
-        price = self._runtime.models.prices.get(called.model) or self._runtime.models.prices.get(DEFAULT_PRICE)
+        session = self._mount.engine.at_hand(session_id)
+        recorded = session.started.prices if session is not None and session.started is not None else {}
+        prices = {**recorded, **self._runtime.models.prices}
+        price = prices.get(called.model) or recorded.get(DEFAULT_PRICE) or prices.get(DEFAULT_PRICE)
         if usage is None or usage.cost is not None or price is None:
             return usage
         cost = price.of(usage.prompt_tokens or 0, usage.completion_tokens or 0)
@@ -239,10 +290,45 @@ class ModelDriver:
         return [ProviderModel(provider, model), *self._runtime.fallbacks]
 
 
-def _served_by(reply: ModelReply, catalog: SessionCatalog) -> dict[str, ServedBy]:
-    """Who runs the tools that a reply calls, where that is not a process that has them."""
-    called = {wish(block)[0] for block in reply.content if isinstance(block, ToolUseBlock)} - HARMLESS
-    return {name: by for name in sorted(called) if (by := catalog.served_by(name)) != "process"}
+def _served_by(reply: ModelReply, catalog: SessionCatalog, subagents: Collection[str]) -> dict[str, ServedBy]:
+    """Who runs the tools that a reply calls, where that is not a process that has them; and that nobody is a subagent
+    whose name the model has made up."""
+    calls = [wish(block) for block in reply.content if isinstance(block, ToolUseBlock)]
+    called = {name for name, _ in calls} - HARMLESS
+    served: dict[str, ServedBy] = {name: by for name in sorted(called) if (by := catalog.served_by(name)) != "process"}
+    if served.get(DELEGATE_TOOL) == "subagent":
+        wanted = {str(arguments.get("agent")) for name, arguments in calls if name == DELEGATE_TOOL}
+        served.update({f"{DELEGATE_TOOL}:{name}": "nobody" for name in sorted(wanted) if name not in subagents})
+    return served
+
+
+def _tools_in(
+    reply: ModelReply, catalog: SessionCatalog, policy: Policy, subagents: Collection[str]
+) -> dict[str, CellTool] | None:
+    """The tools that the cell of a reply mentions, or None if it has no cell."""
+    text = text_of(reply.content)
+    if "```" not in text and "~~~" not in text and "<code>" not in text:
+        return None
+    specs = catalog.shown_specs(policy.catalog_tokens)
+    by_name = {identifier(spec.name): spec for spec in specs}
+    mentioned = cell_tools(text, [CellTool(spec.name) for spec in specs if spec.name not in (DELEGATE_TOOL, READ_TOOL)])
+    delegated: dict[str, CellTool] = {}
+    if DELEGATE_TOOL in catalog.names and re.search(r"\bagent(_async|_batch)?\b", text):
+        delegated["agent"] = CellTool(DELEGATE_TOOL, sorted(subagents), "subagent")
+    return delegated | {
+        name: CellTool(
+            tool.name,
+            parameters_of(by_name[name]),
+            "process" if tool.name in HARMLESS else catalog.served_by(tool.name),
+        )
+        for name, tool in mentioned.items()
+    }
+
+
+def _estimated(request: ModelRequest, reply: ModelReply) -> Usage:
+    """What a call cost that was cut off before the service said so."""
+    sent = estimate_tokens(request.system) + sum(content_tokens(message.content) for message in request.messages)
+    return Usage(prompt_tokens=sent, completion_tokens=content_tokens(reply.content))
 
 
 def text_of(content: Sequence[ContentBlock]) -> str:

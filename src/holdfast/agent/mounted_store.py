@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.agent.conversations import Conversations, Residency
 from holdfast.agent.live_events import LiveEvent, LiveEvents
 from holdfast.agent.observer import Observers
+from holdfast.agent.processes.owner_ends import OwnerEnds
 from holdfast.agent.result_type import ResultType
+from holdfast.agent.triggers.triggers import Triggers
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.events import Event
 from holdfast.core.queries import Answer
@@ -18,6 +20,7 @@ from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
     from holdfast.agent.loaded_session import LoadedSessions
+    from holdfast.agent.machine.program import AgentKind
     from holdfast.agent.runtime import Runtime
 
 
@@ -29,6 +32,8 @@ class MountedStore:
     """A store that sessions of a runtime live in."""
 
     loaded_sessions: LoadedSessions
+    agent_kind: AgentKind
+    """What runs the agents in it."""
 
     def __init__(self, runtime: Runtime, store: Store, residency: Residency, **options: Any) -> None:
         from holdfast.agent.loaded_session import LoadedSessions
@@ -38,15 +43,19 @@ class MountedStore:
         self.engine = self.holdfast.engine
         self.conversations = Conversations(self.engine, residency)
         self.live_events = LiveEvents(store)
-        self.observers = Observers(self.holdfast.engine, self.live_events.remind)
+        self.observers = Observers(self.holdfast, self.live_events.remind)
+        self.processes = self.observers.processes
         self.loaded_sessions = LoadedSessions(runtime, self)
         self.holdfast.on_commit(self.live_events.committed)
         self.result_types: dict[tuple[str, str], ResultType] = {}
         """By session and turn: the result types of turns that somebody here waits for."""
+        self.triggers = Triggers(self.holdfast, self.processes)
+        self.owner_ends = OwnerEnds(self.engine)
         self._publishing: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         await self.holdfast.__aenter__()
+        self.owner_ends.start()
 
     async def close(self) -> None:
         await self.holdfast.__aexit__(None, None, None)

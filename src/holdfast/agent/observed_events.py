@@ -21,7 +21,7 @@ from holdfast.agent.machine.records import DequeuedRecord, JoinedRecord
 from holdfast.agent.machine.tree import Frame
 from holdfast.agent.machine.turn import TurnOutcome
 from holdfast.agent.machine.turn_state import CallState, TurnState
-from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, view_of
+from holdfast.agent.results import ReadView, TokenUsage, UsageReport, ViewMessage, report_of, session_report, view_of
 from holdfast.core.cursors import Cursor, cursor_text
 from holdfast.core.queries import ChildQuery, HumanQuery, LlmQuery, Query, is_own
 from holdfast.core.records import AnsweredRecord, AttemptedRecord, Entry, PausedRecord
@@ -225,7 +225,7 @@ def observation_of(conversation: Conversation, cursor: Cursor, drafts: list[Draf
     return Observation(
         view=view_of(conversation),
         cursor=cursor_text(cursor),
-        usage=report_of(conversation.turns.values()),
+        usage=session_report(conversation),
         calls=[each.call for each in running.calls if each.done is None] if running is not None else [],
         waiting=[each for each in conversation.asked.values() if not isinstance(each, LlmQuery | InputQuery)],
         queue=list(conversation.queue.values()),

@@ -6,7 +6,8 @@ some gets a `RedrawEvent`. Nothing ever waits for a watcher.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,21 +20,49 @@ from holdfast.agent.observed_events import (
     ObservedEvent,
     RedrawEvent,
 )
+from holdfast.agent.processes.handles import ProcessHandle, ProcessScope
+from holdfast.agent.processes.processes import Processes
+from holdfast.agent.subagents.tree import SessionNode, session_tree
+from holdfast.agent.tools.session_catalog import SessionCatalog
 from holdfast.agent.watched_session import WatchedSession
 from holdfast.core.cursors import Cursor, InvalidCursorError, read_cursor
-from holdfast.engine.engine import Engine
+from holdfast.core.values import Json
+from holdfast.engine.holdfast import Holdfast
+from holdfast.store.contract import Store
+
+
+class ToolState(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools that a model has."""
+
+    names: list[str]
+    tokens: int
+    """About how many tokens their descriptions take."""
+
+
+FindCatalog: TypeAlias = Callable[[], Awaitable[SessionCatalog]]
+"""Finds the tools of a session, as its model has them now."""
 
 
 class Observers:
     """The observers of the sessions of one engine. Nothing is kept here: what they share hangs on the live session."""
 
-    def __init__(self, engine: Engine, remind: Callable[[str], bool] = lambda _: False) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        remind: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._engine = engine = holdfast.engine
+        self.processes = Processes(holdfast)
         engine.owner.attachments[WatchedSession] = lambda session_id: WatchedSession(engine, session_id, remind)
 
-    def observe(self, session_id: str, *, entries: bool = False) -> Observer:
-        """An observer of a session. Nothing is read until it is used."""
-        return Observer(self, session_id, entries)
+    def observe(self, session_id: str, *, entries: bool = False, tools: FindCatalog | None = None) -> Observer:
+        """An observer of a session. Nothing is read until it is used. `tools` finds the tools that its model has."""
+        return Observer(self, session_id, entries, tools)
+
+    @property
+    def store(self) -> Store:
+        """The store of the sessions."""
+        return self._engine.owner.store
 
     def watched(self, session_id: str) -> WatchedSession:
         """What all observers of a session share."""
@@ -43,15 +72,42 @@ class Observers:
 class Observer:
     """Watches one session. With `entries`, the durable events are its journal entries as they are."""
 
-    def __init__(self, observers: Observers, session_id: str, entries: bool) -> None:
+    def __init__(self, observers: Observers, session_id: str, entries: bool, tools: FindCatalog | None = None) -> None:
         self._observers = observers
+        self._tools = tools
         self.session_id = session_id
         self._entries = entries
+
+    async def tree(self) -> SessionNode:
+        """The session with its children, of any depth, as they are now."""
+        return await session_tree(self._observers.store, self.session_id)
+
+    async def tool_state(self) -> ToolState | None:
+        """The tools that the model has in this process; None for a session that is observed without its runtime."""
+        catalog = await self._tools() if self._tools is not None else None
+        return None if catalog is None else ToolState(names=sorted(catalog.names), tokens=catalog.tokens)
+
+    async def active_tool_manifests(self) -> list[dict[str, Json]]:
+        """Those tools as a model is shown them: name, description and parameters; empty if they are not known."""
+        return (await self._tools()).json if self._tools is not None else []
 
     @property
     def drafts(self) -> list[Draft]:
         """Unsettled text, as far as it was received here; empty while nobody here is subscribed."""
         return self._observers.watched(self.session_id).drafts
+
+    async def list_process_handles(self) -> list[ProcessHandle]:
+        """The processes of the session that are not over, and those that it observes."""
+        return await self._observers.processes.list(owner=self.session_id)
+
+    async def list_all_process_handles(self) -> list[ProcessHandle]:
+        """The same, with those that are over."""
+        return await self._observers.processes.list(owner=self.session_id, every=True)
+
+    async def process_scope(self) -> ProcessScope:
+        """Whose processes these are: the session, and the service that they belong to."""
+        row = await self._observers.watched(self.session_id).store.session(self.session_id)
+        return ProcessScope(session_id=self.session_id, service=row.summary.service)
 
     async def current(self) -> Observation:
         """The session as it is now; the same object until something changes."""

@@ -33,6 +33,23 @@ class MountOffers:
                 return need.name in runtime.named_models
             case "tool":
                 return self._tools.has(session.id, need.name, agent_fold(session).policies.current.plugins)
+            case "agent":
+                return need.name in runtime.subagents
+            case _:
+                return None
+
+    def may_meet(self, need: Need) -> bool | None:
+        """Whether the runtime may have what some session needs; None if that is not for runtimes to say."""
+        runtime = self._runtime
+        match need.kind:
+            case "provider":
+                return need.name in runtime.providers
+            case "llm":
+                return runtime.policy.provider in runtime.providers
+            case "model":
+                return need.name in runtime.named_models
+            case "tool" if self._tools.may_have(need.name):
+                return True
             case _:
                 return None
 
@@ -43,5 +60,6 @@ class MountOffers:
             providers=sorted(runtime.providers),
             models=sorted(runtime.named_models),
             tools=self._tools.names,
+            agents=sorted(runtime.subagents),
             has_model=runtime.policy.provider in runtime.providers,
         )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import msgspec
 
 from holdfast.agent.errors import UnknownItemError, UnknownPluginError
+from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import Command, Delivery, Item, ItemCancellation, Slot, claim
 from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.result_type import ResultType
 from holdfast.agent.results import TurnResult, result_of
 from holdfast.agent.turn_builder import Input, content_of, content_with
+from holdfast.agent.worker import HandDrain, is_of_drain
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id, new_item_id
 from holdfast.core.state import Session
@@ -149,8 +151,10 @@ class EnqueueBuilder:
 class QueuedTurns:
     """Turns made of what waits in the inbox."""
 
-    def __init__(self, session: AgentSession) -> None:
+    def __init__(self, session: AgentSession, only: Collection[str] | None, drain_id: str | None) -> None:
         self._session = session
+        self._only = only
+        self._drain_id = drain_id
 
     async def run(self, *, limit: int | None = None, wait: float | None = None) -> list[TurnResult]:
         """Run turns with the items that wait now, in this process; at most `limit` of them. Returns their results.
@@ -160,17 +164,28 @@ class QueuedTurns:
         session, mount = self._session, self._session.mount
         session.check_runs(await session.conversation())
         await session.record_settings()
-        before = len((await session.conversation(fresh=True)).turns)
+        conversation = await session.conversation(fresh=True)
+        if drained := self._drained(conversation):
+            return drained
+        before, drain = len(conversation.turns), HandDrain(limit, self._only, self._drain_id)
         async with asyncio.timeout(wait):
-            with mount.holdfast.engine.watch(session.session_id) as changes, session.draining(limit):
+            with mount.holdfast.engine.watch(session.session_id) as changes, session.draining(drain):
                 while True:
                     await mount.holdfast.resume(session.session_id, wait=0)
                     conversation = await session.conversation(fresh=True)
                     new = [turn for turn in conversation.turns.after(before) if turn.items]
-                    left = claim(await session.queued_work(), mount.holdfast.now(), in_turn=False)
+                    waiting = [item for item in await session.queued_work() if drain.may_take(item.id)]
+                    left = claim(waiting, mount.holdfast.now(), in_turn=False)
                     if conversation.running is None and (not left or (limit is not None and len(new) >= limit)):
                         return [result_of(turn, replayed=False) for turn in new]
                     await changes.changed(timeout=OWNER_LOOK_S)
+
+    def _drained(self, conversation: Conversation) -> list[TurnResult]:
+        """The results of the turns that this drain has begun before, if it has a name."""
+        if self._drain_id is None:
+            return []
+        turns = [turn for turn in conversation.turns.values() if is_of_drain(turn.id, self._drain_id)]
+        return [result_of(turn, replayed=True) for turn in turns if turn.ended is not None]
 
 
 def outcome_of(session: Session, item_id: str) -> ItemOutcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalQuery
+from holdfast.agent.machine.spending import PROCESS, SUBAGENT
 from holdfast.agent.machine.tree import Frame
 from holdfast.agent.machine.turn import (
     CommandOutcome,
@@ -68,7 +69,7 @@ def token_usage_of(usage: Usage) -> TokenUsage:
         cache_write=write,
         reasoning=usage.reasoning_tokens or 0,
         cost=usage.cost or 0.0,
-        calls=usage.llm_calls or 1,
+        calls=1 if usage.llm_calls is None else usage.llm_calls,
     )
 
 
@@ -77,28 +78,39 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
 
     total: TokenUsage
     by_source: dict[str, TokenUsage]
-    """`turn` for the session's own calls, `compaction` for summaries, `child` for calls of its children."""
+    """`turn` for the session's own calls, `compaction` for summaries, `subagent` for calls of its subagents, `process`
+    for calls of its processes that are over."""
     by_model: dict[str, TokenUsage]
     calls: int
-    """Calls whose usage is known."""
+    """Calls whose usage is known, those of subagents and processes included."""
     unsettled: int
     """Calls whose usage is unknown: they are running, have failed, or their process died."""
 
 
-def report_of(turns: Iterable[TurnState]) -> UsageReport:
-    """The usage of some turns."""
+def session_report(conversation: Conversation) -> UsageReport:
+    """The usage of all turns of a session, and of its processes."""
+    return report_of(conversation.turns.values(), conversation.background)
+
+
+def report_of(turns: Iterable[TurnState], background: Mapping[str, Usage] | None = None) -> UsageReport:
+    """The usage of some turns, and of processes, by model."""
     by_source: dict[str, TokenUsage] = {}
     by_model: dict[str, TokenUsage] = {}
-    total, calls, asked = _NO_USAGE, 0, 0
+    spent_in: list[tuple[str, str, Usage]] = []
+    total, calls, asked, settled = _NO_USAGE, 0, 0, 0
     for turn in turns:
         asked += turn.asked
-        for source, model, usage in turn.usage:
-            spent = token_usage_of(usage)
-            total = total + spent if calls else spent
-            by_source[source] = by_source[source] + spent if source in by_source else spent
-            by_model[model] = by_model[model] + spent if model in by_model else spent
-            calls += 1
-    unsettled = max(0, asked - calls)
+        spent_in += turn.usage
+    for model, usage in background.items() if background else ():
+        spent_in.append((PROCESS, model, usage))
+    for source, model, usage in spent_in:
+        spent = token_usage_of(usage)
+        total = total + spent if calls else spent
+        by_source[source] = by_source[source] + spent if source in by_source else spent
+        by_model[model] = by_model[model] + spent if model in by_model else spent
+        calls += spent.calls
+        settled += source not in (SUBAGENT, PROCESS)
+    unsettled = max(0, asked - settled)
     return UsageReport(total=total, by_source=by_source, by_model=by_model, calls=calls, unsettled=unsettled)
 
 
@@ -174,13 +186,13 @@ class ViewMessage(msgspec.Struct, frozen=True):
     id: str
     """The id of its node; empty before it has one."""
     role: str
-    blocks: list[ContentBlock]
+    content: list[ContentBlock]
     at: int
     """Unix milliseconds; 0 before it is in the journal."""
 
     @property
     def text(self) -> str:
-        return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
+        return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
 class ViewFrame(msgspec.Struct, frozen=True, kw_only=True):

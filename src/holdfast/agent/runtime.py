@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from holdfast.agent.errors import ProviderUnavailableError, ProviderUnconfiguredError
-from holdfast.agent.machine.policy import Policy, Spec, resolve, spec_from
+from holdfast.agent.commands import HostCommands
+from holdfast.agent.errors import ModeNotInstalledError, ProviderUnavailableError, ProviderUnconfiguredError
+from holdfast.agent.machine.policy import RLM, Policy, Spec, resolve, spec_from
+from holdfast.agent.machine.program import AgentKind
 from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.model_driver import ModelDriver
 from holdfast.agent.mounted_store import MountedStore
 from holdfast.agent.observer import Observer
 from holdfast.agent.offers import MountOffers
 from holdfast.agent.plugins.approve import Approve
+from holdfast.agent.plugins.output_budget import OutputBudget
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import Plugins
+from holdfast.agent.processes.processes import Processes
 from holdfast.agent.providers.context_windows import KNOWN_WINDOWS, window_of
 from holdfast.agent.providers.model_names import find_provider
 from holdfast.agent.providers.provider import Provider, own_model
 from holdfast.agent.providers.retry import ProviderModel
+from holdfast.agent.rlm.cell_host import CellHost
+from holdfast.agent.rlm.projections import Projection
 from holdfast.agent.runtime_options import DEFAULT_STORE, ModelOptions, RuntimeOptions
 from holdfast.agent.session_builder import SessionBuilder
 from holdfast.agent.settings_report import SettingsReport, settings_report
+from holdfast.agent.subagents.registry import Agentish, Subagents
+from holdfast.agent.subagents.starts import SubagentStarts
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.drivers import ToolDrivers
+from holdfast.agent.triggers.triggers import Triggers
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
 from holdfast.core.errors import HoldfastError
 from holdfast.store import open_store
@@ -44,28 +54,40 @@ class Runtime:
         provider: Provider | None = None,
         tools: Sequence[Toolish] = (),
         plugins: Sequence[Plugin] = (),
+        commands: Sequence[Callable[..., Any]] = (),
+        agents: Sequence[Agentish] = (),
         instructions: str = "",
         prompt: Sequence[PromptLayer] = (),
         spec: Spec | Mapping[str, Any] | None = None,
+        mode: str = "standard",
         models: ModelOptions | None = None,
         options: RuntimeOptions | None = None,
         **engine: Any,
     ) -> None:
-        """`model` names a model, or one of `provider`; `tools`, `plugins` and `prompt` are those of every session.
+        """`model` names a model, or one of `provider`; `tools`, `plugins` and `prompt` are those of every session, and
+        `agents` the subagents that they may delegate to: definitions, or files and directories that have them.
+        `commands` are functions that are called by name between turns: by `session.commands()`, or `/name` in a chat.
 
         `spec` is what sessions inherit where they do not say otherwise: limits, generation, compaction and the like.
-        `models` says how models are called, and `options` how sessions are kept. Anything else is an option of
-        `Holdfast`, such as `upkeep` and `lease_ms`.
+        `mode` is the mode of sessions that do not name one. `models` says how models are called, and `options` how
+        sessions are kept. Anything else is an option of `Holdfast`, such as `upkeep` and `lease_ms`.
         """
         self.models = models or ModelOptions()
         self.options = options or RuntimeOptions()
-        self.modes = {"standard"}
+        self.modes = {"standard", RLM}
+        self.projections: dict[str, dict[str, Projection]] = {}
+        """Data of this process that cells can read: by session, and then by name."""
         self.providers: dict[str, Provider] = {}
         self.named_models: dict[str, ProviderModel] = {}
         """By the names that strategies can be assigned to."""
         self._mounts: dict[int, MountedStore] = {}
         self._own_providers: list[Provider] = []
         self.tools = Catalog(tools)
+        self.subagents = Subagents(agents)
+        if self.subagents and not any(plugin.id == OutputBudget.id for plugin in plugins):
+            plugins = [*plugins, OutputBudget()]  # with it, a model reads the rest of a result that was cut
+        if commands:
+            plugins = [*plugins, HostCommands(commands)]
         self.plugins = Plugins(self.tools, plugins)
         self.plugins.add(Approve())  # its rules are recorded with the sessions that have it; nothing is needed here
         self.windows = {**KNOWN_WINDOWS, **self.models.windows}
@@ -76,7 +98,10 @@ class Runtime:
             model=found.model if found is not None else "",
             instructions=instructions,
             prompt=list(prompt),
+            mode=mode,
         )
+        if mode not in self.modes:
+            raise ModeNotInstalledError(mode, sorted(self.modes))
         self.defaults = spec if isinstance(spec, Spec) else spec_from(spec or {})
         """What sessions inherit, as it was given."""
         self.policy = resolve(self.defaults, base)
@@ -93,6 +118,7 @@ class Runtime:
     async def __aenter__(self) -> Self:
         try:
             await self.tools.refresh()
+            await self._check_subagents()
             await self.mount_of(self._store)
         except BaseException:
             await self.tools.aclose()
@@ -129,6 +155,26 @@ class Runtime:
         `async with runtime.work(): …`, or `await runtime.work().run()` until its `stop` is called.
         """
         return Worker(self.mount.holdfast, turns, drain_s)
+
+    @property
+    def processes(self) -> Processes:
+        """The background work on the runtime's own store, of all sessions and of none."""
+        return self.mount.processes
+
+    @property
+    def triggers(self) -> Triggers:
+        """The events, triggers and schedules on the runtime's own store."""
+        return self.mount.triggers
+
+    async def _check_subagents(self) -> None:
+        """Raise `AgentDefinitionError` for a subagent that cannot be used here."""
+        if not self.subagents:
+            return
+        brought = [await self.plugins.install(plugin) for plugin in self.plugins.everywhere.values()]
+        self.subagents.check(self.modes, [*(tool.name for tool in self.tools), *itertools.chain(*brought)])
+        for definition in self.subagents.values():
+            if definition.model is not None:
+                self.model_of(definition.model, self.policy.provider)
 
     # --- providers ---------------------------------------------------------------------------------
 
@@ -175,6 +221,15 @@ class Runtime:
             return policy
         return msgspec.structs.replace(policy, window=window_of(policy.model, self.windows))
 
+    def model_of(self, text: str, provider_id: str) -> ProviderModel:
+        """The model that a text names: a known one, `SERVICE:MODEL`, or else one of this provider."""
+        if text not in self.named_models:
+            if provider_id in self.providers and not (":" in text or text == "test"):
+                return ProviderModel(self.providers[provider_id], text)
+            choice = self.named_models[text] = self._made_provider(text)
+            self.add_provider(choice.provider)
+        return self.named_models[text]
+
     def _found(self, model: str | None, provider: Provider | None) -> ProviderModel | None:
         if provider is not None:
             choice = ProviderModel(provider, model or own_model(provider))
@@ -210,10 +265,14 @@ class Runtime:
         async with self._opening:
             if id(store) not in self._mounts:
                 mount = MountedStore(self, store, self.options.residency, **self._engine_options)
+                mount.agent_kind = AgentKind(CellHost(self, mount))
+                mount.holdfast.add_kind(mount.agent_kind)
                 mount.holdfast.drive("llm", ModelDriver(self, mount))
                 tools = ToolDrivers(self, mount)
                 tools.install()
                 mount.holdfast.offer(MountOffers(self, tools))
+                if self.subagents:
+                    mount.engine.owner.start_agent = SubagentStarts(self, mount)
                 await mount.open()
                 self._mounts[id(store)] = mount
             return self._mounts[id(store)]

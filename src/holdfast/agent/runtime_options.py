@@ -10,7 +10,7 @@ from holdfast.agent.conversations import Residency
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.providers.provider import Provider
 from holdfast.agent.providers.retry import RetryPolicy
-from holdfast.core.budget import Price
+from holdfast.core.budget import Budget, Price
 from holdfast.store.contract import Store
 
 DEFAULT_STORE = "sqlite:///holdfast.db"
@@ -45,5 +45,7 @@ class RuntimeOptions:
     residency: Residency = "keep_all"
     """How much of a conversation is kept in memory."""
     tool_concurrency: int = DEFAULT_TOOL_CONCURRENCY
+    budget: Budget | None = None
+    """What each session that begins may spend in its whole life, its subagents included, unless it has its own."""
     store_factory: StoreFactory | None = None
     """Makes a store for each session; without it, all sessions are in the runtime's own."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.agent.admin import SessionAdmin
 from holdfast.agent.cancellation import CancelReceipt, CancelRequest, cancel
-from holdfast.agent.errors import ModeNotInstalledError, ProviderMismatchError, SessionEndedError
+from holdfast.agent.commands import PluginActions, SessionCommands
+from holdfast.agent.errors import ModeNotInstalledError, ProviderMismatchError, SessionEndedError, UnknownTurnError
 from holdfast.agent.loaded_session import LoadedSession
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import agent_fold
@@ -19,23 +21,29 @@ from holdfast.agent.machine.inbox import Command, Item
 from holdfast.agent.machine.mailbox import ConfigureMessage, WithdrawMessage
 from holdfast.agent.machine.policy import Policy, PolicyChange, Spec, change_from, resolve, spec_from
 from holdfast.agent.machine.program import COMPACT
-from holdfast.agent.machine.prompt import Contribution
+from holdfast.agent.machine.prompt import Contribution, PromptLayer, checked_layer
 from holdfast.agent.machine.turn_input import NewConversation
+from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
+from holdfast.agent.processes.processes import SessionProcesses
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, QueuedTurns, outcome_of
-from holdfast.agent.results import ReadView, TurnResult, UsageReport, report_of, result_of, view_of
+from holdfast.agent.results import ReadView, TurnResult, UsageReport, result_of, session_report, view_of
+from holdfast.agent.subagents.tree import SessionNode, session_tree
 from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.session_catalog import SessionCatalog
+from holdfast.agent.triggers.session_triggers import SessionTriggers
 from holdfast.agent.turn_builder import Input, TurnBuilder
 from holdfast.agent.turn_phases import PhaseProbe
-from holdfast.agent.worker import draining
+from holdfast.agent.worker import HandDrain, draining
 from holdfast.core.errors import HoldfastError
+from holdfast.core.ids import check_id
 from holdfast.core.queries import Failure, Value
 from holdfast.core.values import Json, checked
 
 if TYPE_CHECKING:
     from holdfast.agent.mounted_store import MountedStore
+    from holdfast.agent.rlm.execution import CodeExecutionContext
     from holdfast.agent.runtime import Runtime
 
 
@@ -87,7 +95,7 @@ class AgentSession:
         self._check_open()
         return TurnBuilder(self, content)
 
-    def command(self, name: str, **arguments: Json) -> TurnBuilder:
+    def command(self, name: str, /, **arguments: Json) -> TurnBuilder:
         """A command, not yet begun. It runs between turns, like a turn, and its outcome is a `CommandOutcome`.
 
         Every session has the command `compact`; its plugins may bring others.
@@ -170,6 +178,35 @@ class AgentSession:
         """
         return (await self.cancel(reason=reason)).state == "stopped"
 
+    # --- administration ----------------------------------------------------------------------------
+
+    def admin(self) -> SessionAdmin:
+        """What a host may do to the session beside its turns: config, commands, triggers, processes and tools."""
+        self._check_open()
+        return SessionAdmin(self)
+
+    def commands(self) -> SessionCommands:
+        """The commands that plugins and the host have for this session: list, run and enqueue them."""
+        self._check_open()
+        return SessionCommands(self)
+
+    def plugin_actions(self) -> PluginActions:
+        """What the plugins of the session let hosts do, by plugin."""
+        self._check_open()
+        return PluginActions(self)
+
+    # --- background work ---------------------------------------------------------------------------
+
+    def processes(self) -> SessionProcesses:
+        """The background work of the session: start, list, show, wait for, signal, cancel and abandon it."""
+        self._check_open()
+        return SessionProcesses(self.mount.processes, self.session_id)
+
+    def triggers(self) -> SessionTriggers:
+        """What starts turns of the session, or work for it, by itself: events and schedules."""
+        self._check_open()
+        return SessionTriggers(self.mount.triggers, self.session_id)
+
     # --- inbox -------------------------------------------------------------------------------------
 
     def enqueue(self, content: Input) -> EnqueueBuilder:
@@ -180,15 +217,21 @@ class AgentSession:
         self._check_open()
         return EnqueueBuilder(self, content)
 
-    def enqueue_command(self, name: str, **arguments: Json) -> EnqueueBuilder:
+    def enqueue_command(self, name: str, /, **arguments: Json) -> EnqueueBuilder:
         """Send a command to the inbox. It runs before all waiting inputs, and alone."""
         self._check_open()
         return EnqueueBuilder(self, "", Command(name, arguments))
 
-    def queued_turn(self) -> QueuedTurns:
-        """The turns that the inbox leads to; `.run()` runs them here."""
+    def queued_turn(self, batch_ids: Sequence[str] | None = None, *, drain_id: str | None = None) -> QueuedTurns:
+        """The turns that the inbox leads to; `.run()` runs them here.
+
+        `batch_ids` are the items that may begin turns; None for all. `drain_id` names the drain: its turns are called
+        `DRAIN_ID-1`, `DRAIN_ID-2`, …, and running it again returns those instead of beginning others.
+        """
         self._check_open()
-        return QueuedTurns(self)
+        if drain_id is not None:
+            check_id(drain_id, "drain id")
+        return QueuedTurns(self, None if batch_ids is None else frozenset(batch_ids), drain_id)
 
     async def queued_work(self) -> list[Item]:
         """The waiting items of the inbox, in order."""
@@ -224,25 +267,62 @@ class AgentSession:
                     found = await self.outcome(item_id)
         return found
 
+    async def turn_result(self, turn_id: str, timeout: float | None = None) -> TurnResult:  # noqa: ASYNC109
+        """Wait until any process has ended a turn that has begun. After a `TimeoutError` it can be waited for again.
+
+        Raises `UnknownTurnError` if the session has no such turn.
+        """
+        with self.mount.holdfast.engine.watch(self.session_id) as changes:
+            turn = await self._found_turn(turn_id)
+            async with asyncio.timeout(timeout if turn.ended is None else None):
+                while turn.ended is None:
+                    await changes.changed()
+                    turn = await self._found_turn(turn_id)
+        return result_of(turn, replayed=True)
+
+    async def _found_turn(self, turn_id: str) -> TurnState:
+        conversation = await self.conversation(fresh=True)
+        if turn_id not in conversation.turns:
+            raise UnknownTurnError(self.session_id, turn_id)
+        if not conversation.turns[turn_id].is_whole:
+            conversation = await self.mount.conversations.whole(self.session_id)
+        return conversation.turns[turn_id]
+
     # --- reading -----------------------------------------------------------------------------------
 
     async def conversation(self, *, fresh: bool = False) -> Conversation:
         """The conversation; with `fresh`, including what other processes have written."""
         return await self.mount.conversations.get(self.session_id, fresh=fresh)
 
+    async def code_execution_context(self) -> CodeExecutionContext:
+        """What code is run with beside the turns of this session: on its variables, asking nobody, leaving nothing."""
+        from holdfast.agent.machine.fold import agent_fold
+        from holdfast.agent.rlm.execution import CodeExecutionContext
+
+        folded = agent_fold(await self.mount.holdfast.session(self.session_id))
+        owner = self.mount.engine.owner
+        cells = self.mount.agent_kind.cells
+        return CodeExecutionContext(self.session_id, folded.policies.next, folded.variables, cells, owner.now())
+
     def observe(self) -> Observer:
         """An observer of the session: its present state, the events after a cursor, and those to come."""
-        return self.mount.observers.observe(self.session_id)
+        return self.mount.observers.observe(self.session_id, tools=self.catalog)
 
     async def read_view(self) -> ReadView:
         """The conversation as it is now, or what a conversation that starts over will begin with."""
         conversation = await self.conversation(fresh=True)
         return view_of(conversation, self.begin_in(conversation))
 
+    async def tree(self) -> SessionNode:
+        """The session with its subagents and other children, of any depth, and the questions that wait for a person.
+
+        `answer` takes the ids of those questions, too.
+        """
+        return await session_tree(self.mount.store, self.session_id)
+
     async def usage_report(self) -> UsageReport:
-        """The usage of all turns."""
-        conversation = await self.conversation(fresh=True)
-        return report_of(conversation.turns.values())
+        """The usage of all turns, and of the session's processes that are over."""
+        return session_report(await self.conversation(fresh=True))
 
     @property
     def policy(self) -> Policy:
@@ -282,13 +362,24 @@ class AgentSession:
 
     # --- changing ----------------------------------------------------------------------------------
 
-    async def configure(self, patch: Spec | None = None, *, by: str | None = None, **changes: Any) -> Policy:
+    async def configure(
+        self,
+        patch: Spec | None = None,
+        *,
+        prompt: str | PromptLayer | Sequence[PromptLayer] | None = None,
+        by: str | None = None,
+        **changes: Any,
+    ) -> Policy:
         """Change the policy from the next turn on, whichever process runs it; what is not named stays.
+
+        `prompt` is a layer of the system text, or several; they replace those on top of the instructions.
 
         Returns that policy once the change is durable. A provider that is named has to be there; without a model, it is
         asked for its own. Raises `InvalidValueError` and `ProviderUnavailableError`; nothing is changed then.
         """
         spec = checked(patch, "spec") if patch is not None else spec_from(changes)
+        given = [prompt] if isinstance(prompt, str | PromptLayer) else prompt
+        layers = None if given is None else [checked_layer(each) for each in given]
         conversation = await self.conversation(fresh=True)
         if conversation.ended is not None:
             raise SessionEndedError(self.session_id, conversation.ended)
@@ -296,9 +387,14 @@ class AgentSession:
             self.runtime.check_provider(spec.provider, self.session_id)
         spec = self.runtime.completed(spec, self.policy)
         if self._settings.begin is not None:  # it is recorded when the conversation starts over
-            self._settings.begin = self._settings.begin.under(resolve(spec, self.policy))
+            policy = resolve(spec, self.policy)
+            policy = policy if layers is None else msgspec.structs.replace(policy, prompt=layers)
+            self._settings.begin = self._settings.begin.under(policy)
             return self.policy
-        await self._record(change_from(spec, self._settings.change), by)
+        change = change_from(spec, self._settings.change)
+        if layers is not None:
+            change = msgspec.structs.replace(change, prompt=layers)
+        await self._record(change, by)
         return self.policy
 
     async def _record(self, change: PolicyChange, by: str | None) -> None:
@@ -326,9 +422,9 @@ class AgentSession:
             raise HoldfastError(f"session '{self.session_id}' is closed in this handle; open it again")
 
     @contextlib.contextmanager
-    def draining(self, turns: int | None) -> Iterator[None]:
+    def draining(self, drain: HandDrain) -> Iterator[None]:
         """Let this process begin turns with items of the inbox while the context is open."""
-        with draining(self.mount.holdfast, self.session_id, turns):
+        with draining(self.mount.holdfast, self.session_id, drain):
             self._is_draining = True
             try:
                 yield

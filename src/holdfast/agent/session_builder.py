@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -20,18 +21,33 @@ from holdfast.agent.machine.approval import Approval, check_approval, with_layer
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.kind import KIND
 from holdfast.agent.machine.messages import AgentMessage
-from holdfast.agent.machine.policy import ALL_TOOLS, Policy, Spec, change_between, resolve, spec_from
+from holdfast.agent.machine.policy import (
+    ALL_TOOLS,
+    MARKDOWN,
+    RAW,
+    RLM,
+    Emission,
+    Policy,
+    Spec,
+    change_between,
+    resolve,
+    spec_from,
+)
 from holdfast.agent.machine.prompt import PromptLayer, checked_layer
 from holdfast.agent.machine.turn_input import NewConversation
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.plugins.registry import check_config
+from holdfast.agent.providers.prices import session_prices
 from holdfast.agent.providers.provider import own_model
 from holdfast.agent.providers.retry import ProviderModel
+from holdfast.agent.rlm.functions import CELL_FUNCTIONS, HISTORY
+from holdfast.agent.rlm.projections import Projection, check_name, of_path, of_value
 from holdfast.agent.session import AgentSession, HandleSettings
-from holdfast.core.errors import SessionExistsError, SessionNotFoundError
+from holdfast.core.budget import Budget
+from holdfast.core.errors import InvalidBudgetError, InvalidValueError, SessionExistsError, SessionNotFoundError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
-from holdfast.core.values import Json, checked
+from holdfast.core.values import Json, checked, encode
 from holdfast.store.contract import Store
 
 if TYPE_CHECKING:
@@ -63,17 +79,51 @@ class SessionBuilder:
         self._plugins: dict[str, Plugin] = {}
         """With their configurations for this session."""
         self._approval: list[Approval] = []
+        self._budget: Budget | None = None
         self._parent: str | None = None
         self._store: Store | None = None
         self._plugin_tools: list[str] = []
+        self._projections: dict[str, Projection] = {}
+        self._final_answer: str | None = None
+        self._emission: Emission | None = None
 
     def standard(self) -> Self:
         """The model calls tools in its provider's own way."""
         return self.mode("standard")
 
-    def rlm(self) -> Self:
-        """The model writes code."""
-        return self.mode("rlm")
+    def rlm(self, *, emission: Emission | None = None) -> Self:
+        """The model writes cells of Python, whose variables stay.
+
+        With the emission `tool` it hands them over by calling a tool, which some models do more reliably than writing
+        them into the reply (`fence`, which is the default).
+        """
+        if emission not in (None, "fence", "tool"):
+            raise InvalidValueError("emission", f"it is 'fence' or 'tool', not {emission!r}")
+        self._emission = emission
+        return self.mode(RLM)
+
+    def rlm_final_answer_format(self, guidance: str) -> Self:
+        """How an rlm agent gives its final answer: `markdown` (for people), `raw` (a value), or guidance in words.
+
+        If nothing is said, it is `markdown`, and `raw` for a child of another session.
+        """
+        if not guidance.strip():
+            raise InvalidValueError("final answer", "it is empty; use 'markdown', 'raw', or guidance in words")
+        self._final_answer = guidance
+        return self
+
+    def bind(self, name: str, value: Any) -> Self:
+        """Let cells read a value under a name: text, JSON, a `Path` to a file or folder, or a `Projection`.
+
+        It is read when a cell first uses the name, and never stored with the session: bind it each time that you open
+        the session.
+        """
+        check_name(name, CELL_FUNCTIONS | {HISTORY})
+        if name in self._projections:
+            raise InvalidValueError("projection", f"'{name}' is bound twice")
+        is_made = isinstance(value, Projection)
+        self._projections[name] = value if is_made else of_path(value) if isinstance(value, Path) else of_value(value)
+        return self
 
     def mode(self, mode: str) -> Self:
         self._mode = mode
@@ -119,6 +169,22 @@ class SessionBuilder:
         self._approval.append(approval)
         return self
 
+    def budget(self, budget: Budget | None = None, **limits: float) -> Self:
+        """What the session may spend in its whole life, its subagents included: `max_tokens`, `max_cost`,
+        `max_llm_calls`, `max_elapsed_ms`.
+
+        A turn that would spend more ends as `stopped: budget`. Money needs the prices of the models: those of
+        `ModelOptions`, or those that genai-prices knows. A session keeps the budget that it begins with.
+        """
+        try:
+            self._budget = budget if budget is not None else msgspec.convert(limits, Budget)
+        except msgspec.ValidationError as error:
+            raise InvalidBudgetError(str(error)) from None
+        if unknown := sorted(set(limits) - set(Budget.__struct_fields__)):
+            there = ", ".join(Budget.__struct_fields__)
+            raise InvalidBudgetError(f"no such limit: {', '.join(unknown)} (there are: {there})")
+        return self
+
     def parent(self, session_id: str) -> Self:
         """Make this session a child of another one."""
         self._parent = check_id(session_id, "parent session id")
@@ -145,6 +211,8 @@ class SessionBuilder:
         stored = await self._stored(mount)
         recorded = (stored.next_policy if stored is not None else None) or Policy()
         self._check_named_provider(recorded)
+        if stored is not None and self._budget is not None:
+            await self._check_budget(mount)
         if stored is None:
             return await self._start(mount, await self._with_rules(mount, policy, None), None)
         policy = await self._with_rules(mount, self._changed_policy(recorded), stored)
@@ -173,9 +241,13 @@ class SessionBuilder:
         """The policy of a session that begins, or begins anew: the runtime's, with what this builder names."""
         runtime = self._runtime
         policy = resolve(self._spec_with_provider(), runtime.policy)
+        mode = self._checked_mode(runtime.policy.mode)
         policy = msgspec.structs.replace(
             self._prompted(policy),
-            mode=self._checked_mode(runtime.policy.mode),
+            mode=mode,
+            projections=self._described_projections(),
+            final_answer=self._answer_format("") if mode == RLM else "",
+            emission=self._emission or "fence",
             approval=self._rules(),
             plugins=self._plugin_configs(),
             deadlines=runtime.tools.deadlines,
@@ -193,9 +265,13 @@ class SessionBuilder:
         else:
             added = [each.instructions() for each in self._plugins.values() if each.id not in recorded.plugins]
             policy = msgspec.structs.replace(policy, instructions=_joined([policy.instructions, *added]))
+        mode = self._checked_mode(recorded.mode)
         policy = msgspec.structs.replace(
             policy,
-            mode=self._checked_mode(recorded.mode),
+            mode=mode,
+            projections={**recorded.projections, **self._described_projections()},
+            final_answer=self._answer_format(recorded.final_answer) if mode == RLM else "",
+            emission=self._emission or recorded.emission,
             approval=self._rules(),
             plugins={**recorded.plugins, **self._plugin_configs()},
             deadlines={**recorded.deadlines, **runtime.tools.deadlines},
@@ -206,6 +282,12 @@ class SessionBuilder:
         if self._mode is not None and self._mode not in self._runtime.modes:
             raise ModeNotInstalledError(self._mode, sorted(self._runtime.modes))
         return self._mode or otherwise
+
+    def _described_projections(self) -> dict[str, str]:
+        return {name: each.about for name, each in self._projections.items()}
+
+    def _answer_format(self, recorded: str) -> str:
+        return self._final_answer or recorded or (MARKDOWN if self._parent is None else RAW)
 
     def _prompted(self, policy: Policy) -> Policy:
         """The policy with the instructions of all plugins and the prompts of this builder on top of its own."""
@@ -295,6 +377,15 @@ class SessionBuilder:
             raise NotAnAgentError(self._id, row.summary.program_kind)
         return await mount.conversations.get(self._id, fresh=True)
 
+    async def _check_budget(self, mount: MountedStore) -> None:
+        """Raise if the stored session has another budget than this builder names."""
+        started = (await mount.holdfast.session(self._id)).started
+        recorded = started.budget if started is not None else None
+        if recorded != self._budget:
+            had = "none" if recorded is None else encode(recorded).decode()
+            why = f"session '{self._id}' keeps the budget that it began with ({had})"
+            raise InvalidBudgetError(why)
+
     def _check_named_provider(self, recorded: Policy) -> None:
         """Raise if this builder names another provider than the recorded one, or one that is not there."""
         named = self._spec_with_provider().provider
@@ -327,7 +418,9 @@ class SessionBuilder:
             ctx["parent"] = self._parent
         program = Program(kind=KIND, name=self._runtime.options.name)
         try:
-            await mount.holdfast.start(program, ctx=ctx, id=self._id, prices=self._runtime.models.prices, wait=0)
+            budget = self._budget or self._runtime.options.budget
+            prices = session_prices(policy.model, self._runtime.models.prices, budget)
+            await mount.holdfast.start(program, ctx=ctx, id=self._id, prices=prices, budget=budget, wait=0)
         except SessionExistsError:  # another process was faster
             return await self.open() if begin is None else await self._start_over(mount, policy, begin)
         return await self._session(mount, HandleSettings(policy, begin=begin), None)
@@ -340,6 +433,8 @@ class SessionBuilder:
         plugins = {**recorded, **{plugin.id: plugin for plugin in self._all_plugins()}}
         for plugin in self._plugins.values():
             self._runtime.plugins.assign(self._id, plugin.source or plugin)
+        if self._projections:
+            self._runtime.projections.setdefault(self._id, {}).update(self._projections)
         session = AgentSession(self._runtime, mount, self._id, settings, parent=parent, plugins=plugins)
         await session.loaded()  # tells its plugins
         return session

@@ -2,15 +2,15 @@
 
 Names, arguments, results and errors are those of `Runtime`, `SessionBuilder`, `AgentSession` and `TurnBuilder`. They
 can be used from several threads. If a call is interrupted, as by Ctrl-C, a turn that has begun continues, and
-`turn(…).id(…)` joins it again. There is no `conversation()`, because it changes while it is read.
+`turn(…).id(…)` joins it again. There is no `conversation()`, because it changes while it is read. `cancel_on` and
+`code_execution_context()` belong to an event loop; `cancel` and `stop` work from any thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Self, TypeVar
 
 from holdfast.agent.cancellation import CancelReceipt
@@ -19,10 +19,8 @@ from holdfast.agent.envelopes.store import SessionEnvelope
 from holdfast.agent.live_events import LiveEvent
 from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.inbox import Delivery, Item, Slot
-from holdfast.agent.machine.policy import Policy, Spec
+from holdfast.agent.machine.policy import Emission, Policy, Spec
 from holdfast.agent.machine.prompt import Contribution, PromptLayer
-from holdfast.agent.observed_events import Observation, ObservedEvent
-from holdfast.agent.observer import Observer
 from holdfast.agent.plugins.plugin import Plugin
 from holdfast.agent.providers.provider import Provider
 from holdfast.agent.queue import EnqueueBuilder, ItemOutcome, ItemReceipt, QueuedTurns
@@ -32,10 +30,14 @@ from holdfast.agent.runtime_options import DEFAULT_STORE
 from holdfast.agent.session import AgentSession
 from holdfast.agent.session_builder import AgentState, SessionBuilder
 from holdfast.agent.settings_report import SettingsReport
+from holdfast.agent.subagents.tree import SessionNode
+from holdfast.agent.sync_parts import SyncPart
+from holdfast.agent.sync_streams import SyncObserver, SyncTurnStream
 from holdfast.agent.tools.catalog import Catalog, Toolish
 from holdfast.agent.tools.session_catalog import SessionCatalog
-from holdfast.agent.turn_builder import Input, TurnBuilder
+from holdfast.agent.turn_builder import BeginReceipt, Input, TurnBuilder
 from holdfast.agent.turn_phases import PhaseProbe
+from holdfast.core.budget import Budget
 from holdfast.core.values import Json
 from holdfast.engine.loop_thread import LoopThread
 from holdfast.store.contract import Store
@@ -77,6 +79,14 @@ class SyncRuntime:
     def observe(self, session_id: str, *, entries: bool = False) -> SyncObserver:
         return SyncObserver(self._inner.observe(session_id, entries=entries), self._loop)
 
+    @property
+    def processes(self) -> SyncPart:
+        return SyncPart(self._inner.processes, self._loop)
+
+    @property
+    def triggers(self) -> SyncPart:
+        return SyncPart(self._inner.triggers, self._loop)
+
     def describe(self) -> SettingsReport:
         return self._inner.describe()
 
@@ -107,8 +117,8 @@ class SyncSessionBuilder:
         self._inner.standard()
         return self
 
-    def rlm(self) -> Self:
-        self._inner.rlm()
+    def rlm(self, *, emission: Emission | None = None) -> Self:
+        self._inner.rlm(emission=emission)
         return self
 
     def mode(self, mode: str) -> Self:
@@ -121,6 +131,18 @@ class SyncSessionBuilder:
 
     def spec(self, spec: Spec | None = None, **fields: Any) -> Self:
         self._inner.spec(spec, **fields)
+        return self
+
+    def rlm_final_answer_format(self, guidance: str) -> Self:
+        self._inner.rlm_final_answer_format(guidance)
+        return self
+
+    def bind(self, name: str, value: Any) -> Self:
+        self._inner.bind(name, value)
+        return self
+
+    def budget(self, budget: Budget | None = None, **limits: float) -> Self:
+        self._inner.budget(budget, **limits)
         return self
 
     def prompt(self, layer: str | PromptLayer) -> Self:
@@ -167,7 +189,7 @@ class SyncAgentSession:
     def turn(self, content: Input) -> SyncTurnBuilder:
         return SyncTurnBuilder(self._inner.turn(content), self._loop)
 
-    def command(self, name: str, **arguments: Json) -> SyncTurnBuilder:
+    def command(self, name: str, /, **arguments: Json) -> SyncTurnBuilder:
         return SyncTurnBuilder(self._inner.command(name, **arguments), self._loop)
 
     def compact(self, instructions: str = "", *, keep: int | None = None) -> TurnResult:
@@ -198,11 +220,32 @@ class SyncAgentSession:
     def enqueue(self, content: Input) -> SyncEnqueueBuilder:
         return SyncEnqueueBuilder(self._inner.enqueue(content), self._loop)
 
-    def enqueue_command(self, name: str, **arguments: Json) -> SyncEnqueueBuilder:
+    def enqueue_command(self, name: str, /, **arguments: Json) -> SyncEnqueueBuilder:
         return SyncEnqueueBuilder(self._inner.enqueue_command(name, **arguments), self._loop)
 
-    def queued_turn(self) -> SyncQueuedTurns:
-        return SyncQueuedTurns(self._inner.queued_turn(), self._loop)
+    def admin(self) -> SyncPart:
+        return SyncPart(self._inner.admin(), self._loop)
+
+    def commands(self) -> SyncPart:
+        return SyncPart(self._inner.commands(), self._loop)
+
+    def plugin_actions(self) -> SyncPart:
+        return SyncPart(self._inner.plugin_actions(), self._loop)
+
+    def processes(self) -> SyncPart:
+        return SyncPart(self._inner.processes(), self._loop)
+
+    def triggers(self) -> SyncPart:
+        return SyncPart(self._inner.triggers(), self._loop)
+
+    def queued_turn(self, batch_ids: Sequence[str] | None = None, *, drain_id: str | None = None) -> SyncQueuedTurns:
+        return SyncQueuedTurns(self._inner.queued_turn(batch_ids, drain_id=drain_id), self._loop)
+
+    def turn_result(self, turn_id: str, timeout: float | None = None) -> TurnResult:
+        return self._loop.wait(self._inner.turn_result(turn_id, timeout))
+
+    def tree(self) -> SessionNode:
+        return self._loop.wait(self._inner.tree())
 
     def queued_work(self) -> list[Item]:
         return self._loop.wait(self._inner.queued_work())
@@ -243,8 +286,15 @@ class SyncAgentSession:
     def export_envelope(self) -> SessionEnvelope:
         return self._loop.wait(export_envelope(self._inner))
 
-    def configure(self, patch: Spec | None = None, *, by: str | None = None, **changes: Any) -> Policy:
-        return self._loop.wait(self._inner.configure(patch, by=by, **changes))
+    def configure(
+        self,
+        patch: Spec | None = None,
+        *,
+        prompt: str | PromptLayer | Sequence[PromptLayer] | None = None,
+        by: str | None = None,
+        **changes: Any,
+    ) -> Policy:
+        return self._loop.wait(self._inner.configure(patch, prompt=prompt, by=by, **changes))
 
     def set_turn_phase_probe(self, probe: PhaseProbe | None) -> None:
         """The probe is called in the thread of the event loop, and must not use the runtime."""
@@ -347,6 +397,21 @@ class SyncTurnBuilder:
         self._inner.plugin_input(plugin_id, value)
         return self
 
+    def model(self, model: str) -> Self:
+        self._inner.model(model)
+        return self
+
+    def provider(self, provider: Provider, model: str | None = None) -> Self:
+        self._inner.provider(provider, model)
+        return self
+
+    def spec(self, **fields: Any) -> Self:
+        self._inner.spec(**fields)
+        return self
+
+    def begin(self) -> BeginReceipt:
+        return self._loop.wait(self._inner.begin())
+
     def run(self, *, wait: float | None = None) -> TurnResult:
         return self._loop.wait(self._inner.run(wait=wait))
 
@@ -365,62 +430,3 @@ class SyncTurnBuilder:
     def stream(self) -> SyncTurnStream:
         """Run the turn, and yield its events as they come: `for event in turn.stream(): …`."""
         return SyncTurnStream(self._inner, self._loop)
-
-
-class SyncTurnStream:
-    """The events of a turn. The turn waits for a slow reader; if the reader leaves early, it continues."""
-
-    def __init__(self, turn: TurnBuilder, loop: LoopThread) -> None:
-        self._inner = turn.stream()
-        self._loop = loop
-
-    def __iter__(self) -> Iterator[LiveEvent]:
-        return self.events()
-
-    def events(self, until: float | None = None) -> Generator[LiveEvent, None, None]:
-        """The events; raises `TimeoutError` when the monotonic clock reaches `until`."""
-        return _each(self._loop, self._inner.__aiter__(), until)
-
-    def result(self) -> TurnResult:
-        """The result of the turn; call it after reading the events."""
-        return self._loop.wait(self._inner.result())
-
-
-class SyncObserver:
-    """`Observer` without `await`. A loop over its events blocks; leave it with `break` or Ctrl-C."""
-
-    def __init__(self, inner: Observer, loop: LoopThread) -> None:
-        self._inner = inner
-        self._loop = loop
-
-    def current(self) -> Observation:
-        return self._loop.wait(self._inner.current())
-
-    def resume_from(self, cursor: str | None) -> Generator[ObservedEvent, None, None]:
-        return _each(self._loop, self._inner.resume_from(cursor))
-
-    def subscribe_from(self, cursor: str | None) -> Generator[ObservedEvent, None, None]:
-        return _each(self._loop, self._inner.subscribe_from(cursor))
-
-    @property
-    def session_id(self) -> str:
-        return self._inner.session_id
-
-
-def _each(loop: LoopThread, events: AsyncGenerator[T, None], until: float | None = None) -> Generator[T, None, None]:
-    """The items of a generator in the loop's thread; raises `TimeoutError` when the monotonic clock reaches `until`."""
-    in_turn = asyncio.Lock()
-
-    async def next_event() -> T | None:
-        async with in_turn, asyncio.timeout(None if until is None else until - time.monotonic()):
-            return await anext(events, None)
-
-    async def leave() -> None:
-        async with in_turn:  # after an interruption, what was waited for may still be on its way out
-            await events.aclose()
-
-    try:
-        while (event := loop.wait(next_event())) is not None:
-            yield event
-    finally:
-        loop.begin(leave())  # not waited for: this may be run by the loop's own thread, when it collects

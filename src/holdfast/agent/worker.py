@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from holdfast.agent.machine.decide import decide_claim
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import INBOX, claim
 from holdfast.core.errors import HoldfastError
-from holdfast.core.needs import missing_needs
+from holdfast.core.needs import missing_needs, parse_needs
 from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.engine.callers import CallerWatch
 from holdfast.engine.errors import RuntimeClosedError, WorkerExistsError
-from holdfast.store.contract import SessionFilter, SessionRow
+from holdfast.store.upkeep import OpenSession
 
 if TYPE_CHECKING:
     from holdfast.agent.machine.fold import AgentFold
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 DEFAULT_TURNS = 16
 """Turns that a worker has under way at once: as many as a driver makes model calls at once."""
 
-LOOK_S = 2.0
+LOOK_S = 10.0
 """Seconds between looks at the store if nothing is heard from it: a notification may be lost with a connection."""
+
+LOOK_ROWS = 200
+"""Sessions that one look asks for beside those that are known: more than a worker begins at once."""
 
 QUIET_S = 0.02
 """The least seconds between looks: soon enough for anyone who waits, and seldom enough to cost little."""
@@ -46,6 +50,38 @@ PASSED_OVER_S = 10.0
 
 DRAIN_S = 30.0
 """Seconds that turns under way have to end when a worker is stopped. After that they are left to others."""
+
+
+class HandDrain:
+    """A drain of one inbox that somebody does by hand."""
+
+    def __init__(self, turns: int | None = None, only: Collection[str] | None = None, id: str | None = None) -> None:
+        self.left = turns
+        """How many turns may still begin; None for any."""
+        self.only = only
+        """The items that may begin them; None for all."""
+        self._id = id
+        self._begun = 0
+
+    def may_take(self, item_id: str) -> bool:
+        """Whether an item may begin a turn."""
+        return self.only is None or item_id in self.only
+
+    def turn_id(self, planned: int) -> str | None:
+        """The id of the turn that is the n-th of those that are planned; None if that is up to the agent."""
+        return None if self._id is None else f"{self._id}-{self._begun + planned}"
+
+    def began(self, turns: int) -> None:
+        """So many turns have begun."""
+        self._begun += turns
+        if self.left is not None:
+            self.left = max(0, self.left - turns)
+
+
+def is_of_drain(turn: str, drain: str) -> bool:
+    """Whether a turn is one that the drain of this name has begun."""
+    number = turn.removeprefix(f"{drain}-")
+    return number != turn and number.isdecimal()
 
 
 class Draining:
@@ -62,8 +98,8 @@ class Draining:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self.sessions: dict[str, int | None] = {}
-        """Sessions that somebody drains by hand, each with the number of turns that may still begin; None for any."""
+        self.sessions: dict[str, HandDrain] = {}
+        """Sessions that somebody drains by hand."""
         self.worker: Worker | None = None
         self._planned: Counter[str] = Counter()
         """Turns that begin with a commit that is not yet made, by session."""
@@ -73,16 +109,22 @@ class Draining:
         agent = agent_fold(session)
         if agent.turn is not None or not agent.inbox.waiting or session.state is not State.PAUSED:
             return []
-        return decide_claim(session, agent, now) if self._wants(session, agent, now) else []
+        if not self._wants(session, agent, now):
+            return []
+        by_hand = self.sessions.get(session.id)
+        if by_hand is None:
+            return decide_claim(session, agent, now)
+        return decide_claim(session, agent, now, by_hand.only, by_hand.turn_id(self._planned[session.id]))
 
     def _wants(self, session: Session, agent: AgentFold, now: int) -> bool:
         """Whether to begin a turn here with what waits in an inbox. If so, it is planned until `undone` is called."""
-        if not claim(agent.inbox.waiting.values(), now, in_turn=False):
+        hand = self.sessions.get(session.id)
+        waiting = [item for item in agent.inbox.waiting.values() if hand is None or hand.may_take(item.id)]
+        if not claim(waiting, now, in_turn=False):
             return False
         if missing_needs(session, self._owner.offers):
             return False
-        left = self.sessions.get(session.id, 0)
-        by_hand = left is None or left > self._planned[session.id]
+        by_hand = hand is not None and (hand.left is None or hand.left > self._planned[session.id])
         if by_hand or (self.worker is not None and self.worker.admits(session.id)):
             self._planned[session.id] += 1
             return True
@@ -91,8 +133,8 @@ class Draining:
     def committed(self, session: Session, *, under_way: bool) -> None:
         """A commit of a session was made here."""
         planned = self._planned.pop(session.id, 0)
-        if (left := self.sessions.get(session.id)) is not None:
-            self.sessions[session.id] = max(0, left - planned)
+        if (by_hand := self.sessions.get(session.id)) is not None:
+            by_hand.began(planned)
         if self.worker is not None:
             self.worker.begun += planned
             self.worker.saw(session, under_way=under_way)
@@ -152,12 +194,15 @@ class Worker:
         self._draining.worker = self
         try:
             with self._engine.watch(None) as changes:
-                hearing = asyncio.create_task(self._hear(changes))
+                hearing = self._owner.supervisor.task("hearing of inboxes", partial(self._hear, changes))
+                working = self._owner.supervisor.task("working through inboxes", self._work)
+                hearing.start()
+                working.start()
                 try:
-                    await self._work()
+                    await working.until_over()
                 finally:
-                    hearing.cancel()
-                    await asyncio.gather(hearing, return_exceptions=True)
+                    await working.stop()
+                    await hearing.stop()
             self._owner.callers.check_open(None)
             await self._drain()
         finally:
@@ -233,8 +278,7 @@ class Worker:
             wanted = self._has_room and len(self._line) < self._turns
             if wanted and began >= next_look:
                 self._has_news = False
-                with contextlib.suppress(HoldfastError):
-                    await self._look()
+                await self._look()
                 took = self._owner.clock.monotonic() - began
                 next_look = began + took + max(QUIET_S, SHARE * took)
             self._fill()
@@ -248,17 +292,21 @@ class Worker:
         """Find sessions that have something to do and no owner."""
         now = self._owner.clock.monotonic()
         self._passed_over = {each: at for each, at in self._passed_over.items() if now - at[1] < PASSED_OVER_S}
-        where = SessionFilter(states=[State.PAUSED], waiting_for=INBOX, services=self._owner.offers.services)
-        ready = [row.session_id for row in await self._owner.store.all_sessions(where) if self._wants(row)]
+        store, services = self._owner.store, self._owner.offers.services
+        ready: list[str] = []
+        for needs in await store.open_needs(services):
+            row_needs = parse_needs(needs)
+            if INBOX in row_needs.words and all(map(self._owner.offers.may_meet, row_needs.named)):
+                limit = LOOK_ROWS + len(self._passed_over) + len(self.active)
+                found = await store.open_sessions(needs, services, limit=limit)
+                ready += [each.session_id for each in found if self._wants(each)]
         self._owner.random.shuffle(ready)  # other workers find the same ones, and should not all begin with the same
         for session_id in ready:
             self._line.setdefault(session_id)
 
-    def _wants(self, row: SessionRow) -> bool:
-        if row.owner is not None or row.session_id in self.active or not self._is_ready(row.summary.due_at):
-            return False
-        position, _ = self._passed_over.get(row.session_id, (0, 0.0))
-        return position != row.position
+    def _wants(self, found: OpenSession) -> bool:
+        position, _ = self._passed_over.get(found.session_id, (0, 0.0))
+        return found.session_id not in self.active and position != found.position
 
     def _fill(self) -> None:
         """Take sessions from the queue, as long as there is room."""
@@ -273,7 +321,7 @@ class Worker:
         try:
             if not await self._engine.attend(session_id) and (known := self._engine.at_hand(session_id)) is not None:
                 self._passed_over[session_id] = known.position, self._owner.clock.monotonic()
-        except HoldfastError as error:
+        except Exception as error:
             self._owner.report(session_id, error)
         finally:
             if self._called.get(session_id) is task:  # there was nothing to do, or somebody else was quicker
@@ -290,12 +338,12 @@ class Worker:
 
 
 @contextlib.contextmanager
-def draining(holdfast: Holdfast, session_id: str, turns: int | None = None) -> Iterator[None]:
+def draining(holdfast: Holdfast, session_id: str, drain: HandDrain) -> Iterator[None]:
     """While this is open, begin turns of one session in this process with what waits in its inbox."""
     drained = Draining.on(holdfast.engine).sessions
     if session_id in drained:
         raise HoldfastError(f"session '{session_id}' is being drained by this process already")
-    drained[session_id] = turns
+    drained[session_id] = drain
     try:
         yield
     finally:

@@ -275,7 +275,7 @@ async def test_a_conversation_is_exported_and_goes_on_elsewhere() -> None:
         assert (await session.turn("Sure?").run()).text == "As I said."
         request = provider.requests[0]
         assert (request.model, request.system) == ("m-1", "Find.")
-        told = without_reasoning([AgentMessage(each.role, each.blocks) for each in before])  # type: ignore[arg-type]
+        told = without_reasoning([AgentMessage(each.role, each.content) for each in before])  # type: ignore[arg-type]
         assert request.messages == [*told, said("Sure?")]
         view = await session.read_view()
         assert [each.text for each in view.messages if each.role != "tool"][-2:] == ["Sure?", "As I said."]

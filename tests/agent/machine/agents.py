@@ -16,7 +16,7 @@ from holdfast.agent.machine.messages import TextBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.program import AgentInstance
 from holdfast.agent.machine.queries import InputQuery
-from holdfast.agent.machine.turn import Limits
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.core.decide import Decision, FeedMessage, GivenAnswer, Message, decide
 from holdfast.core.queries import Answer, LlmQuery, ToolQuery, Value
 from holdfast.core.records import Entry, Program, Record, StartedRecord

@@ -10,11 +10,11 @@ import msgspec
 from hypothesis import given
 
 from holdfast.agent.machine.approval import Approval, Rule, ruling
-from holdfast.agent.machine.calls import AUTHORIZE, CALL_TOOL, FIND_TOOLS, Calls
+from holdfast.agent.machine.calls import AUTHORIZE, CALL_TOOL, FIND_TOOLS, Calls, ChildTerms
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.queries import ApprovalQuery, CallQuery
-from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, CallTools
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, CallTools, TurnUsage
 from holdfast.core.queries import Answer, Failure, Query, ToolQuery, Value
 from holdfast.core.values import Json
 from tests.tables import each_row
@@ -25,7 +25,7 @@ class Round:
 
     def __init__(self, layers: Sequence[Approval], *calls: ToolUseBlock, granted: list[Rule] | None = None) -> None:
         self.granted: list[Rule] = granted if granted is not None else []
-        self.calls = Calls(CallTools(list(calls)), Policy(approval=list(layers)), self.granted)
+        self.calls = Calls(CallTools(list(calls)), Policy(approval=list(layers)), self.granted, ChildTerms(TurnUsage()))
         self.asked: dict[str, Query] = {}
         self.waiting: list[str] = []
         self.refused: list[str] = []

@@ -11,19 +11,21 @@ from holdfast.agent.machine.policy import PolicyChange
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import (
     AGENT_RECORDS,
+    BoundRecord,
     CallRecord,
     ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
     JoinedRecord,
+    SpentRecord,
     StopRecord,
     TurnRecord,
 )
 from holdfast.agent.machine.turn import MessageOutcome, ToolCallOutcome
 from holdfast.agent.machine.turn_input import TurnInput, input_of
 from holdfast.core.errors import JournalError, TransitionError
-from holdfast.core.queries import Value
+from holdfast.core.queries import Usage, Value
 from holdfast.core.records import (
     AnsweredRecord,
     CancelledRecord,
@@ -39,22 +41,26 @@ LEGAL = {
     "turn": {"running", "paused"},
     "call": {"running", "paused"},
     "frame": {"running", "paused"},
+    "bound": {"running", "paused"},
     "enqueued": {"running", "paused"},
     "dequeued": {"running", "paused"},
     "configured": {"running", "paused"},
     "joined": {"paused"},
     "stop": {"paused"},
+    "spent": {"running", "paused"},
 }
 
 RECORDS: list[KindRecord] = [
     TurnRecord(outcome=MessageOutcome()),
     CallRecord(call_id="c-1", done=ToolCallOutcome(content="no", is_error=True)),
     FrameRecord(key="f", reason="manual", summary="all of it"),
+    BoundRecord(cell=1, remark="[OUTPUT]"),
     EnqueuedRecord(item=Item(id="i-1", content=[TextBlock("later")])),
     DequeuedRecord(item_id="i-1"),
     ConfiguredRecord(change=PolicyChange(model="big")),
     JoinedRecord(turn="t-1", items=["i-1"]),
     StopRecord(turn="t-1"),
+    SpentRecord(process="p-1", usage=Usage(prompt_tokens=1)),
 ]
 
 

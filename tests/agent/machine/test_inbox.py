@@ -9,7 +9,8 @@ from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.inbox import MAX_JOINED, MAX_WAITING, Command, Item, ItemCancellation, claim
 from holdfast.agent.machine.mailbox import EnqueueMessage
 from holdfast.agent.machine.records import DequeuedRecord, EnqueuedRecord, StopRecord
-from holdfast.agent.machine.turn import Limits, MessageOutcome, StoppedOutcome
+from holdfast.agent.machine.turn import MessageOutcome, StoppedOutcome
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.core.decide import CancelMessage, decide
 from holdfast.core.errors import InvalidValueError, UnsupportedMessageError
 from holdfast.core.queries import LlmQuery, ToolQuery

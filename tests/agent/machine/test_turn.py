@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 
 from holdfast.agent.machine.messages import ContentBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from holdfast.agent.machine.turn import (
-    DEFAULT_ITERATIONS,
-    DEFAULT_NO_PROGRESS,
     FINISH_TOOL,
+    LAST_CALL,
     CallModel,
     CallTools,
     Effect,
     EndTurn,
     FrameSwitchOutcome,
-    Limits,
     MessageOutcome,
     RecordedReply,
+    RunCell,
     StoppedOutcome,
     ToolCallOutcome,
     ToolValueOutcome,
@@ -29,6 +28,7 @@ from holdfast.agent.machine.turn import (
     ValueOutcome,
     reply_of,
 )
+from holdfast.agent.machine.turn_limits import DEFAULT_ITERATIONS, DEFAULT_NO_PROGRESS, Limits
 from holdfast.core.queries import Failure
 from tests.tables import each_row
 
@@ -48,6 +48,10 @@ def calls(*names: str) -> RecordedReply:
 def outcome(effect: Effect) -> Any:
     assert isinstance(effect, EndTurn), effect
     return effect.outcome
+
+
+def done() -> list[ToolCallOutcome]:
+    return [ToolCallOutcome(content="x")]
 
 
 # --- the ways through -----------------------------------------------------------------------------------
@@ -240,6 +244,35 @@ def test_without_limits_a_turn_goes_on_as_long_as_it_does_something() -> None:
         assert tool_round(machine) == CallModel(number + 2)
 
 
+def test_out_of_iterations_the_model_is_asked_for_an_answer_if_that_is_wanted() -> None:
+    machine = turn(iterations=1, on_limit="answer")
+    machine.replied(calls("a"), 1_001)
+    assert machine.tools_done(done(), 1_002) == CallModel(2, LAST_CALL)
+    assert outcome(machine.replied(says("So far."), 1_003)) == MessageOutcome()
+
+
+def test_an_answer_is_not_asked_for_beyond_another_limit() -> None:
+    machine = turn(iterations=1, tokens=5, on_limit="answer")
+    machine.replied(calls("a"), 1_001, tokens=9)
+    assert outcome(machine.tools_done(done(), 1_002)).limit == "iterations"
+
+
+@each_row("reply", [calls("a"), says("")])
+def test_the_last_reply_runs_nothing_and_is_not_asked_for_again(reply: RecordedReply) -> None:
+    machine = turn(iterations=1, on_limit="answer")
+    machine.replied(calls("a"), 1_001)
+    machine.tools_done(done(), 1_002)
+    stopped = outcome(machine.replied(reply, 1_003))
+    assert (stopped.reason, stopped.limit) == ("max_turns", "iterations")
+
+
+def test_a_turn_that_must_end_with_a_value_is_stopped_all_the_same() -> None:
+    machine = turn(iterations=1, on_limit="answer")
+    machine.wants_value = True
+    machine.replied(calls("a"), 1_001)
+    assert outcome(machine.tools_done(done(), 1_002)).limit == "iterations"
+
+
 # --- what the machine refuses ---------------------------------------------------------------------------
 
 
@@ -319,12 +352,15 @@ def told(machine: Turn, data: st.DataObject, at: int) -> Effect:
             if data.draw(st.booleans()):
                 return machine.stopped(Failure("enough", "cancelled"))
             return machine.tools_done([data.draw(results) for _ in asked], at)
+        case RunCell():
+            raise AssertionError("only rlm agents run cells")
         case EndTurn():
             raise AssertionError("it is over")
 
 
 limited = st.builds(
     Limits,
+    on_limit=st.sampled_from(["stop", "answer"]),
     iterations=st.integers(1, 6),
     no_progress=st.integers(1, 3),
     tool_calls=st.one_of(st.none(), st.integers(0, 6)),
@@ -342,7 +378,7 @@ def test_any_sequence_of_replies_and_results_ends(limits: Limits, data: st.DataO
         told(machine, data, steps)
         steps += 1
         assert limits.iterations is not None
-        assert machine.spent.iterations <= limits.iterations
+        assert machine.spent.iterations <= limits.iterations + machine.spent.is_last
         assert steps <= 2 * limits.iterations
 
 

@@ -11,7 +11,7 @@ from holdfast.agent.providers.openai import OpenAIProvider
 from holdfast.agent.providers.provider import ModelReply, ModelRequest, Provider, ProviderError
 from holdfast.core.queries import Usage
 from holdfast.testing import ModelServer, ScriptedProvider, fault, reasoning, reply, stream, tool_call
-from holdfast.testing.patience import HANG_S
+from holdfast.testing.patience import HANG_S, until
 from holdfast.testing.provider import ModelScript, RawReply, ScriptedToolCall, ScriptStep
 from tests.agent.providers.helpers import Heard, ask, assistant, hear, tool
 from tests.tables import each_row
@@ -185,7 +185,7 @@ async def test_a_server_ends_while_clients_still_wait() -> None:
     async with ModelServer([fault("timeout"), reply("late", delay_s=60)]) as server:
         provider = OpenAIProvider(server.url)
         tasks = [asyncio.create_task(hear(provider)) for _ in range(2)]
-        await asyncio.sleep(0.1)
+        await until(lambda: len(server.requests) == 2)
     results = await asyncio.gather(*tasks, return_exceptions=True)
     await provider.aclose()
     assert [type(result) for result in results] == [ProviderError, ProviderError]

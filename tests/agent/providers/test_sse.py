@@ -17,7 +17,7 @@ STREAM = (
 )
 EVENTS = [
     ServerEvent(b"one"),
-    ServerEvent(b"two\n three", b"named"),
+    ServerEvent(b"two\n three", b"named", "7"),
     ServerEvent(b""),
     ServerEvent(b"four"),
 ]

@@ -13,9 +13,9 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.agent.machine.excerpt import OutputLimits
 from holdfast.agent.tools import FunctionTool, Tool, ToolContext, ToolDefinitionError, ToolRetryPolicy, tool
 from holdfast.agent.tools.errors import InvalidArgumentsError
-from holdfast.agent.tools.output import OutputLimits
 from holdfast.engine.drivers import Attempt, NotDone
 from tests.agent.tools.helpers import Model
 from tests.tables import each_row

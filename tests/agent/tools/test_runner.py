@@ -269,6 +269,18 @@ async def test_a_tool_in_a_thread_cannot_end_the_process(model: Model) -> None:
     assert "SystemExit: 2" in error["error"]
 
 
+@pytest.mark.parametrize("stop", [SystemExit(2), KeyboardInterrupt("now")])
+async def test_an_async_tool_cannot_end_the_process(model: Model, stop: BaseException) -> None:
+    @tool
+    async def leave() -> None:
+        await asyncio.sleep(0)
+        raise stop
+
+    error = await model.error(leave)
+    assert error["code"] == "tool_panicked"
+    assert type(stop).__name__ in error["error"]
+
+
 async def test_a_tool_that_cancels_itself_is_a_failure_like_any_other(model: Model) -> None:
     @tool
     async def give_in() -> None:

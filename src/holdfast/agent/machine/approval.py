@@ -12,13 +12,13 @@ Rules of this file
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.core.distinct_keys import check_distinct_keys
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.limits import ERROR_PREVIEW_CHARS
 from holdfast.core.queries import Answer, Failure
@@ -147,6 +147,18 @@ def with_layers(recorded: Sequence[Approval], named: Sequence[Approval]) -> list
     return sorted(layers, key=lambda layer: layer.origin)  # the same list, whatever the order they came in
 
 
+def inherited_rules(
+    above: Sequence[Approval], plugins: Mapping[str, Json], everywhere: Collection[str]
+) -> tuple[list[Approval], dict[str, Json]]:
+    """What a child has of the rules of its parent: all of them, and the plugins whose code they ask.
+
+    `plugins` are those of the parent, with their configurations; those that are `everywhere` need not be named.
+    """
+    layers = [msgspec.structs.replace(layer, origin="parent") for layer in above]
+    asked = dict.fromkeys(layer.callback for layer in layers if layer.callback and layer.callback not in everywhere)
+    return with_layers([], layers), {plugin_id: plugins.get(plugin_id) for plugin_id in asked}
+
+
 def check_approval(layer: Approval) -> None:
     """Raise `InvalidValueError` unless the rules make sense."""
     uses_callback = layer.default == "callback" or any(rule.verdict == "callback" for rule in layer.rules)
@@ -215,21 +227,13 @@ def decision_of(answer: Answer) -> Decision:
             if not word.startswith("{"):
                 return _DECISIONS[word.casefold()]
             value = msgspec.json.decode(word)
-            json.loads(word, object_pairs_hook=_refuse_repeated)
+            check_distinct_keys(word, "decision")
         return msgspec.convert(value, ApproveDecision | DenyDecision | AlwaysDecision)
     except KeyError:
         why = f"{preview(value)} is not a decision"
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:  # not JSON, or JSON of another shape
         why = f"{preview(value)} is not a decision ({str(error)[: 4 * ERROR_PREVIEW_CHARS]})"
     raise InvalidValueError("decision", f"{why}; {HOW_TO_DECIDE}")
-
-
-def _refuse_repeated(pairs: list[tuple[str, Json]]) -> None:
-    """Raise if a key stands twice in an object: readers differ in which of the two they follow."""
-    keys = [key for key, _ in pairs]
-    repeated = next((key for key in keys if keys.count(key) > 1), None)
-    if repeated is not None:
-        raise InvalidValueError("decision", f"the key {preview(repeated)} stands in it more than once; {HOW_TO_DECIDE}")
 
 
 HOW_TO_DECIDE = (

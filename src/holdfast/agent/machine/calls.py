@@ -21,6 +21,7 @@ from holdfast.agent.machine.approval import (
     ALLOWED,
     CHOICES,
     AlwaysDecision,
+    ApprovalResult,
     ApproveDecision,
     DenyDecision,
     Rule,
@@ -29,11 +30,18 @@ from holdfast.agent.machine.approval import (
     ruling,
 )
 from holdfast.agent.machine.conversation import tool_done
+from holdfast.agent.machine.delegation import (
+    DELEGATE_TOOL,
+    DelegateArguments,
+    delegate_arguments,
+    outcome_of_delegation,
+)
 from holdfast.agent.machine.messages import ToolUseBlock
 from holdfast.agent.machine.policy import Policy
-from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery, CallQuery
+from holdfast.agent.machine.queries import ApprovalCall, ApprovalQuery, CallQuery, DelegateQuery, ServedBy
 from holdfast.agent.machine.records import CallRecord
-from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, CallTools, ToolCallOutcome
+from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL, CallTools, ToolCallOutcome, TurnUsage
+from holdfast.core.budget import Budget
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, Value
 from holdfast.core.values import Json
@@ -61,33 +69,64 @@ def wish(call: ToolUseBlock) -> tuple[str, dict[str, Json]]:
     return call.name, given
 
 
-class _Progress:
+class CallProgress(msgspec.Struct):
     """How far one call has come."""
 
-    def __init__(self, call: ToolUseBlock) -> None:
-        self.call = call
-        self.tool, self.arguments = wish(call)
-        self.stage: Literal["callback", "confirm", "run"] = "run"
-        self.ruling = ALLOWED
-        self.done: ToolCallOutcome | None = None
-        self.edited = False
-        """Whether somebody approved the call and changed its arguments."""
+    call: ToolUseBlock
+    tool: str
+    arguments: dict[str, Json]
+    stage: Literal["callback", "confirm", "run"] = "run"
+    ruling: ApprovalResult = ALLOWED
+    done: ToolCallOutcome | None = None
+    edited: bool = False
+    """Whether somebody approved the call and changed its arguments."""
+
+
+class ChildTerms(msgspec.Struct, frozen=True):
+    """What the subagents of one reply may take of the turn that they are for."""
+
+    spent: TurnUsage
+    """Of the turn; it counts the subagents."""
+    budget: Budget | None = None
+    """For each of them."""
+    timeout_ms: int | None = None
+
+
+class CallGrants(msgspec.Struct, frozen=True):
+    """What decides about calls: the policy, what was granted, and what subagents may take."""
+
+    policy: Policy
+    granted: list[Rule]
+    terms: ChildTerms
 
 
 class Calls:
     """The calls of one reply."""
 
-    def __init__(self, effect: CallTools, policy: Policy, granted: list[Rule]) -> None:
+    def __init__(self, effect: CallTools, policy: Policy, granted: list[Rule], terms: ChildTerms) -> None:
         self._policy = policy
         self._served_by = effect.served_by
+        self._terms = terms
         self._granted = granted
         """What was approved for the rest of the session; this class adds to it."""
-        self._calls = [_Progress(call) for call in effect.calls]
-        self._asking: list[_Progress] = []
+        self._calls = [CallProgress(call, *wish(call)) for call in effect.calls]
+        self._asking: list[CallProgress] = []
         """Calls whose queries are about to be asked, in that order."""
-        self._waiting: dict[str, _Progress] = {}
+        self._waiting: dict[str, CallProgress] = {}
         self._refused: list[CallRecord] = []
         self._withdrawn: list[str] = []
+
+    @classmethod
+    def of_one(cls, served_by: dict[str, ServedBy], progress: CallProgress, asked: str, grants: CallGrants) -> Calls:
+        """A single call that waits for the answer to a query."""
+        calls = cls(CallTools([], served_by), grants.policy, grants.granted, grants.terms)
+        calls._calls, calls._waiting = [progress], {asked: progress}
+        return calls
+
+    @property
+    def progress(self) -> list[CallProgress]:
+        """How far each call has come."""
+        return self._calls
 
     # --- transitions -------------------------------------------------------------------------------
 
@@ -109,7 +148,7 @@ class Calls:
             case "confirm":
                 following = self._decided(each, answer)
             case "run":
-                each.done, following = self._result(each.tool, answer), None
+                each.done, following = self._result(each, asked, answer), None
             case _:
                 assert_never(each.stage)
         return [] if following is None else [following]
@@ -122,7 +161,8 @@ class Calls:
             if each.stage == "confirm" and is_granted(self._granted, each.tool, each.arguments)
         ]
         self._withdrawn += approved
-        return [self._run(self._waiting.pop(asked)) for asked in approved]
+        following = [self._run(self._waiting.pop(asked)) for asked in approved]
+        return [query for query in following if query is not None]
 
     def withdrawals(self) -> list[str]:
         """The queries that were withdrawn since this was last called."""
@@ -133,6 +173,11 @@ class Calls:
         """The calls that were refused since this was last called."""
         refused, self._refused = self._refused, []
         return refused
+
+    @property
+    def are_delegated(self) -> bool:
+        """Whether subagents were asked, so that the turn has spent more than its own calls."""
+        return any(self._is_delegated(each) for each in self._calls)
 
     @property
     def waiting(self) -> list[str]:
@@ -156,14 +201,14 @@ class Calls:
 
     # --- stages ------------------------------------------------------------------------------------
 
-    def _wished(self, each: _Progress) -> Query | None:
+    def _wished(self, each: CallProgress) -> Query | None:
         if each.tool in HARMLESS:
             return self._run(each)
         if each.tool.startswith(OWN_TOOLS):  # with these, programs ask the runtime; they are not for models
             return self._end(each, {"error": f"there is no tool '{each.tool}'", "code": "unknown_tool"})
         return self._judged(each)
 
-    def _judged(self, each: _Progress) -> Query | None:
+    def _judged(self, each: CallProgress) -> Query | None:
         """Apply the rules to a call, with its present arguments."""
         each.ruling = ruling(self._policy.approval, each.tool, each.arguments)
         if each.ruling.verdict == "deny":
@@ -179,7 +224,7 @@ class Calls:
             return self._ask(each, "callback", query)
         return self._confirmed(each, is_needed=each.ruling.verdict == "confirm")
 
-    def _authorized(self, each: _Progress, answer: Answer) -> Query | None:
+    def _authorized(self, each: CallProgress, answer: Answer) -> Query | None:
         reason = "" if isinstance(answer, Value) else f"the code that decides about it failed: {answer.message}"
         said = answer.value if isinstance(answer, Value) else {"verdict": "deny", "reason": reason}
         match said:
@@ -194,7 +239,7 @@ class Calls:
             case _:
                 return self._refuse(each, "the code that decides about it did not allow it")
 
-    def _confirmed(self, each: _Progress, *, is_needed: bool) -> Query | None:
+    def _confirmed(self, each: CallProgress, *, is_needed: bool) -> Query | None:
         """Ask for approval, unless it is not needed or was already granted."""
         if not is_needed or each.edited or is_granted(self._granted, each.tool, each.arguments):
             return self._run(each)
@@ -206,7 +251,7 @@ class Calls:
         )
         return self._ask(each, "confirm", query)
 
-    def _decided(self, each: _Progress, answer: Answer) -> Query | None:
+    def _decided(self, each: CallProgress, answer: Answer) -> Query | None:
         if isinstance(answer, Failure) and answer.code == "timeout":
             return self._refuse(each, "nobody approved it in time")
         try:
@@ -225,7 +270,12 @@ class Calls:
                 pass
         return self._run(each)
 
-    def _run(self, each: _Progress) -> Query:
+    def _is_delegated(self, each: CallProgress) -> bool:
+        return each.tool == DELEGATE_TOOL and self._served_by.get(each.tool) == "subagent"
+
+    def _run(self, each: CallProgress) -> Query | None:
+        if self._is_delegated(each):
+            return self._delegate(each)
         deadline = self._policy.deadlines.get(each.tool)
         query = CallQuery(
             name=each.tool,
@@ -237,23 +287,49 @@ class Calls:
         )
         return self._ask(each, "run", query)
 
-    def _ask(self, each: _Progress, stage: Literal["callback", "confirm", "run"], query: Query) -> Query:
+    def _delegate(self, each: CallProgress) -> Query | None:
+        given, terms = delegate_arguments(each.arguments), self._terms
+        if not isinstance(given, DelegateArguments):
+            return self._end(each, {"error": given, "code": "invalid_arguments"})
+        if self._served_by.get(f"{DELEGATE_TOOL}:{given.agent}") == "nobody":
+            error = f"there is no subagent '{given.agent}'; the description of '{DELEGATE_TOOL}' names them"
+            return self._end(each, {"error": error, "code": "unknown_agent"})
+        most = self._policy.delegation.children
+        if terms.spent.children >= most:
+            error = f"this turn has started {most} subagents, and may start no more"
+            return self._end(each, {"error": error, "code": "too_many_subagents"})
+        terms.spent.children += 1
+        own_ms = None if given.timeout_s is None else round(given.timeout_s * 1000)
+        query = DelegateQuery(
+            program=given.agent,
+            task=given.task,
+            seed=given.seed,
+            call_id=each.call.id,
+            edited=each.edited,
+            budget=terms.budget,
+            timeout_ms=min((ms for ms in (own_ms, terms.timeout_ms) if ms is not None), default=None),
+        )
+        return self._ask(each, "run", query)
+
+    def _ask(self, each: CallProgress, stage: Literal["callback", "confirm", "run"], query: Query) -> Query:
         each.stage = stage
         self._asking.append(each)
         return query
 
-    def _refuse(self, each: _Progress, reason: str) -> Query | None:
+    def _refuse(self, each: CallProgress, reason: str) -> Query | None:
         return self._end(each, {"error": f"not approved: {reason}", "code": "denied"})
 
-    def _end(self, each: _Progress, content: Json) -> Query | None:
+    def _end(self, each: CallProgress, content: Json) -> Query | None:
         """End a call with this result without running it. There is nothing more to ask."""
         each.done = ToolCallOutcome(content=content, is_error=True, executed=False)
         self._refused.append(CallRecord(call_id=each.call.id, done=each.done))
         return None
 
-    def _result(self, tool: str, answer: Answer) -> ToolCallOutcome:
+    def _result(self, each: CallProgress, asked: str, answer: Answer) -> ToolCallOutcome:
+        if self._is_delegated(each):
+            return outcome_of_delegation(answer, asked)
         done = tool_done(answer)
-        deadline = self._policy.deadlines.get(tool)
+        deadline = self._policy.deadlines.get(each.tool)
         if deadline is None or not isinstance(answer, Failure) or answer.code != "timeout":
             return done
         return msgspec.structs.replace(done, stops=deadline.stops)

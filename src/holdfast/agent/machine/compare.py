@@ -14,7 +14,7 @@ from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
 from holdfast.agent.machine.records import CallRecord, EnqueuedRecord, FrameRecord, JoinedRecord, TurnRecord
 from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome, reply_of
 from holdfast.agent.machine.turn_input import TurnInput, input_of
-from holdfast.core.compare import ComparedStep, JournalReader, value_text
+from holdfast.core.compare import ComparedJournal, ComparedStep, value_text
 from holdfast.core.queries import Answer, Failure
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, Record
 
@@ -22,18 +22,18 @@ _OF_TURN = (InputQuery, ReplyQuery, CallQuery)
 """Queries that are part of a turn. They are not listed themselves: their answers show what they asked."""
 
 
-class AgentJournalReader(JournalReader):
+class AgentComparedJournal(ComparedJournal):
     """The journal of an agent, reduced to what counts in a comparison."""
 
     counts: ClassVar[tuple[type[Record], ...]] = (
-        *JournalReader.counts,
+        *ComparedJournal.counts,
         TurnRecord,
         CallRecord,
         FrameRecord,
         JoinedRecord,
     )
     names: ClassVar[dict[str, str]] = {
-        **JournalReader.names,
+        **ComparedJournal.names,
         "user": "the input",
         "joined": "what was said meanwhile",
         "assistant": "the model's reply",

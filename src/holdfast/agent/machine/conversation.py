@@ -14,28 +14,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.agent.machine.archive import (
-    FORMAT,
-    Archive,
-    ArchivedNodes,
-    ArchivedTurns,
-    ConversationSegment,
-    Part,
-)
+from holdfast.agent.machine.archive import FORMAT, Archive, ArchivedNodes, ArchivedTurns, ConversationSegment, Part
+from holdfast.agent.machine.delegation import outcome_of_delegation
 from holdfast.agent.machine.folded_conversation import FoldedConversation, decode_folded_conversation
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.messages import AgentMessage, TextBlock, ToolResultBlock
 from holdfast.agent.machine.policy import Policy, PolicyState, policy_of
-from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.queries import CallQuery, DelegateQuery, InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import (
+    BoundRecord,
     CallRecord,
     ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
     JoinedRecord,
+    SpentRecord,
     TurnRecord,
 )
+from holdfast.agent.machine.spending import SUBAGENT, spent_by_model
 from holdfast.agent.machine.tree import NO_FRAME, Frame, Node, Tree
 from holdfast.agent.machine.turn import (
     FrameSwitchOutcome,
@@ -76,6 +73,8 @@ class Conversation:
         """The session on whose behalf this one runs."""
         self.ended: str | None = None
         """How the session ended, if it did. It then takes no more turns."""
+        self.background: dict[str, Usage] = {}
+        """What its processes have spent, by model."""
         self._archive = Archive(keep_all=keep_all)
         """All nodes and turns. The earlier ones may be in segments that were not decoded yet."""
         self.nodes: ArchivedNodes = self._archive.nodes
@@ -99,18 +98,16 @@ class Conversation:
         """Items of the inbox that are in no turn, by id."""
         self._joined: dict[str, tuple[str, int, Item]] = {}
         """Items that entered the turn but were not yet shown to the model, each with its node and time of arrival."""
-        self._batch: list[CallState] = []
-        """The calls of the last reply, until their results are in the conversation."""
-        self._called: dict[str, CallState] = {}
-        """The calls among them that were asked and have no answer, by query."""
+        self._batch: list[CallState] = []  # the calls of the last reply, until their results are in the conversation
+        self._called: dict[str, CallState] = {}  # those among them that were asked and have no answer, by query
 
     def apply(self, entry: Entry) -> None:
         """Fold one more entry."""
         match entry.record:
-            case StartedRecord(program=Program(kind="agent"), ctx=dict() as ctx):
+            case StartedRecord(program=Program(kind="agent"), ctx=dict() as ctx, parent=parent):
                 policy = policy_of(ctx)
                 self._policies = PolicyState(policy) if policy is not None else None
-                self.parent = ctx.get("parent")
+                self.parent = parent.session_id if parent is not None else ctx.get("parent")
                 self._open_frame(entry, NO_FRAME)
             case PausedRecord(queries=queries, withdrawn=withdrawn, attempted=attempted):
                 for gone in withdrawn:
@@ -131,6 +128,11 @@ class Conversation:
             case FrameRecord(key=key, reason=reason, summary=summary):
                 said = self.running.messages if self.running is not None else []
                 self._open_frame(entry, self.tree.opened(key, reason, summary, said))
+            case BoundRecord(remark=remark, end=end):
+                if remark:
+                    self._append(f"n-{entry.position}.0", entry.at, AgentMessage("signal", [TextBlock(remark)]))
+                if end.frame is not None:
+                    self._open_frame(entry, Frame(end.frame.frame, "continue_as", end.frame.task))
             case TurnRecord(outcome=outcome):
                 self._on_end(entry, outcome)
             case EnqueuedRecord(item=item):
@@ -142,9 +144,10 @@ class Conversation:
                 self._items.pop(item_id, None)
                 self._joined.pop(item_id, None)
                 self._numbers.pop(item_id, None)
-            case ConfiguredRecord(change=change):
-                if self._policies is not None:
-                    self._policies.configure(change, in_turn=self.running is not None)
+            case ConfiguredRecord(change=change) if self._policies is not None:
+                self._policies.configure(change, in_turn=self.running is not None)
+            case SpentRecord(usage=usage):
+                self.background = spent_by_model(self.background, usage)
             case CancelledRecord(reason=reason):
                 self._on_session_end(entry, StoppedOutcome("cancelled", f"the session was cancelled: {reason}"))
             case FailedRecord(error=error):
@@ -196,6 +199,7 @@ class Conversation:
                 in_segments=(archive.node_count, archive.turn_count),
                 closed=(archive.closed_nodes, archive.closed_turns),
                 gained=self._gained,
+                background=self.background,
             )
         )
 
@@ -224,6 +228,7 @@ class Conversation:
         self.position, self.parent = folded.position, folded.parent
         self._policies = PolicyState(folded.policy) if folded.policy is not None else None
         self.ended, self.generation, self.input = folded.ended, folded.generation, folded.input
+        self.background = folded.background
         self.asked = {query.id: query for query in folded.asked}
         self._items = {item.id: item for _, item in folded.items}
         self._numbers = {item.id: position for position, item in folded.items}
@@ -285,12 +290,16 @@ class Conversation:
                 if remark:
                     self._append(f"n-{entry.position}", entry.at, AgentMessage("signal", [TextBlock(remark)]))
             case CallQuery(call_id=call_id) if not is_own(query):
-                call = self._call(call_id)
-                if call is not None:
-                    self._called[query.id], call.query = call, query.id
-                    call.edited = query.arguments if query.edited else None
+                self._on_called(query.id, call_id, query.arguments if query.edited else None)
+            case DelegateQuery(call_id=call_id) if call_id:
+                edited = {"agent": query.program, "task": query.task, "seed": query.seed} if query.edited else None
+                self._on_called(query.id, call_id, edited)
             case _:
                 pass
+
+    def _on_called(self, asked: str, call_id: str, edited: dict[str, Json] | None) -> None:
+        if (call := self._call(call_id)) is not None:
+            self._called[asked], call.query, call.edited = call, asked, edited
 
     def _call(self, call_id: str) -> CallState | None:
         """The call of the last reply with this id. If a model used the id twice: the first that is still open."""
@@ -316,10 +325,22 @@ class Conversation:
                     self.running.usage.append(("compaction", self._model_of(_reply_in(answer)), usage))
             case ReplyQuery() if self.running is not None:
                 self._on_reply(entry, answer, usage)
+            case LlmQuery() if self.running is not None:
+                if usage is not None and self._policies is not None:
+                    self.running.usage.append(("cell", self._policies.current.model, usage))
             case CallQuery() if (call := self._called.pop(query.id, None)) is not None:
                 self._on_done(entry, call, tool_done(answer))
+            case DelegateQuery():
+                self._on_delegated(entry, query, answer, usage)
             case _:
                 pass
+
+    def _on_delegated(self, entry: Entry, query: DelegateQuery, answer: Answer, usage: Usage | None) -> None:
+        if usage is not None and self.running is not None:
+            by_model = usage.by_model or {"": usage}
+            self.running.usage += [(SUBAGENT, model, spent) for model, spent in by_model.items()]
+        if (call := self._called.pop(query.id, None)) is not None:
+            self._on_done(entry, call, outcome_of_delegation(answer, query.id))
 
     def _on_input(self, entry: Entry, query: str, given: TurnInput) -> None:
         self.input = None
@@ -331,6 +352,8 @@ class Conversation:
             self._archive.close_branch(self._gained)
             for number, message in enumerate(given.begin.messages):
                 self._append(f"n-{entry.position}.{number}", entry.at, message)
+        if given.spec is not None and (policies := self._policies) is not None:
+            policies.begin_turn(given.spec)
         turn = TurnState(
             id=given.turn,
             position=entry.position,
@@ -342,6 +365,7 @@ class Conversation:
             prompt=given.prompt,
             items=list(given.items),
             begins=given.begin is not None,
+            spec=given.spec,
         )
         self.running = turn
         if not self.turns.add(turn):

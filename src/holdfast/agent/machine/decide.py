@@ -5,12 +5,12 @@ Every function here is pure, as in `core.decide`: it validates first, and its re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.agent.machine.errors import InboxFullError, ItemConflictError, NoInboxError
 from holdfast.agent.machine.inbox import INBOX, MAX_WAITING, Item, claim, is_same_item
-from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, SpentMessage, StopMessage, WithdrawMessage
 from holdfast.agent.machine.policy import resolve
 from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import (
@@ -18,6 +18,7 @@ from holdfast.agent.machine.records import (
     DequeuedRecord,
     EnqueuedRecord,
     JoinedRecord,
+    SpentRecord,
     StopRecord,
 )
 from holdfast.agent.machine.turn_input import input_from
@@ -117,6 +118,15 @@ def decide_configure(session: Session, agent: AgentFold, message: ConfigureMessa
     return Decision([]) if resolve(message.change, before) == before else Decision.of(record)
 
 
+def decide_spent(session: Session, agent: AgentFold, message: SpentMessage) -> Decision:
+    """Count what a process has spent, once; nothing to do for a session that is over."""
+    check_id(message.process, "process id")
+    checked(message, "usage of a process")
+    if session.is_terminal or message.process in agent.spenders:
+        return Decision([], replayed=[session.position])
+    return Decision.of(SpentRecord(process=message.process, usage=message.usage))
+
+
 def decide_join(session: Session, agent: AgentFold, now: int) -> list[Record]:
     """Let items enter the turn under way, if their delivery says so."""
     return _joined(session, agent, agent.inbox.waiting.values(), now)
@@ -130,13 +140,19 @@ def _joined(session: Session, agent: AgentFold, waiting: Iterable[Item], now: in
     return [JoinedRecord(turn=agent.turn, items=[item.id for item in items])] if items else []
 
 
-def decide_claim(session: Session, agent: AgentFold, now: int) -> list[Record]:
-    """If an agent is between turns, begin a turn with what waits in its inbox; otherwise do nothing."""
+def decide_claim(
+    session: Session, agent: AgentFold, now: int, only: Collection[str] | None = None, turn: str | None = None
+) -> list[Record]:
+    """If an agent is between turns, begin a turn with what waits in its inbox; otherwise do nothing.
+
+    `only` are the items that may begin it, and `turn` is its id; None for all, and for one that is made.
+    """
     asked = next((asked for asked, p in session.pending.items() if isinstance(p.query, InputQuery)), None)
     if asked is None or session.state is not State.PAUSED:
         return []
-    items = claim(agent.inbox.waiting.values(), now, in_turn=False)
+    waiting = [item for item in agent.inbox.waiting.values() if only is None or item.id in only]
+    items = claim(waiting, now, in_turn=False)
     if not items:
         return []
-    brought = input_from(f"inbox-{session.position + 1}", items)
+    brought = input_from(turn or f"inbox-{session.position + 1}", items)
     return [AnsweredRecord(query_id=asked, answer=brought.to_answer(), by=INBOX)]

@@ -18,25 +18,33 @@ import msgspec
 
 from holdfast.agent.machine import decide
 from holdfast.agent.machine.calls import HARMLESS
+from holdfast.agent.machine.delegation import answer_of, result_of_session
 from holdfast.agent.machine.inbox import INBOX, Inbox, ItemCancellation
-from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, StopMessage, WithdrawMessage
-from holdfast.agent.machine.policy import Policy, PolicyState, policy_of
-from holdfast.agent.machine.queries import CallQuery, InputQuery, ReplyQuery
+from holdfast.agent.machine.mailbox import ConfigureMessage, EnqueueMessage, SpentMessage, StopMessage, WithdrawMessage
+from holdfast.agent.machine.messages import TextBlock
+from holdfast.agent.machine.policy import RLM, Policy, PolicyState, policy_of
+from holdfast.agent.machine.queries import CallQuery, DelegateQuery, InputQuery, ReplyQuery, SummaryQuery
 from holdfast.agent.machine.records import (
+    BoundRecord,
     CallRecord,
     ConfiguredRecord,
     DequeuedRecord,
     EnqueuedRecord,
     FrameRecord,
     JoinedRecord,
+    SpentRecord,
     StopRecord,
     TurnRecord,
 )
-from holdfast.agent.machine.turn_input import TurnInput, input_of
+from holdfast.agent.machine.spending import MAX_SPENDERS, spent_by_model
+from holdfast.agent.machine.turn_input import TurnInput, input_of, task_of
+from holdfast.agent.rlm.variables import VariableTable, seeded_table
+from holdfast.core.ids import query_id
 from holdfast.core.kinds import KindFold
+from holdfast.core.labels import title_from
 from holdfast.core.needs import ANY_MODEL, Need
-from holdfast.core.queries import OWN_TOOLS, Answer, LlmQuery, Query
-from holdfast.core.records import EndRecord, Entry, KindRecord, Record, type_of
+from holdfast.core.queries import OWN_TOOLS, Answer, LlmQuery, Query, Usage, Value, is_own
+from holdfast.core.records import AnsweredRecord, EndRecord, Entry, KindRecord, Record, type_of
 from holdfast.core.state import Session, State
 from holdfast.core.values import encode
 
@@ -53,11 +61,13 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
     TurnRecord: _ALIVE,
     CallRecord: _ALIVE,
     FrameRecord: _ALIVE,
+    BoundRecord: _ALIVE,
     EnqueuedRecord: _ALIVE,
     DequeuedRecord: _ALIVE,
     ConfiguredRecord: _ALIVE,
     JoinedRecord: _WAITING,
     StopRecord: _WAITING,
+    SpentRecord: _ALIVE,
 }
 """In which states of the session each record of an agent may come."""
 
@@ -65,12 +75,20 @@ LEGAL: dict[type[KindRecord], frozenset[State]] = {
 class AgentFold(KindFold):
     """What an agent was sent, the turn it is in, who asked to stop that turn, and the policy."""
 
-    format = 2
+    format = 4
 
     def __init__(self, session: Session) -> None:
         ctx = session.started.ctx if session.started is not None else None
         opener = ctx.get("parent") if isinstance(ctx, dict) else None
         self.parent = opener if isinstance(opener, str) else None
+        self.turns = 0
+        self.title = ""
+        self.task = task_of(ctx)
+        """What it works on, if it is a subagent, which ends with its one turn."""
+        self.spent: dict[str, Usage] = {}
+        """What a session that belongs to another one, and those below it, have spent on each model."""
+        self.spenders: dict[str, None] = {}
+        """The processes whose usage was counted, the latest last."""
         self.policies = PolicyState(policy_of(ctx) or Policy())
         """How its turns are run."""
         self.inbox = Inbox()
@@ -83,6 +101,10 @@ class AgentFold(KindFold):
         """What was answered, or why that is not understood, until the program has asked something else."""
         self.stopped_ahead: dict[str, tuple[StopRecord, int]] = {}
         """The same of turns that have not begun, the earliest first."""
+        self.variables = seeded_table(ctx)
+        """The variables of an rlm agent."""
+        self.is_in_cell = False
+        """Whether an rlm agent waits inside a cell."""
 
     # --- folding ------------------------------------------------------------------------------------
 
@@ -110,6 +132,14 @@ class AgentFold(KindFold):
                 self.stopped_ahead[turn] = (record, at)
                 if len(self.stopped_ahead) > MAX_STOPPED_AHEAD:
                     del self.stopped_ahead[next(iter(self.stopped_ahead))]
+            case BoundRecord(bindings=bindings):
+                self.variables.bind(bindings, position)
+            case SpentRecord(process=process, usage=usage):
+                self.spenders[process] = None
+                if len(self.spenders) > MAX_SPENDERS:
+                    del self.spenders[next(iter(self.spenders))]
+                if self.reports_usage:
+                    self.spent = spent_by_model(self.spent, usage)
             case ConfiguredRecord(change=change):
                 self.policies.configure(change, in_turn=self.turn is not None)
             case _:
@@ -117,6 +147,9 @@ class AgentFold(KindFold):
 
     def on_asked(self, query: Query) -> None:
         inbox, self.input = self.inbox, None
+        if self.policies.current.mode == RLM:
+            is_command = is_own(query) and not isinstance(query, CallQuery)
+            self.is_in_cell = not is_command and not isinstance(query, InputQuery | ReplyQuery | SummaryQuery)
         if isinstance(query, ReplyQuery):
             inbox.unseen.clear()  # the model is shown it now
         elif isinstance(query, InputQuery):
@@ -126,8 +159,10 @@ class AgentFold(KindFold):
             if inbox.unseen:
                 inbox.turn_over()
 
-    def on_answered(self, query: Query, answer: Answer) -> None:
+    def on_answered(self, query: Query, answer: Answer, usage: Usage | None) -> None:
         if not isinstance(query, InputQuery):
+            if usage is not None and self.reports_usage:
+                self._spend(query, answer, usage)
             return
         try:
             self.input = brought = input_of(answer)
@@ -135,11 +170,27 @@ class AgentFold(KindFold):
             self.input = str(error)
             return  # the program asks again
         self.turn = brought.turn
+        self.turns += 1
+        if not self.title:
+            self.title = title_from("".join(each.text for each in brought.content if isinstance(each, TextBlock)))
         self.stop = self.stopped_ahead.pop(brought.turn, None)
-        if brought.begin is not None and brought.begin.policy is not None:
-            self.policies.current = brought.begin.policy
+        if brought.begin is not None:
+            self.variables.clear()
+            self.policies.current = brought.begin.policy or self.policies.current
+        if brought.spec is not None:
+            self.policies.begin_turn(brought.spec)
         if brought.items:
             self.inbox.take(brought.items, brought.turn)
+
+    def _spend(self, query: Query, answer: Answer, usage: Usage) -> None:
+        is_counted = isinstance(query, DelegateQuery) and usage.by_model is not None
+        found = usage if is_counted else Usage(by_model={self._model_of(answer): usage})
+        self.spent = spent_by_model(self.spent, found)
+
+    def _model_of(self, answer: Answer) -> str:
+        value = answer.value if isinstance(answer, Value) else None
+        named = value.get("model") if isinstance(value, dict) else None
+        return named if isinstance(named, str) and named else self.policies.current.model
 
     def on_ended(self, record: EndRecord, at: int) -> None:
         self.inbox.cancel_all(
@@ -154,7 +205,21 @@ class AgentFold(KindFold):
     # --- checkpoints --------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        return encode(_FoldedAgent(self.inbox, self.turn, self.stop, self.stopped_ahead, self.policies, self.input))
+        return encode(
+            _FoldedAgent(
+                self.inbox,
+                self.turn,
+                self.stop,
+                self.stopped_ahead,
+                self.policies,
+                self.input,
+                self.spent,
+                self.variables,
+                list(self.spenders),
+                self.turns,
+                self.title,
+            )
+        )
 
     def restore(self, state: bytes) -> bool:
         try:
@@ -163,6 +228,10 @@ class AgentFold(KindFold):
             return False
         self.inbox, self.turn, self.stop = folded.inbox, folded.turn, folded.stop
         self.stopped_ahead, self.policies, self.input = folded.stopped_ahead, folded.policies, folded.input
+        self.spent = folded.spent
+        self.variables = folded.variables
+        self.spenders = dict.fromkeys(folded.spenders)
+        self.turns, self.title = folded.turns, folded.title
         return True
 
     # --- listings and timers ------------------------------------------------------------------------
@@ -178,6 +247,21 @@ class AgentFold(KindFold):
         due = session.next_due()
         return self.turn is None and bool(self.inbox.waiting) and due is not None and due <= now
 
+    # --- what the session is told that this one belongs to ------------------------------------------
+
+    @property
+    def reports_usage(self) -> bool:
+        """Whether another session counts what this one spends: that of its parent, or of its process."""
+        return self.task is not None or self.parent is not None
+
+    def parent_answer(self, session: Session) -> Answer | None:
+        if self.task is None or session.ended is None:
+            return None
+        return answer_of(result_of_session(session.id, session.ended, wants_value=self.task.output is not None))
+
+    def usage_by_model(self) -> dict[str, Usage]:
+        return self.spent
+
     # --- what it needs of a process -----------------------------------------------------------------
 
     def query_needs(self, query: Query) -> Sequence[Need] | None:
@@ -186,6 +270,8 @@ class AgentFold(KindFold):
                 return _model_needs(self.policies.current)
             case CallQuery(name=name, served_by="process") if name not in HARMLESS and not name.startswith(OWN_TOOLS):
                 return (Need("tool", name),)
+            case DelegateQuery(program=name):
+                return (Need("agent", name),)
             case _:
                 return ()
 
@@ -208,10 +294,14 @@ class AgentFold(KindFold):
                 return decide.decide_stop(session, self, message)
             case ConfigureMessage():
                 return decide.decide_configure(session, self, message)
+            case SpentMessage():
+                return decide.decide_spent(session, self, message)
             case _:
                 return super().decide(session, message, now, recorded)
 
     def decide_waiting(self, session: Session, now: int) -> list[Record]:
+        if self.task is not None and self.turn is None and session.queries_asked == 1 and session.pending:
+            return [AnsweredRecord(query_id=query_id(0), answer=self.task.to_answer(), by="parent")]
         return decide.decide_join(session, self, now) if self.inbox.waiting else []
 
     def decide_expire(self, session: Session, reason: str) -> list[Record]:
@@ -231,6 +321,11 @@ class _FoldedAgent(msgspec.Struct, frozen=True):
     stopped_ahead: dict[str, tuple[StopRecord, int]]
     policies: PolicyState
     input: TurnInput | str | None
+    spent: dict[str, Usage]
+    variables: VariableTable
+    spenders: list[str]
+    turns: int
+    title: str
 
 
 _decoder = msgspec.json.Decoder(_FoldedAgent)

@@ -11,6 +11,7 @@ from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.policy import Policy
 from holdfast.agent.machine.tree import Frame
 from holdfast.core.kinds import KindDecoder
+from holdfast.core.queries import Usage
 from holdfast.core.records import AskedQuery, any_query
 
 
@@ -37,6 +38,7 @@ class FoldedConversation(msgspec.Struct, Generic[AskedQuery], frozen=True, kw_on
     """How many nodes and turns were before the conversation last began anew."""
     gained: Part
     """The nodes and turns since the last segment."""
+    background: dict[str, Usage] = {}
 
 
 _decoder = KindDecoder(lambda: FoldedConversation[any_query()])  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.agent.machine.compare import AgentJournalReader
+from holdfast.agent.machine.compare import AgentComparedJournal
 from holdfast.agent.machine.conversation import Conversation
 from holdfast.agent.machine.fold import AgentFold
 from holdfast.agent.machine.fork_points import AgentForkPoints
@@ -24,6 +24,6 @@ register(
         fork_places=("turn", "node"),
         fork_points=AgentForkPoints,
         view=Conversation,
-        journal_reader=AgentJournalReader,
+        compared_journal=AgentComparedJournal,
     )
 )

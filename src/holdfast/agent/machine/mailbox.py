@@ -1,10 +1,12 @@
-"""What others may send to an agent: an item, requests to withdraw one or to stop a turn, and a change of its policy."""
+"""What others may send to an agent: an item, requests to withdraw one or to stop a turn, a change of its policy, and
+what a process of it has spent."""
 
 from __future__ import annotations
 
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.policy import PolicyChange
 from holdfast.core.decide import KindMessage
+from holdfast.core.queries import Usage
 
 
 class EnqueueMessage(KindMessage, frozen=True, tag="enqueue"):
@@ -39,4 +41,17 @@ class ConfigureMessage(KindMessage, frozen=True, tag="configure"):
     by: str | None = None
 
 
-AGENT_MESSAGES: tuple[type[KindMessage], ...] = (EnqueueMessage, WithdrawMessage, StopMessage, ConfigureMessage)
+class SpentMessage(KindMessage, frozen=True, tag="spent"):
+    """What a process has spent on behalf of the agent. The same process again is the same report."""
+
+    process: str
+    usage: Usage
+
+
+AGENT_MESSAGES: tuple[type[KindMessage], ...] = (
+    EnqueueMessage,
+    WithdrawMessage,
+    StopMessage,
+    ConfigureMessage,
+    SpentMessage,
+)

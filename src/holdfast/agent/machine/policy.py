@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.agent.machine.approval import Approval
 from holdfast.agent.machine.compaction import Compaction
+from holdfast.agent.machine.delegation import MAX_DEPTH, Delegation
 from holdfast.agent.machine.prompt import PromptLayer
-from holdfast.agent.machine.turn import Limits
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json, checked
 
 _DEFAULT_LIMITS = Limits()
+
+RLM = "rlm"
+"""The mode in which the model writes cells of Python."""
+
+Emission: TypeAlias = Literal["fence", "tool"]
+"""How an rlm agent hands over its cells: in its reply, or as calls of a tool."""
+
+MARKDOWN, RAW = "markdown", "raw"
+"""The final-answer formats that have a name; anything else is guidance in words."""
 
 ALL_TOOLS = "*"
 """In a list of tools: all those that are for every session. No tool can have this name."""
@@ -61,6 +71,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     compaction: Compaction = Compaction()
     deadlines: dict[str, Deadline] = {}
     """Deadlines of tools that somebody outside answers, by name."""
+    delegation: Delegation = Delegation()
+    """How far it may delegate to subagents."""
+    projections: dict[str, str] = {}
+    """Data of the host that cells can read, by name, and what it is; the host itself has the values."""
+    final_answer: str = ""
+    """How an rlm agent gives its final answer: `markdown`, `raw`, or guidance in words. Empty in other modes."""
+    emission: Emission = "fence"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -79,6 +96,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     window: int | None = None
     compaction: dict[str, Json] | None = None
     """Single settings by name; the others stay."""
+    delegation: dict[str, Json] | None = None
+    """Single settings by name; the others stay."""
 
 
 class PolicyChange(Spec, frozen=True, kw_only=True):
@@ -89,9 +108,12 @@ class PolicyChange(Spec, frozen=True, kw_only=True):
     prompt: list[PromptLayer] | None = None
     plugins: dict[str, Json] | None = None
     deadlines: dict[str, Deadline] | None = None
+    projections: dict[str, str] | None = None
+    final_answer: str | None = None
+    emission: Emission | None = None
 
 
-_MERGED = ("limits", "generation", "compaction")
+_MERGED = ("limits", "generation", "compaction", "delegation")
 """Fields of which single parts are named; all others are replaced as a whole."""
 
 
@@ -113,6 +135,8 @@ def resolve(spec: Spec, base: Policy) -> Policy:
         changes["limits"] = limits_from(spec.limits, base.limits)
     if spec.compaction is not None:
         changes["compaction"] = compaction_from(spec.compaction, base.compaction)
+    if spec.delegation is not None:
+        changes["delegation"] = delegation_from(spec.delegation, base.delegation)
     if spec.generation is not None:
         merged = {**base.generation, **spec.generation}
         changes["generation"] = {name: value for name, value in merged.items() if value is not None}
@@ -164,6 +188,10 @@ class PolicyState(msgspec.Struct):
         else:
             self.current = policy
 
+    def begin_turn(self, spec: Spec) -> None:
+        """A turn begins under a policy of its own; the next one has the present policy again."""
+        self.current, self.following = resolve(spec, self.current), self.next
+
     def turn_over(self) -> None:
         self.current, self.following = self.next, None
 
@@ -200,6 +228,25 @@ def compaction_from(given: Mapping[str, Any], base: Compaction = _NO_COMPACTION)
         return msgspec.convert({**msgspec.structs.asdict(base), **given}, Compaction)
     except msgspec.ValidationError as error:
         raise InvalidValueError("compaction", str(error)) from None
+
+
+_DELEGATION = Delegation()
+
+
+def delegation_from(given: Mapping[str, Any], base: Delegation = _DELEGATION) -> Delegation:
+    """Settings of delegation: these, and the others from `base`. Raises `InvalidValueError`."""
+    names = Delegation.__struct_fields__
+    if unknown := sorted(set(given) - set(names)):
+        raise InvalidValueError("delegation", f"no such setting: {', '.join(unknown)} (there are: {', '.join(names)})")
+    try:
+        made = msgspec.convert({**msgspec.structs.asdict(base), **given}, Delegation)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError("delegation", str(error)) from None
+    if not 0 <= made.depth <= MAX_DEPTH:
+        raise InvalidValueError("delegation", f"depth must lie between 0 and {MAX_DEPTH}, got {made.depth}")
+    if made.children < 0:
+        raise InvalidValueError("delegation", f"children must be at least 0, got {made.children}")
+    return made
 
 
 def limits_from(given: Mapping[str, Any], base: Limits = _DEFAULT_LIMITS) -> Limits:

@@ -3,7 +3,7 @@
 The program is a state machine over the turn (`turn.py`), its tool calls (`calls.py`) and the model's window
 (`compaction.py`). It is in exactly one of these states; what it waits for is part of the state:
 
-    Starting ──▶ BetweenTurns ──input──▶ Replying ◀──results── Calling
+    Starting ──▶ BetweenTurns ──input──▶ Replying ◀──results── Calling, or InCell in the mode `rlm`
                       ▲                  │  ▲  └──calls──────────┘
                       │                  ▼  │
                       ├──outcome──── SummingUp     (the conversation is too long)
@@ -15,19 +15,36 @@ the rest of the session, how full the window is) belongs to the instance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias, assert_never
+from collections.abc import Awaitable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
 from holdfast.agent.machine.approval import Rule
 from holdfast.agent.machine.calls import Calls
 from holdfast.agent.machine.compaction import WindowUsage, content_tokens, value_tokens
+from holdfast.agent.machine.estimates import reply_query, summary_query
 from holdfast.agent.machine.fold import agent_fold
 from holdfast.agent.machine.kind import KIND
-from holdfast.agent.machine.policy import Policy, compaction_from, policy_of
-from holdfast.agent.machine.queries import InputQuery, ReplyQuery, SummaryQuery
+from holdfast.agent.machine.policy import RLM, Policy, compaction_from, policy_of
+from holdfast.agent.machine.program_states import (
+    AgentState,
+    BetweenTurns,
+    Calling,
+    Commanding,
+    InCell,
+    InTurn,
+    Replying,
+    Starting,
+    SummaryReason,
+    SummaryTask,
+    SummingUp,
+    TurnRun,
+)
+from holdfast.agent.machine.queries import InputQuery
 from holdfast.agent.machine.records import FrameRecord, StopRecord, TurnRecord
+from holdfast.agent.machine.subagent_turn import child_terms, final_step, refusal_of
 from holdfast.agent.machine.turn import (
     STOP_CODES,
     CallModel,
@@ -36,6 +53,7 @@ from holdfast.agent.machine.turn import (
     Effect,
     EndTurn,
     MessageOutcome,
+    RunCell,
     StoppedOutcome,
     Turn,
     TurnOutcome,
@@ -46,10 +64,15 @@ from holdfast.agent.machine.turn_input import TurnInput
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import query_id
 from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, Value
-from holdfast.core.records import LoggedRecord, Program
+from holdfast.core.records import KindRecord, LoggedRecord, Program
+from holdfast.core.state import Session
 from holdfast.core.values import Json, encode
 from holdfast.programs.contract import AskStep, Fold, Instance, Note, Step
 from holdfast.programs.errors import ProgramNotFoundError
+
+if TYPE_CHECKING:
+    from holdfast.agent.rlm.workers import CellServices, SandboxCells
+    from holdfast.programs.contract import JournalReader
 
 COMMAND_TOOL = f"{OWN_TOOLS}command"
 """The runtime's own tool that runs commands of plugins."""
@@ -62,9 +85,6 @@ OVERFLOW = "context_length"
 
 NOTHING_TO_SUM_UP = "nothing_to_sum_up"
 """The failure code of a summary that is not needed, because all messages are kept verbatim."""
-
-SummaryReason: TypeAlias = Literal["threshold", "overflow", "manual"]
-
 
 FORMAT = 1
 """Changes whenever what an instance remembers between turns does: what another version has kept is not used."""
@@ -81,88 +101,39 @@ class AgentKind:
     async def admit(self, program: Program) -> None:
         return
 
+    def __init__(self, services: CellServices | None = None) -> None:
+        self._services = services
+        self.journal: JournalReader | None = None
+        """Where the values of variables are read; the engine gives it."""
+
+    @cached_property
+    def cells(self) -> SandboxCells:
+        """What runs the cells of rlm agents, made with the first of them."""
+        from holdfast.agent.rlm.workers import SandboxCells
+
+        return SandboxCells(self.journal, self._services)
+
     def create(self, fold: Fold) -> AgentInstance:
-        return AgentInstance(fold)
+        return AgentInstance(fold, self)
 
     def dump_instance(self, instance: Instance) -> bytes | None:
         return instance.dump() if isinstance(instance, AgentInstance) else None
 
     def restore_instance(self, fold: Fold, state: bytes) -> AgentInstance | None:
-        return AgentInstance.restore(fold, state)
+        return AgentInstance.restore(fold, state, self)
+
+    def waits_with_snapshot(self, session: Session) -> bool:
+        """Whether an agent waits inside a cell. Elsewhere its state is small, and follows from the journal."""
+        return agent_fold(session).is_in_cell
+
+    def restore(self, fold: Fold, snapshot: bytes) -> AgentInstance:
+        from holdfast.agent.rlm.cell_steps import restored
+
+        return restored(AgentInstance(fold, self), snapshot)
 
     def close(self) -> None:
-        return
-
-
-# --- states -------------------------------------------------------------------------------------------
-
-
-class _Summary(msgspec.Struct, frozen=True):
-    """A summary that is asked for."""
-
-    reason: SummaryReason
-    then: Effect | None
-    """What follows; None if only the summary was asked for."""
-    keep: int
-    """Tokens of the latest messages that are kept verbatim."""
-    instructions: str
-
-
-class _TurnRun(msgspec.Struct):
-    """A turn, and what the program remembers for as long as it runs."""
-
-    turn: Turn
-    tokens_before: int
-    cost_before: float
-    """What the session had spent when the turn began."""
-    sent_before: int = 0
-    """Tokens that had been sent to models before the present call."""
-    summary_failed: bool = False
-    """Whether a summary failed in this turn; if so, it is not tried again."""
-
-
-class _Starting(msgspec.Struct, frozen=True):
-    """Nothing was asked yet."""
-
-
-class _BetweenTurns(msgspec.Struct, frozen=True):
-    """It waits for an input."""
-
-    query: str
-
-
-class _Replying(msgspec.Struct, frozen=True):
-    """It waits for the model."""
-
-    run: _TurnRun
-    query: str
-
-
-class _Calling(msgspec.Struct, frozen=True):
-    """It waits for tools, or for somebody to approve tool calls."""
-
-    run: _TurnRun
-    calls: Calls
-
-
-class _SummingUp(msgspec.Struct, frozen=True):
-    """It waits for a summary of the conversation."""
-
-    run: _TurnRun
-    query: str
-    summary: _Summary
-
-
-class _Commanding(msgspec.Struct, frozen=True):
-    """It waits for a command of the host to be carried out."""
-
-    run: _TurnRun
-    query: str
-    command: str
-
-
-_InTurn: TypeAlias = _Replying | _Calling | _SummingUp | _Commanding
-_State: TypeAlias = _Starting | _BetweenTurns | _InTurn
+        if "cells" in vars(self):
+            self.cells.close()
 
 
 class _AgentBetweenTurns(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +155,11 @@ _decoder = msgspec.json.Decoder(_AgentBetweenTurns)
 class AgentInstance:
     """One agent."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Fold, kind: AgentKind | None = None) -> None:
         self.fold = fold
+        self.kind = kind or AgentKind()
+        self.recorded_notes: Sequence[KindRecord] | None = None
+        """What the journal has for the step that is taken next, beside its queries; None if it is not recorded yet."""
         self._session = session = fold.session
         self._agent = agent_fold(session)
         """Both as they are while it runs."""
@@ -197,7 +171,7 @@ class AgentInstance:
             raise ProgramNotFoundError(started.program.name, "its session was started without a readable policy")
         self._policy = policy
         """Of the turn that it is in, or was in last."""
-        self._state: _State = _Starting()
+        self._state: AgentState = Starting()
         self._granted: list[Rule] = []
         """What was approved for the rest of the session."""
         self._gauge = WindowUsage()
@@ -208,7 +182,7 @@ class AgentInstance:
 
     def dump(self) -> bytes | None:
         """All that it remembers, for a checkpoint; None unless it is between turns."""
-        if not isinstance(self._state, _BetweenTurns):
+        if not isinstance(self._state, BetweenTurns):
             return None
         return encode(
             _AgentBetweenTurns(
@@ -223,7 +197,7 @@ class AgentInstance:
         )
 
     @classmethod
-    def restore(cls, fold: Fold, state: bytes) -> AgentInstance | None:
+    def restore(cls, fold: Fold, state: bytes, kind: AgentKind | None = None) -> AgentInstance | None:
         """The agent that `dump` was called on; None if another version wrote that, or if it cannot be read."""
         try:
             kept = _decoder.decode(state)
@@ -231,53 +205,69 @@ class AgentInstance:
             return None
         if kept.format != FORMAT or kept.query not in fold.session.pending:
             return None
-        agent = cls(fold)
-        agent._state = _BetweenTurns(kept.query)
+        agent = cls(fold, kind)
+        agent._state = BetweenTurns(kept.query)
         agent._policy, agent._granted, agent._gauge = kept.policy, kept.granted, kept.gauge
         agent._overflowed, agent._at = kept.overflowed, kept.at
         return agent
 
-    def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step:
+    def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
         self._at = at
         self._session = session = self.fold.session
         self._agent = agent_fold(session)
         state, stop = self._state, self._agent.stop
-        if stop is not None and not isinstance(state, _Starting | _BetweenTurns):
+        if stop is not None and not isinstance(state, Starting | BetweenTurns):
             return self._on_stop(state, *stop, answers)
         match state:
-            case _Starting():
+            case Starting():
                 return self._wait_for_input()
-            case _BetweenTurns():
+            case BetweenTurns():
                 return self._on_input()
-            case _Replying(run=run, query=asked):
+            case Replying(run=run, query=asked):
                 return self._on_reply(run, dict(answers)[asked])
-            case _Calling():
+            case Calling():
                 return self._on_calls(state, answers)
-            case _SummingUp(run=run, query=asked, summary=summary):
+            case InCell(run=run, cell=cell):
+                from holdfast.agent.rlm.cell_steps import resume_cell
+
+                return resume_cell(self, run, cell, answers)
+            case SummingUp(run=run, query=asked, summary=summary):
                 return self._on_summary(run, summary, dict(answers)[asked])
-            case _Commanding(run=run, query=asked, command=command):
+            case Commanding(run=run, query=asked, command=command):
                 return self._on_command(run, command, dict(answers)[asked])
             case _:
                 assert_never(state)
 
-    def refuse(self, at: int, failure: Failure) -> Step:
-        """The budget of the session does not allow the call: the turn ends, and the session continues."""
+    def refuse(self, at: int, failure: Failure) -> Step | Awaitable[Step]:
+        """The budget of the session does not allow the call: the turn ends, and the session continues.
+
+        In a cell it is the call that fails.
+        """
         self._at, self._session = at, self.fold.session
-        return self._end(StoppedOutcome("provider_error", failure.message, limit="budget"))
+        if isinstance(self._state, InCell):
+            self._agent = agent_fold(self._session)
+            from holdfast.agent.rlm.cell_steps import refuse_cell
+
+            return refuse_cell(self, self._state.run, self._state.cell, failure)
+        return self._end(refusal_of(self._session, failure, at))
 
     def close(self) -> None:
         return
 
-    def _on_stop(self, state: _InTurn, record: StopRecord, since: int, answers: Sequence[tuple[str, Answer]]) -> Step:
+    def _on_stop(self, state: InTurn, record: StopRecord, since: int, answers: Sequence[tuple[str, Answer]]) -> Step:
         """Somebody stopped the turn. It no longer waits for anything."""
-        left = state.calls.left_by(answers) if isinstance(state, _Calling) else []
+        left: list[str] = []
+        if isinstance(state, Calling):
+            left = state.calls.left_by(answers)
+        elif isinstance(state, InCell):
+            left = [asked for asked in state.cell.waiting_for if asked not in dict(answers)]
         return self._end(_stopped_by(record, since), withdrawn=left)
 
     # --- input -------------------------------------------------------------------------------------
 
     def _wait_for_input(self, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
         asked = self._next(InputQuery())
-        self._state = _BetweenTurns(asked.id)
+        self._state = BetweenTurns(asked.id)
         return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
 
     def _on_input(self) -> Step:
@@ -295,7 +285,7 @@ class AgentInstance:
             return self._end(StoppedOutcome("invalid_input", "the input is empty"))
         return self._effect(run, run.turn.effect)
 
-    def _begin(self, brought: TurnInput) -> _TurnRun:
+    def _begin(self, brought: TurnInput) -> TurnRun:
         policy = self._agent.policies.current
         if policy != self._policy:
             self._policy = policy
@@ -305,12 +295,20 @@ class AgentInstance:
         self._gauge.said(content_tokens(brought.content))
         wants_value = brought.output is not None
         turn = Turn(id=brought.turn, began_at=self._at, limits=self._policy.limits, wants_value=wants_value)
-        return _TurnRun(turn, self._session.metrics.total_tokens, self._session.metrics.cost)
+        run = TurnRun(turn, self._session.metrics.total_tokens, self._session.metrics.cost, output=brought.output)
+        if self._policy.mode == RLM:
+            from holdfast.agent.rlm.cell_steps import opening_remark  # not needed by the other agents
 
-    def _command(self, run: _TurnRun, name: str, arguments: dict[str, Json]) -> Step:
+            if self.recorded_notes is None:
+                self.kind.cells.prepare()
+            remark = opening_remark(self._agent.variables, self._policy)
+            turn.effect = CallModel(1, remark)
+        return run
+
+    def _command(self, run: TurnRun, name: str, arguments: dict[str, Json]) -> Step:
         if name != COMPACT:
             asked = self._next(ToolQuery(name=COMMAND_TOOL, arguments={"name": name, "arguments": arguments}))
-            self._state = _Commanding(run, asked.id, name)
+            self._state = Commanding(run, asked.id, name)
             return AskStep(queries=[asked])
         settings = {name: value for name, value in arguments.items() if value is not None}
         try:
@@ -318,16 +316,16 @@ class AgentInstance:
         except InvalidValueError as error:
             return self._end(StoppedOutcome("invalid_input", str(error)))
         keep = compaction.keep if "keep" in settings else self._gauge.keep(self._policy.window, compaction)
-        return self._sum_up(run, _Summary("manual", None, keep, compaction.instructions))
+        return self._sum_up(run, SummaryTask("manual", None, keep, compaction.instructions))
 
-    def _on_command(self, run: _TurnRun, name: str, answer: Answer) -> Step:
+    def _on_command(self, run: TurnRun, name: str, answer: Answer) -> Step:
         if isinstance(answer, Value):
             return self._end(CommandOutcome(name, answer.value))
         return self._end(stop_of(answer, otherwise="tool_failure"))
 
     # --- the model ---------------------------------------------------------------------------------
 
-    def _on_reply(self, run: _TurnRun, answer: Answer) -> Step:
+    def _on_reply(self, run: TurnRun, answer: Answer) -> Step | Awaitable[Step]:
         turn = run.turn
         if isinstance(answer, Failure):
             is_overflow = answer.code == OVERFLOW
@@ -341,19 +339,29 @@ class AgentInstance:
             self._gauge.counted(sent)
         self._gauge.said(content_tokens(reply.content))
         self._overflowed = False
-        tokens, cost = spent.total_tokens - run.tokens_before, spent.cost - run.cost_before
+        run.said = reply.text
+        tokens, cost = self._spent(run)
+        if self._policy.mode == RLM:
+            from holdfast.agent.rlm.cell_steps import on_reply
+
+            return on_reply(self, run, reply, tokens, cost)
         return self._effect(run, turn.replied(reply, self._at, tokens=tokens, cost=cost))
+
+    def _spent(self, run: TurnRun) -> tuple[int, float]:
+        """Tokens and cost of a turn so far, those of its subagents included."""
+        spent = self._session.metrics
+        return spent.total_tokens - run.tokens_before, spent.cost - run.cost_before
 
     # --- summaries ---------------------------------------------------------------------------------
 
-    def _is_full(self, run: _TurnRun) -> bool:
+    def _is_full(self, run: TurnRun) -> bool:
         """Whether the conversation has to be summed up before the model is asked again."""
         window, compaction = self._policy.window, self._policy.compaction
         if window is None or not compaction.auto or run.summary_failed:
             return False
         return self._gauge.is_full(window, compaction)
 
-    def _on_overflow(self, run: _TurnRun, failure: Failure) -> Step:
+    def _on_overflow(self, run: TurnRun, failure: Failure) -> Step:
         """The model refuses the conversation. If it was already summed up for that reason, nothing more can be done."""
         if self._overflowed:
             return self._end(_too_long("even after it was summed up", failure))
@@ -363,16 +371,18 @@ class AgentInstance:
         # Without the remark: the runtime made it when it first asked the model.
         return self._sum_up(run, self._summary("overflow", CallModel(asked.iteration)))
 
-    def _summary(self, reason: SummaryReason, then: Effect) -> _Summary:
+    def _summary(self, reason: SummaryReason, then: Effect) -> SummaryTask:
         compaction = self._policy.compaction
-        return _Summary(reason, then, self._gauge.keep(self._policy.window, compaction), compaction.instructions)
+        return SummaryTask(reason, then, self._gauge.keep(self._policy.window, compaction), compaction.instructions)
 
-    def _sum_up(self, run: _TurnRun, summary: _Summary, notes: Sequence[Note] = ()) -> Step:
-        asked = self._next(SummaryQuery(prompt=summary.instructions, keep=summary.keep))
-        self._state = _SummingUp(run, asked.id, summary)
-        return AskStep(queries=[asked], notes=list(notes))
+    def _sum_up(
+        self, run: TurnRun, summary: SummaryTask, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()
+    ) -> Step:
+        asked = self._next(summary_query(self._session, self._gauge.tokens, summary.instructions, summary.keep))
+        self._state = SummingUp(run, asked.id, summary)
+        return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
 
-    def _on_summary(self, run: _TurnRun, summary: _Summary, answer: Answer) -> Step:
+    def _on_summary(self, run: TurnRun, summary: SummaryTask, answer: Answer) -> Step:
         if isinstance(answer, Failure):
             return self._on_no_summary(run, summary, answer)
         try:
@@ -387,7 +397,7 @@ class AgentInstance:
             return self._end(CommandOutcome(COMPACT, {"summary": text}), [frame])
         return self._effect(run, summary.then, [frame])
 
-    def _on_no_summary(self, run: _TurnRun, summary: _Summary, failure: Failure) -> Step:
+    def _on_no_summary(self, run: TurnRun, summary: SummaryTask, failure: Failure) -> Step:
         """Continue without the summary, unless somebody asked for it or the turn cannot continue without it."""
         if failure.code in STOP_CODES:
             return self._end(stop_of(failure, otherwise="provider_error"))
@@ -404,7 +414,7 @@ class AgentInstance:
 
     # --- tools -------------------------------------------------------------------------------------
 
-    def _on_calls(self, state: _Calling, answers: Sequence[tuple[str, Answer]]) -> Step:
+    def _on_calls(self, state: Calling, answers: Sequence[tuple[str, Answer]]) -> Step:
         calls, turn = state.calls, state.run.turn
         for _, answer in answers:
             if isinstance(answer, Failure) and answer.code in STOP_CODES:
@@ -412,36 +422,39 @@ class AgentInstance:
         queries = [query for asked, answer in answers for query in calls.answered(asked, answer)]
         return self._call(state.run, calls, [*queries, *calls.granted()])
 
-    def _call(self, run: _TurnRun, calls: Calls, queries: Sequence[Query]) -> Step:
+    def _call(self, run: TurnRun, calls: Calls, queries: Sequence[Query]) -> Step:
         """Ask what the calls need next; or, once every call has a result, continue the turn."""
         notes = calls.refusals()
         if queries or calls.waiting:
             asked = self._numbered(queries)
             calls.asked([query.id for query in asked])
-            self._state = _Calling(run, calls)
+            self._state = Calling(run, calls)
             return AskStep(queries=asked, wake=calls.wake, notes=list(notes), withdrawn=calls.withdrawals())
         self._gauge.said(sum(value_tokens(done.content) for done in calls.results))
-        return self._effect(run, run.turn.tools_done(calls.results, self._at), notes)
+        tokens, cost = self._spent(run) if calls.are_delegated else (None, None)
+        return self._effect(run, run.turn.tools_done(calls.results, self._at, tokens=tokens, cost=cost), notes)
 
     # --- effects as queries ------------------------------------------------------------------------
 
     def _effect(
-        self, run: _TurnRun, effect: Effect, notes: Sequence[Note] = (), *, withdrawn: Sequence[str] = ()
+        self, run: TurnRun, effect: Effect, notes: Sequence[Note] = (), *, withdrawn: Sequence[str] = ()
     ) -> Step:
         match effect:
             case CallModel() if self._is_full(run):
-                return self._sum_up(run, self._summary("threshold", effect), notes)
+                return self._sum_up(run, self._summary("threshold", effect), notes, withdrawn)
             case CallModel(iteration=iteration, remark=remark):
                 run.sent_before = self._session.metrics.prompt_tokens.tokens
                 for item in self._agent.inbox.unseen.values():
                     self._gauge.said(content_tokens(item.content))
                 if remark:
                     self._gauge.said(value_tokens(remark))
-                asked = self._next(ReplyQuery(iteration=iteration, remark=remark))
-                self._state = _Replying(run, asked.id)
-                return AskStep(queries=[asked], notes=list(notes))
+                asked = self._next(reply_query(self._session, self._policy, self._gauge.tokens, iteration, remark))
+                self._state = Replying(run, asked.id)
+                return AskStep(queries=[asked], notes=list(notes), withdrawn=list(withdrawn))
             case CallTools():
-                calls = Calls(effect, self._policy, self._granted)
+                calls = Calls(
+                    effect, self._policy, self._granted, child_terms(run.turn, effect, self._spent(run), self._at)
+                )
                 return self._call(run, calls, calls.begin())
             case EndTurn(outcome=MessageOutcome()) if self._agent.inbox.unseen and (
                 more := run.turn.extended(self._at)  # something was said meanwhile
@@ -449,11 +462,16 @@ class AgentInstance:
                 return self._effect(run, more, notes)
             case EndTurn(outcome=outcome):
                 return self._end(outcome, notes, withdrawn)
+            case RunCell():
+                raise AssertionError("a cell is begun with the reply that it is from")
             case _:
                 assert_never(effect)
 
     def _end(self, outcome: TurnOutcome, notes: Sequence[Note] = (), withdrawn: Sequence[str] = ()) -> Step:
         """End the turn. If it ends with a message of the model, that message is its record."""
+        if self._agent.task is not None:
+            said = self._state.run.said if isinstance(self._state, Replying) else ""
+            return final_step(outcome, said, notes)
         if isinstance(outcome, MessageOutcome):
             return self._wait_for_input(notes, withdrawn)
         return self._wait_for_input([*notes, TurnRecord(outcome=outcome)], withdrawn)

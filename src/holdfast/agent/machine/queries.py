@@ -1,4 +1,5 @@
-"""The queries that only agents ask: for the next input, the model's reply, a summary, a tool call, and an approval."""
+"""The queries that only agents ask: for the next input, the model's reply, a summary, a tool call, a subagent, and an
+approval."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import msgspec
 from holdfast.agent.machine.approval import check_decision
 from holdfast.agent.machine.errors import InvalidDecisionError, NotAnInputError
 from holdfast.core.errors import InvalidValueError
-from holdfast.core.queries import Answer, HumanQuery, LlmQuery, Query, ToolQuery, Value
+from holdfast.core.queries import Answer, ChildQuery, HumanQuery, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.values import Json
 
 
@@ -18,6 +19,7 @@ class InputQuery(Query, frozen=True, tag="input"):
 
     kind = "input"
     is_patient = True
+    is_question = False
 
     @property
     def is_plain(self) -> bool:
@@ -42,7 +44,9 @@ class ReplyQuery(LlmQuery, frozen=True, kw_only=True, tag="reply"):
 
     @property
     def is_plain(self) -> bool:
-        return self == ReplyQuery(id=self.id, iteration=self.iteration, remark=self.remark)
+        return self == ReplyQuery(
+            id=self.id, iteration=self.iteration, remark=self.remark, context_tokens=self.context_tokens
+        )
 
     def to_json(self) -> dict[str, Json]:
         return {**super().to_json(), "iteration": self.iteration}
@@ -59,9 +63,19 @@ class SummaryQuery(LlmQuery, frozen=True, kw_only=True, tag="summary"):
     """About how many tokens of the latest messages are kept verbatim instead of being summed up."""
 
 
-ServedBy: TypeAlias = Literal["process", "host", "nobody"]
-"""Who runs a tool that a model was offered: a process that has it, or the host if it was only declared. Nobody runs one
-that the model has made up."""
+ServedBy: TypeAlias = Literal["process", "host", "subagent", "nobody"]
+"""Who runs a tool that a model was offered: a process that has it, or the host if it was only declared; a subagent does
+what is delegated. Nobody runs one that the model has made up."""
+
+
+class CellTool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool that a cell can call by a name."""
+
+    name: str
+    """The tool's own name, which need not be an identifier."""
+    parameters: list[str] = []
+    """The names of its parameters, in the order in which a call may give them without names."""
+    served_by: ServedBy = "process"
 
 
 class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
@@ -72,6 +86,43 @@ class CallQuery(ToolQuery, frozen=True, kw_only=True, tag="call"):
     edited: bool = False
     """Whether the arguments come from whoever approved the call, and not from the model."""
     served_by: ServedBy = "process"
+
+    @property
+    def group(self) -> str:
+        return f"tool:{self.served_by}:{self.name}"
+
+    @property
+    def tool_needed(self) -> str | None:
+        match self.served_by:
+            case "process":
+                return self.name
+            case "nobody":
+                return ""
+            case "host" | "subagent":
+                return None
+
+
+class DelegateQuery(ChildQuery, frozen=True, kw_only=True, tag="delegate"):
+    """A task for a subagent, whose name is the `program`; answered as `delegation.subagent_result` reads it."""
+
+    task: str
+    seed: dict[str, Json] = msgspec.field(default_factory=dict)
+    """Values that it is given with the task."""
+    output: dict[str, Json] | None = None
+    """JSON schema of the value that it must give back; None for what its definition says."""
+    call_id: str = ""
+    """The model's own id of the call; empty if a program asks."""
+    edited: bool = False
+    """Whether the arguments come from whoever approved the call, and not from the model."""
+    program_kind: Literal["native", "any", "agent"] = "agent"
+
+    def to_json(self) -> dict[str, Json]:
+        shown: dict[str, Json] = {"program": self.program, "task": self.task}
+        return {**shown, "seed": self.seed} if self.seed else shown
+
+    @property
+    def text(self) -> str:
+        return f"{self.program}: {self.task}"
 
 
 class ApprovalCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,4 +153,11 @@ class ApprovalQuery(HumanQuery, frozen=True, kw_only=True, tag="approval"):
             raise InvalidDecisionError(session_id, self.id, call.tool, str(error)) from None
 
 
-AGENT_QUERIES: tuple[type[Query], ...] = (InputQuery, ReplyQuery, SummaryQuery, CallQuery, ApprovalQuery)
+AGENT_QUERIES: tuple[type[Query], ...] = (
+    InputQuery,
+    ReplyQuery,
+    SummaryQuery,
+    CallQuery,
+    DelegateQuery,
+    ApprovalQuery,
+)

@@ -1,5 +1,5 @@
-"""The records that agents add to the journal of a session: turns, refused calls, windows, what is sent to them, and
-changes of their policy."""
+"""The records that agents add to the journal of a session: turns, refused calls, windows, what is sent to them, changes
+of their policy, and what their processes have spent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Literal
 
 from holdfast.agent.machine.inbox import Item
 from holdfast.agent.machine.policy import PolicyChange
-from holdfast.agent.machine.turn import ToolCallOutcome, TurnOutcome
+from holdfast.agent.machine.turn import CellOutcome, ToolCallOutcome, TurnOutcome
+from holdfast.agent.rlm.variables import Bindings
+from holdfast.core.queries import Usage
 from holdfast.core.records import KindRecord
 
 
@@ -33,6 +35,21 @@ class FrameRecord(KindRecord, frozen=True, tag="frame"):
     key: str
     reason: Literal["threshold", "overflow", "manual"]
     summary: str
+
+
+class BoundRecord(KindRecord, frozen=True, tag="bound"):
+    """A cell of an rlm agent ended: what it left behind, and what the model is told. It is never run again."""
+
+    cell: int
+    """Its number in the turn, from 1."""
+    bindings: Bindings = Bindings()
+    remark: str = ""
+    """The feedback, as the model reads it."""
+    printed: str = ""
+    """What it printed, if the feedback has only a part of that."""
+    end: CellOutcome = CellOutcome()
+    llm_calls: int = 0
+    """Calls of models in all cells of the turn so far."""
 
 
 class EnqueuedRecord(KindRecord, frozen=True, tag="enqueued"):
@@ -75,13 +92,26 @@ class ConfiguredRecord(KindRecord, frozen=True, tag="configured"):
     by: str | None = None
 
 
+class SpentRecord(KindRecord, frozen=True, tag="spent"):
+    """A process of the agent is over, and has spent this."""
+
+    process: str
+    usage: Usage
+
+    @property
+    def background_usage(self) -> Usage:
+        return self.usage
+
+
 AGENT_RECORDS: tuple[type[KindRecord], ...] = (
     TurnRecord,
     CallRecord,
     FrameRecord,
+    BoundRecord,
     EnqueuedRecord,
     JoinedRecord,
     DequeuedRecord,
     StopRecord,
     ConfiguredRecord,
+    SpentRecord,
 )

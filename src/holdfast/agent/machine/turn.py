@@ -4,8 +4,9 @@ Rules of this file
 ------------------
 - A turn is in one of three states: it waits for the model, it waits for tools, or it is over. `Turn.effect` says which,
   and what exactly; reading it again gives the same effect.
-- The transitions are `replied` and `failed` from the model, `tools_done` and `stopped` from the tools, and `extended`
-  from the end. Each returns the next effect; one that the turn does not wait for is an error, and changes nothing.
+- The transitions are `replied` and `failed` from the model, `tools_done` and `stopped` from the tools, `cell_done` from
+  a cell, and `extended` from the end. Each returns the next effect; one that the turn does not wait for is an error,
+  and changes nothing.
 - Nothing here reads a clock, counts tokens or knows a provider. What a decision needs is in its arguments, which come
   from the journal, so a turn that is run again on the same answers takes the same course.
 
@@ -15,6 +16,8 @@ The theory
                  ▲  │                               │
                  │  └──reply with calls──▶ CallTools ──results──┐
                  └──────────────────────────────────┴───────────┘
+
+In the mode `rlm` a cell takes the place of the tool calls: RunCell instead of CallTools.
 
 The turn continues from its end if something was said meanwhile, or if the model answered in words instead of submitting
 the value that was asked for.
@@ -26,7 +29,7 @@ and the session continues.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,36 +41,13 @@ from holdfast.agent.machine.messages import (
     plain_text,
     with_content,
 )
-from holdfast.agent.machine.queries import ServedBy
+from holdfast.agent.machine.queries import CellTool, ServedBy
+from holdfast.agent.machine.turn_limits import Limits
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
 
-DEFAULT_ITERATIONS = 24
-"""Model calls in one turn: more than a person waits for, and few enough that a runaway turn stays affordable."""
-
-DEFAULT_NO_PROGRESS = 12
-"""Replies in a row that executed nothing: empty ones, and those that called only tools that do not exist."""
-
-DEFAULT_TOOL_CALLS = 200
-"""Tool calls in one turn."""
-
-DEFAULT_REPAIRS = 5
-"""How often a model is asked again for the value of a turn, after an invalid value or words instead of one."""
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a turn may go; None is no limit."""
-
-    iterations: int | None = DEFAULT_ITERATIONS
-    no_progress: int = DEFAULT_NO_PROGRESS
-    tool_calls: int | None = DEFAULT_TOOL_CALLS
-    tokens: int | None = None
-    """Tokens of all model calls together, prompts and replies."""
-    cost: float | None = None
-    wall_ms: int | None = None
-    """Time since the input. It is checked when an effect is chosen; what is under way is waited for."""
-    repairs: int = DEFAULT_REPAIRS
-    """Only for a turn that must end with a value."""
+if TYPE_CHECKING:
+    from holdfast.agent.rlm.replies import ReplyDecision
 
 
 # --- what goes out -------------------------------------------------------------------------------------
@@ -90,15 +70,23 @@ class CallTools(msgspec.Struct, frozen=True, tag="call_tools"):
     """Who runs which tool, as `RecordedReply` says it."""
 
 
+class RunCell(msgspec.Struct, frozen=True, tag="run_cell"):
+    """Run the code that the model has written. Only in the mode `rlm`."""
+
+    number: int
+    """Counted from 1 in each turn."""
+    code: str
+
+
 class EndTurn(msgspec.Struct, frozen=True, tag="end"):
     """The turn is over."""
 
     outcome: TurnOutcome
 
 
-Effect: TypeAlias = CallModel | CallTools | EndTurn
+Effect: TypeAlias = CallModel | CallTools | RunCell | EndTurn
 
-T = TypeVar("T", CallModel, CallTools, EndTurn)
+T = TypeVar("T", CallModel, CallTools, RunCell, EndTurn)
 
 
 # --- outcomes ------------------------------------------------------------------------------------------
@@ -136,6 +124,7 @@ class FrameSwitchOutcome(msgspec.Struct, frozen=True, tag="frame_switch"):
 
 
 StopReason: TypeAlias = Literal[
+    "budget",
     "cancelled",
     "incomplete",
     "invalid_input",
@@ -185,11 +174,15 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Calls that failed before this one: which model, and why."""
     served_by: dict[str, ServedBy] = {}
     """Who runs the tools that it calls, by name, where that is not a process: the host, or nobody."""
+    cut: bool = False
+    """Whether the model was stopped at the end of its cell."""
+    tools: dict[str, CellTool] | None = None
+    """The tools that its cell mentions, by the names that it calls them by; None if there is no cell."""
 
     def to_value(self) -> Json:
         """The value that the journal keeps: of a reply of plain text, the text alone."""
         text = plain_text(self.content)
-        if text is not None and self.stop == "end" and not self.model and not self.attempts:
+        if text is not None and self.stop == "end" and not self.model and not self.attempts and self.tools is None:
             return text
         value: dict[str, Json] = msgspec.to_builtins(self)
         if text is not None:
@@ -241,6 +234,31 @@ class ToolCallOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Why the model says that there is no value to submit."""
 
 
+class CellOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a cell ended, apart from its variables."""
+
+    is_finished: bool = False
+    """Whether the turn ends with a value."""
+    finish: Json = None
+    """That value."""
+    tool: str = ""
+    """The tool that ended the turn with that value, if one did."""
+    failed: str | None = None
+    """Why the cell says that there can be no value."""
+    frame: FrameSwitchOutcome | None = None
+    """The fresh window in which the turn goes on."""
+    stopped: StoppedOutcome | None = None
+    """How a tool stopped the turn, if one did."""
+    rejected: bool = False
+    """Whether it finished with a value that is not of the type that was asked for."""
+
+    @property
+    def is_called(self) -> bool:
+        """Whether the cell has ended its turn, or its frame."""
+        others = (self.failed, self.frame, self.stopped)
+        return self.is_finished or any(each is not None for each in others)
+
+
 class TurnUsage(msgspec.Struct, kw_only=True):
     """What a turn has cost so far."""
 
@@ -250,6 +268,11 @@ class TurnUsage(msgspec.Struct, kw_only=True):
     """Replies in a row that executed nothing."""
     repairs: int = 0
     """How often the model was asked again for a value."""
+    children: int = 0
+    """Subagents that it has started."""
+    cells: int = 0
+    is_last: bool = False
+    """Whether the model was asked for an answer because its iterations have run out: nothing more is run."""
     tokens: int = 0
     cost: float = 0.0
 
@@ -272,6 +295,8 @@ class Turn(msgspec.Struct, kw_only=True):
         self._expect(CallModel)
         self.spent.tokens, self.spent.cost = tokens, cost
         calls = reply.calls
+        if calls and self.spent.is_last:
+            return self._limited("iterations")
         if calls:
             allowed = self.limits.tool_calls
             if allowed is not None and self.spent.tool_calls + len(calls) > allowed:
@@ -290,13 +315,54 @@ class Turn(msgspec.Struct, kw_only=True):
             return self._end(MessageOutcome())
         return self._again(at, executed=False)
 
+    def replied_in_cells(
+        self, reply: RecordedReply, decision: ReplyDecision, at: int, *, tokens: int = 0, cost: float = 0.0
+    ) -> Effect:
+        """As `replied`, in the mode `rlm`: `decision` says what follows from the text."""
+        self._expect(CallModel)
+        self.spent.tokens, self.spent.cost = tokens, cost
+        if reply.stop == "refusal":
+            return self._end(StoppedOutcome("refused", REFUSED))
+        match decision.name:
+            case "execute" if self.spent.is_last:
+                return self._limited("iterations")
+            case "execute":
+                self.spent.cells += 1
+                return self._do(RunCell(self.spent.cells, decision.cell))
+            case "finish_prose":
+                return self._end(MessageOutcome())
+            case "request_finish":
+                return self._repair(at, decision.remark)
+            case _:
+                return self._again(at, executed=False, remark=decision.remark)
+
+    def cell_done(self, done: CellOutcome, at: int) -> Effect:
+        """The cell has ended."""
+        self._expect(RunCell)
+        if done.rejected:
+            return self._repair(at)
+        if done.stopped is not None:
+            return self._end(done.stopped)
+        if done.failed is not None:
+            return self._end(StoppedOutcome("submitted_error", done.failed))
+        if done.is_finished:
+            return self._end(ToolValueOutcome(done.tool, done.finish) if done.tool else ValueOutcome(done.finish))
+        return self._again(at, executed=True)
+
     def failed(self, failure: Failure) -> Effect:
         """There is no reply: the call was cancelled, or failed for good."""
         self._expect(CallModel)
         return self._end(stop_of(failure, otherwise="provider_error"))
 
-    def tools_done(self, results: list[ToolCallOutcome], at: int) -> Effect:
-        """All calls have a result, in their order. The first that ends the turn counts."""
+    def tools_done(
+        self, results: list[ToolCallOutcome], at: int, *, tokens: int | None = None, cost: float | None = None
+    ) -> Effect:
+        """All calls have a result, in their order. The first that ends the turn counts.
+
+        `tokens` and `cost` are those of the whole turn so far, if subagents were among the calls.
+        """
+        if tokens is not None and cost is not None:
+            self.spent.tokens, self.spent.cost = tokens, cost
         each_done = list(zip(self._expect(CallTools).calls, results, strict=True))
         for call, done in each_done:
             if done.frame is not None:
@@ -315,8 +381,9 @@ class Turn(msgspec.Struct, kw_only=True):
         return self._again(at, executed=any(done.executed for done in results))
 
     def stopped(self, failure: Failure) -> Effect:
-        """Somebody stopped the turn while tools ran: a person, or a plugin."""
-        self._expect(CallTools)
+        """Somebody stopped the turn while tools or a cell ran: a person, or a plugin."""
+        if not isinstance(self.effect, RunCell):
+            self._expect(CallTools)
         return self._end(stop_of(failure, otherwise="tool_failure"))
 
     def extended(self, at: int) -> Effect | None:
@@ -325,7 +392,7 @@ class Turn(msgspec.Struct, kw_only=True):
         None if a limit does not allow it: the turn then ends with its answer, and what was said waits for the next.
         """
         self._expect(EndTurn)
-        return self._again(at, executed=True) if self._limit(at) is None else None
+        return self._again(at, executed=True) if not self._reached(at) else None
 
     # --- choosing ----------------------------------------------------------------------------------
 
@@ -345,13 +412,20 @@ class Turn(msgspec.Struct, kw_only=True):
     def _again(self, at: int, *, executed: bool, remark: str = "") -> Effect:
         """Ask the model once more, unless a limit is reached."""
         self.spent.idle = 0 if executed else self.spent.idle + 1
-        reached = self._limit(at)
-        if reached is not None:
-            return self._end(StoppedOutcome("max_turns", _LIMIT_REACHED[reached], reached))
+        reached = self._reached(at)
+        may_answer = self.limits.on_limit == "answer" and not (self.spent.is_last or self.wants_value)
+        if reached == ["iterations"] and may_answer:
+            self.spent.is_last, remark = True, f"{remark}\n\n{LAST_CALL}".lstrip()
+        elif reached:
+            return self._limited(reached[0])
         self.spent.iterations += 1
         return self._do(CallModel(self.spent.iterations, remark))
 
-    def _limit(self, at: int) -> str | None:
+    def _limited(self, reached: str) -> Effect:
+        return self._end(StoppedOutcome("max_turns", _LIMIT_REACHED[reached], reached))
+
+    def _reached(self, at: int) -> list[str]:
+        """The limits that are reached."""
         limits, spent = self.limits, self.spent
         reached = {
             "iterations": limits.iterations is not None and spent.iterations >= limits.iterations,
@@ -360,7 +434,7 @@ class Turn(msgspec.Struct, kw_only=True):
             "cost": limits.cost is not None and spent.cost >= limits.cost,
             "wall_ms": limits.wall_ms is not None and at - self.began_at >= limits.wall_ms,
         }
-        return next((name for name, is_reached in reached.items() if is_reached), None)
+        return [name for name, is_reached in reached.items() if is_reached]
 
     def _do(self, effect: Effect) -> Effect:
         self.effect = effect
@@ -388,6 +462,9 @@ _STOPS: dict[str, StopReason] = {"cancelled": "cancelled", "plugin_abort": "plug
 """The failure codes with which somebody stops a turn, and the reason each one gives."""
 
 STOP_CODES = frozenset(_STOPS)
+
+LAST_CALL = "Nothing more can be run in this turn. Answer now, in words, with what you know."
+"""What the model is told when it is asked for the last time."""
 
 _LIMIT_REACHED = {
     "iterations": "it reached its limit of model calls",

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.agent.machine.inbox import Command
 from holdfast.agent.machine.messages import AgentMessage, ContentBlock, ToolUseBlock
+from holdfast.agent.machine.policy import Spec
 from holdfast.agent.machine.prompt import PromptLayer
 from holdfast.agent.machine.turn import ToolCallOutcome, TurnOutcome
 from holdfast.core.queries import Usage
@@ -56,3 +57,5 @@ class TurnState(msgspec.Struct, kw_only=True, omit_defaults=True, array_like=Tru
     """What was said in it, the input first."""
     is_whole: bool = True
     """False if its messages were forgotten; the journal still has them."""
+    spec: Spec | None = None
+    """Where the policy differs for this turn alone."""

@@ -20,9 +20,9 @@ from mcp_types import (
     TextContent,
 )
 
+from holdfast.agent.machine.excerpt import OutputLimits, shortened
 from holdfast.agent.mcp.limits import RESULT_BYTES
 from holdfast.agent.tools.context import ToolError
-from holdfast.agent.tools.output import OutputLimits, shortened
 from holdfast.core.values import Json, repaired
 
 _Binary: TypeAlias = ImageContent | AudioContent

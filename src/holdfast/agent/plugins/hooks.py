@@ -17,7 +17,7 @@ from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.plugins.hook_checks import problem_in_messages, problem_in_reply, problem_in_request
-from holdfast.agent.plugins.plugin import AbortTurn, Command, Deny, Directive, Instead, Plugin, PluginCall, Replace
+from holdfast.agent.plugins.plugin import AbortTurn, Deny, Directive, Instead, Plugin, PluginCall, Replace
 from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue, checked_result, exception_text
 from holdfast.agent.tools.session_catalog import ToolSummary
 from holdfast.core.errors import HoldfastError
@@ -26,6 +26,7 @@ from holdfast.core.records import Entry
 from holdfast.core.values import Json, check_value, own_copy
 
 if TYPE_CHECKING:
+    from holdfast.agent.commands import PluginCommand
     from holdfast.agent.live_events import LiveEvent
     from holdfast.agent.providers.provider import ModelReply, ModelRequest
     from holdfast.agent.results import TurnResult
@@ -231,25 +232,32 @@ class Hooks:
         for plugin in reversed(self._having("closed")):
             await self._call(plugin, "closed")
 
-    async def command(self, name: str, arguments: Mapping[str, Json]) -> Any:
-        """Run a command. Raises `PluginError` if it fails or does not exist."""
-        known: dict[str, tuple[Plugin, Command]] = {}
+    def commands(self) -> dict[str, PluginCommand]:
+        """The commands of all plugins, by name; of two with the same name, the first plugin's."""
+        from holdfast.agent.commands import PluginCommand
+
+        known: dict[str, PluginCommand] = {}
         for plugin in self._having("commands"):
             try:
-                for each, command in plugin.commands().items():
-                    known.setdefault(each, (plugin, command))
+                for name, function in plugin.commands().items():
+                    known.setdefault(name, PluginCommand(plugin, name, function))
             except Exception as error:
                 self._failed(plugin, "commands", error)
+        return known
+
+    async def command(self, name: str, arguments: Mapping[str, Json]) -> Any:
+        """Run a command. Raises `PluginError` if it fails or does not exist."""
+        known = self.commands()
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise PluginError(
                 "", f"command {name}", self.session_id, f"there is no such command; the commands are: {names}"
             )
-        plugin, command = known[name]
         try:
-            return await _awaited(command(**arguments))
+            return await _awaited(known[name].call(arguments))
         except Exception as error:
-            raise PluginError(plugin.id, f"command {name}", self.session_id, exception_text(error)) from error
+            plugin_id = known[name].plugin.id
+            raise PluginError(plugin_id, f"command {name}", self.session_id, exception_text(error)) from error
 
     # --- containment -------------------------------------------------------------------------------
 

@@ -14,17 +14,16 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
+from holdfast.agent.machine.delegation import READ_TOOL
+from holdfast.agent.machine.excerpt import SHOWN_BYTES, SHOWN_LINES, OutputLimits, shortened
 from holdfast.agent.plugins.plugin import Plugin, PluginCall
 from holdfast.agent.tools.catalog import Toolish
 from holdfast.agent.tools.context import Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.function import FunctionTool
-from holdfast.agent.tools.output import SHOWN_BYTES, SHOWN_LINES, OutputLimits, shortened
 from holdfast.agent.tools.results import ToolFailure, ToolResult, ToolValue
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.values import Json
-
-READ_TOOL = "read_output"
 
 KEPT_BYTES = 16 * 1024 * 1024
 """UTF-8 bytes of one output that are kept: half of the largest journal value. Of a longer one, beginning and end."""

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.agent.machine.approval import Approval
+from holdfast.agent.machine.excerpt import OutputLimits
 from holdfast.agent.machine.messages import AgentMessage
 from holdfast.agent.machine.prompt import Contribution
 from holdfast.agent.machine.turn_state import TurnState
 from holdfast.agent.tools.catalog import Toolish
-from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.session_catalog import ToolSummary
 from holdfast.core.records import Entry
 from holdfast.core.values import Json

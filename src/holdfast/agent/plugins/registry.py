@@ -88,6 +88,14 @@ class Plugins:
                 return True
         return False
 
+    def any_may_bring(self, tool: str) -> bool:
+        """Whether some plugin that is here has a tool, or may have it, for some session."""
+        for plugin in (*self._known.values(), *self._assigned.values()):
+            for each in plugin.tools():
+                if isinstance(each, ToolProvider) or self._shared_tool(each).name == tool:
+                    return True
+        return False
+
     async def install(self, plugin: Plugin, config: Json = None) -> list[str]:
         """Add the tools of a plugin to the runtime, and return their names. Done for each session that gets it."""
         names: list[str] = []

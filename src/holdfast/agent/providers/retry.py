@@ -15,10 +15,11 @@ from __future__ import annotations
 import asyncio
 import random as _random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.agent.machine.messages import ContentBlock, TextBlock
 from holdfast.agent.providers.provider import (
     Fault,
     ModelReply,
@@ -93,6 +94,30 @@ class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True, tag="retrying"):
 
 
 CallItem: TypeAlias = TextDelta | ReasoningDelta | FailedAttempt | ResetDelta
+
+
+class StreamCutter(Protocol):
+    """Decides, while a reply streams, that the rest of it is not wanted."""
+
+    def feed(self, delta: str) -> bool:
+        """Take the next text; whether nothing more is wanted."""
+        ...
+
+    def end(self) -> None:
+        """The reply is over."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more is wanted."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The reply as far as it is wanted."""
+        ...
+
+
 Emit: TypeAlias = Callable[[CallItem], Awaitable[None] | None]
 """Takes an item: at once, or by what it returns, which is awaited."""
 
@@ -107,6 +132,8 @@ class CallResult(msgspec.Struct, frozen=True):
     """The model that was requested; `reply.model` is what the service says."""
     attempts: list[dict[str, Json]]
     """The attempts that failed before, each with `provider`, `model`, `fault` and `error`."""
+    is_cut: bool = False
+    """Whether the rest of the reply was not wanted. Its usage is then not known, unless the whole of it had come."""
 
 
 class CallFailedError(ProviderError):
@@ -126,11 +153,13 @@ async def call(
     retry: RetryPolicy | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = _random.random,
+    cutter: Callable[[], StreamCutter] | None = None,
 ) -> CallResult:
     """Call the first choice that answers. Raises `CallFailedError` if none does.
 
     `request.model` is replaced by the choice's. What `emit` returns for an item is awaited before the next one is read,
-    so a slow consumer slows the model down; an exception of it ends the call, and so does cancelling.
+    so a slow consumer slows the model down; an exception of it ends the call, and so does cancelling. `cutter` makes
+    what cuts a reply off, anew for each attempt.
     """
     if not choices:
         raise ValueError("there is no model to call; pass at least one choice")
@@ -142,13 +171,13 @@ async def call(
         key = f"{request.key}/{number}" if request.key and number else request.key
         asked = msgspec.structs.replace(request, model=choice.model, key=key)
         for attempt in range(1, retry.attempts + 1):
-            deltas = _DeltaSink(emit)
+            deltas = _DeltaSink(emit, cutter() if cutter is not None else None)
             try:
                 reply = await _attempt(choice.provider, asked, deltas, retry.call_timeout_s)
             except ProviderError as error:
                 last = error
             else:
-                return CallResult(reply, choice.provider.id, choice.model, failed)
+                return CallResult(reply, choice.provider.id, choice.model, failed, deltas.is_cut)
             message = repaired(str(last))[:ERROR_CHARS]
             record = {"provider": choice.provider.id, "model": choice.model, "fault": last.fault, "error": message}
             failed.append(record)
@@ -181,11 +210,34 @@ class _DeltaSink(msgspec.Struct):
     """Passes deltas on, and remembers whether there were any."""
 
     emit: Emit
+    cutter: StreamCutter | None = None
     any_sent: bool = False
 
     def pass_on(self, delta: TextDelta | ReasoningDelta) -> Awaitable[None] | None:
         self.any_sent = True
+        if self.cutter is not None and isinstance(delta, TextDelta):
+            before = len(self.cutter.text)
+            self.cutter.feed(delta.text)
+            delta = TextDelta(self.cutter.text[before:])
         return self.emit(delta)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.cutter is not None and self.cutter.is_closed
+
+    def cut_reply(self, whole: ModelReply | None) -> ModelReply:
+        """The reply as far as it is wanted; `whole` is what the model has said in the end, if it came to that."""
+        if self.cutter is None:
+            assert whole is not None
+            return whole
+        if whole is not None and not self.cutter.is_closed:
+            said = "".join(block.text for block in whole.content if isinstance(block, TextBlock))
+            self.cutter.feed(said[len(self.cutter.text) :])
+            self.cutter.end()
+            if not self.cutter.is_closed:
+                return whole
+        content: list[ContentBlock] = [TextBlock(self.cutter.text)]
+        return ModelReply(content=content) if whole is None else msgspec.structs.replace(whole, content=content)
 
 
 async def _taken(taking: Awaitable[None] | None) -> None:
@@ -209,10 +261,12 @@ async def _attempt(
                 except BaseException as error:
                     _raise_fault(provider, error)
                 if isinstance(item, ModelReply):
-                    return item
+                    return deltas.cut_reply(item)
                 taking = deltas.pass_on(item)
                 if taking is not None:
                     await _untimed(taking, limit)
+                if deltas.is_cut:
+                    return deltas.cut_reply(None)
     except TimeoutError as error:
         if not limit.expired():
             raise

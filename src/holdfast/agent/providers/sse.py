@@ -17,10 +17,11 @@ class TooLargeError(ValueError):
 
 
 class ServerEvent(msgspec.Struct, frozen=True):
-    """One event: its name, if it has one, and its data."""
+    """One event: its data, its name if it has one, and the id to go on from if it has one."""
 
     data: bytes
     name: bytes = b""
+    id: str | None = None
 
 
 class ServerEventReader:
@@ -35,6 +36,7 @@ class ServerEventReader:
         self._line: list[bytes] = []
         self._data: list[bytes] = []
         self._name = b""
+        self._id: str | None = None
         self._line_bytes = 0
         self._data_bytes = 0
         self._after_cr = False
@@ -76,10 +78,12 @@ class ServerEventReader:
             self._data_bytes += len(value) + 1
         elif field == b"event":
             self._name = value
+        elif field == b"id":
+            self._id = value.decode("utf-8", "replace")
         return None
 
     def _end_event(self) -> ServerEvent | None:
-        event = ServerEvent(b"\n".join(self._data), self._name) if self._data else None
+        event = ServerEvent(b"\n".join(self._data), self._name, self._id) if self._data else None
         self._data.clear()
-        self._name, self._data_bytes = b"", 0
+        self._name, self._id, self._data_bytes = b"", None, 0
         return event

@@ -1,11 +1,11 @@
 """Tools: what a model can call. `tool` makes one from a function; `Catalog` holds those of a runtime."""
 
+from holdfast.agent.machine.excerpt import OutputLimits
 from holdfast.agent.tools.catalog import Catalog, DeclaredTool, ToolProvider
 from holdfast.agent.tools.context import Finish, SwitchFrame, ToolContext, ToolError
 from holdfast.agent.tools.errors import DuplicateToolError, ToolDefinitionError
 from holdfast.agent.tools.function import FunctionTool, tool
 from holdfast.agent.tools.http import http_tool
-from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.results import full_result
 from holdfast.agent.tools.tool import RemoteTool, Tool, ToolRetryPolicy
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, Unpack, runtime_checkable
 import msgspec
 
 from holdfast.agent.machine.calls import CALL_TOOL, FIND_TOOLS
+from holdfast.agent.machine.delegation import DELEGATE_TOOL
 from holdfast.agent.machine.policy import ALL_TOOLS, Deadline
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.agent.providers.provider import ToolSpec
@@ -26,6 +27,7 @@ RESERVED = {
     GIVE_UP_TOOL: "a model says with it that there is no such result",
     FIND_TOOLS: "a model finds tools with it",
     CALL_TOOL: "a model calls the tools it has found with it",
+    DELEGATE_TOOL: "a model gives tasks to subagents with it",
     "llm": "the drivers of models are registered under it",
     "human": "the drivers of people's answers are registered under it",
 }
@@ -94,7 +96,20 @@ class DeclaredTool(msgspec.Struct, frozen=True):
         return ToolSpec(self.name, self.description, self.parameters)
 
 
-AnyTool: TypeAlias = Tool | DeclaredTool
+class DelegateTool(msgspec.Struct, frozen=True):
+    """The tool with which a model gives a task to a subagent: its calls are queries for child sessions."""
+
+    name: str
+    description: str
+    parameters: Schema
+    owner: str = "the runtime"
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters)
+
+
+AnyTool: TypeAlias = Tool | DeclaredTool | DelegateTool
 
 Toolish: TypeAlias = Tool | Callable[..., Any] | ToolProvider
 """What can be offered: a tool, a function as a tool, or all that a provider has."""

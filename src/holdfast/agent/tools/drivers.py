@@ -15,17 +15,21 @@ from holdfast.agent.machine.queries import CallQuery
 from holdfast.agent.machine.turn import FINISH_TOOL, GIVE_UP_TOOL
 from holdfast.agent.plugins.hooks import abort_failure
 from holdfast.agent.plugins.plugin import AbortTurn, PluginCall
-from holdfast.agent.tools.catalog import AnyTool, DeclaredTool, unknown_tool
+from holdfast.agent.processes.drivers import WorkDrivers, process_drivers
+from holdfast.agent.processes.machine import WorkQuery
+from holdfast.agent.tools.catalog import AnyTool, DeclaredTool, DelegateTool, unknown_tool
 from holdfast.agent.tools.errors import InvalidArgumentsError
 from holdfast.agent.tools.finish import FinishDriver, GiveUpDriver
 from holdfast.agent.tools.results import json_of
 from holdfast.agent.tools.runner import ModelCall, ToolRunner
 from holdfast.agent.tools.tool import Tool
+from holdfast.agent.triggers.drivers import trigger_drivers
 from holdfast.core.decide import GivenAnswer
 from holdfast.core.queries import Failure, Query, ToolQuery
 from holdfast.core.values import Json, own_copy
 from holdfast.engine.drivers import Attempt, Driver
 from holdfast.engine.slots import SharedSlots, Slots
+from holdfast.engine.store_trouble import insist
 
 if TYPE_CHECKING:
     from holdfast.agent.loaded_session import LoadedSession
@@ -42,7 +46,8 @@ class ToolDrivers:
         self._mount = mount
         concurrency = runtime.options.tool_concurrency
         self._slots = Slots(concurrency, spare=concurrency)
-        self._runner = ToolRunner(about=self._about, emit=mount.live_events.emit)
+        # What is read before a tool runs says nothing about it: a store in trouble is asked again.
+        self._runner = ToolRunner(about=lambda attempt: insist(self._about, attempt), emit=mount.live_events.emit)
         self._drivers: WeakKeyDictionary[Tool, Driver] = WeakKeyDictionary()
         self._unknown = _UnknownDriver(mount, self._driver)
         self._own: dict[str, Driver] = {
@@ -53,6 +58,11 @@ class ToolDrivers:
             AUTHORIZE: _AuthorizeDriver(mount),
             COMMAND_TOOL: _CommandDriver(mount),
         }
+        self._work = WorkDrivers(self._runner, self._slots)
+        self._background = {
+            **process_drivers(runtime, mount),
+            **trigger_drivers(mount.holdfast, mount.processes, mount.triggers),
+        }
 
     def install(self) -> None:
         """Let these tools answer the calls of the store's sessions."""
@@ -60,7 +70,10 @@ class ToolDrivers:
 
     def _find(self, session_id: str, query: ToolQuery) -> Driver | None:
         if not isinstance(query, CallQuery):
-            own = self._own[query.name] if query.name == COMMAND_TOOL else None
+            if isinstance(query, WorkQuery):
+                entry = self._catalog.get(query.name)
+                return self._work.of(entry, query) if isinstance(entry, Tool) else None
+            own = self._own[query.name] if query.name == COMMAND_TOOL else self._background.get(query.name)
             entry = self._catalog.get(query.name)
             return own if entry is None else self._driver(entry)  # otherwise the strategy's host answers it
         if (own := self._own.get(query.name)) is not None:
@@ -77,9 +90,18 @@ class ToolDrivers:
 
         `plugins` are those that the session is recorded with. They bring their tools when it is loaded.
         """
-        if self._entry(session_id, name) is not None or self._catalog.is_gone(name):
+        if self._entry(session_id, name) is not None or self._catalog.is_gone(name) or name in self._background:
             return True
         return self._plugins.may_bring(name, session_id, plugins)
+
+    def may_have(self, name: str) -> bool:
+        """Whether a tool may be run here for some session. An empty name is that of a tool that a model made up."""
+        entry = self._catalog.get(name)
+        if isinstance(entry, DeclaredTool):
+            return False
+        own = {**self._own, **self._background}
+        is_here = not name or entry is not None or name in own or self._catalog.is_gone(name)
+        return is_here or self._plugins.any_may_bring(name)
 
     @property
     def names(self) -> list[str]:
@@ -89,7 +111,7 @@ class ToolDrivers:
 
     def _driver(self, entry: AnyTool) -> Driver | None:
         """The driver of a tool, or None if its calls wait for an answer from outside."""
-        if isinstance(entry, DeclaredTool):
+        if isinstance(entry, DeclaredTool | DelegateTool):
             return None
         known = self._drivers.get(entry)
         if known is None:
@@ -97,6 +119,10 @@ class ToolDrivers:
         return known
 
     async def _about(self, attempt: Attempt) -> ModelCall | None:
+        """What is read before a tool runs. It says nothing about the tool: a store in trouble is asked again."""
+        return await insist(self._call_of, attempt)
+
+    async def _call_of(self, attempt: Attempt) -> ModelCall | None:
         conversation = await self._mount.conversations.with_query(attempt.session_id, attempt.query_id)
         query = conversation.asked.get(attempt.query_id)
         if not isinstance(query, CallQuery) or conversation.running is None:

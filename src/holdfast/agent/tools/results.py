@@ -13,10 +13,11 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 
 from holdfast.agent.machine.conversation import FULL, TOOL_MARK, tool_answer
+from holdfast.agent.machine.excerpt import OutputLimits, shortened
 from holdfast.agent.machine.turn import FrameSwitchOutcome, ToolCallOutcome
 from holdfast.agent.tools.context import TURNS_OWN, Finish, SwitchFrame, ToolError
 from holdfast.agent.tools.errors import InvalidResultError
-from holdfast.agent.tools.output import KEPT_BYTES, OutputLimits, shortened
+from holdfast.agent.tools.output import KEPT_BYTES
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.large import encode_in_pieces, in_pieces
 from holdfast.core.queries import Failure

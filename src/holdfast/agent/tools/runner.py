@@ -6,8 +6,8 @@ Whatever a tool does, its call gets an answer:
 - Its time runs out: a failure with its output until then. An async tool is cancelled and has `CLEANUP_S` to clean up; a
   function in a thread cannot be stopped, so it runs on and its outcome is ignored.
 - It raises something that is not an `Exception` (such as a panic of a native library): a failure with the code
-  `tool_panicked`. Only `KeyboardInterrupt` and `SystemExit` in the event loop pass through: they may be a signal to the
-  process. In a thread they cannot be, and are contained like the rest.
+  `tool_panicked`. So is `SystemExit` or `KeyboardInterrupt`, unless a handler of signals raised it: that was meant for
+  the process.
 - The call is cancelled, as when its turn is stopped: no answer, because nobody waits for one.
 """
 
@@ -19,6 +19,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from holdfast.agent.live_events import LiveEvent, ToolFinishedEvent, ToolOutputEvent, ToolStartedEvent
@@ -44,6 +45,7 @@ from holdfast.agent.tools.tool import Tool
 from holdfast.core.large import is_large
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json, own_copy
+from holdfast.engine.containment import without_exit
 from holdfast.engine.drivers import Attempt, Effect, NotDone, Probe
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store.off_loop import off_loop
@@ -240,7 +242,7 @@ class _Call:
 
     async def _once(self, accepted: dict[str, object], ctx: ToolContext, output: OutputStream) -> ToolResult:
         limit = self._tool.timeout_s
-        running = asyncio.create_task(_invoked(self._tool, accepted, ctx))
+        running = asyncio.create_task(without_exit(partial(_invoked, self._tool, accepted, ctx)))
         try:
             await asyncio.wait([running], timeout=limit)
             if not running.done():

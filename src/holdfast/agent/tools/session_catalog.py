@@ -17,7 +17,7 @@ from holdfast.agent.machine.compaction import value_tokens
 from holdfast.agent.machine.policy import ALL_TOOLS
 from holdfast.agent.machine.queries import ServedBy
 from holdfast.agent.providers.provider import ToolSpec
-from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool
+from holdfast.agent.tools.catalog import AnyTool, Catalog, DeclaredTool, DelegateTool
 from holdfast.agent.tools.schema import Schema
 from holdfast.core.values import Json
 
@@ -35,14 +35,23 @@ class ToolSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Whether nothing here runs it: its calls wait for an answer from outside."""
 
 
-def select_tools(base: Catalog, own: Catalog, allow: Sequence[str] | None, deny: Sequence[str]) -> dict[str, AnyTool]:
-    """The tools that a session may use, by name: its own, and those of the runtime that its rules allow.
+def select_tools(
+    base: Catalog,
+    own: Catalog,
+    allow: Sequence[str] | None,
+    deny: Sequence[str],
+    delegate: DelegateTool | None = None,
+) -> dict[str, AnyTool]:
+    """The tools that a session may use, by name: its own, and those of the runtime that its rules allow; `delegate` is
+    one of the runtime.
 
     A private tool must be allowed by name, or by a pattern other than `*`. A denied tool is never allowed.
     """
     entries = {
         entry.name: entry for entry in base if _is_allowed(entry.name, allow, private=base.is_private(entry.name))
     }
+    if delegate is not None and _is_allowed(delegate.name, allow, private=False):
+        entries[delegate.name] = delegate
     entries.update((entry.name, entry) for entry in own)
     return {name: entry for name, entry in entries.items() if not any(fnmatchcase(name, each) for each in deny)}
 
@@ -70,7 +79,13 @@ class SessionCatalog:
         """Who runs a tool that a model calls: a process that has it, the host if it is declared, or nobody."""
         if name not in self.names:
             return "nobody"
-        return "host" if isinstance(self._entries[name], DeclaredTool) else "process"
+        match self._entries[name]:
+            case DeclaredTool():
+                return "host"
+            case DelegateTool():
+                return "subagent"
+            case _:
+                return "process"
 
     def parameters(self, name: str) -> Schema:
         """The parameters of a tool, looked up when asked for."""

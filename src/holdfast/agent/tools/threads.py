@@ -17,12 +17,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
+from holdfast.engine.containment import ExitError
+
 IDLE_S = 10.0
 """Seconds after which an idle thread ends."""
-
-
-class ThreadExitError(BaseException):
-    """A function in a thread has tried to exit the process, which only the main thread may do."""
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
@@ -33,7 +31,7 @@ async def in_thread(function: Callable[[], Any]) -> Any:
         try:
             return context.run(function), None
         except (SystemExit, KeyboardInterrupt) as stop:
-            return None, ThreadExitError(f"it tried to exit the process ({type(stop).__name__}: {stop})")
+            return None, ExitError(stop)
         except BaseException as failed:
             return None, failed
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, TypedDict,
 
 import msgspec
 
+from holdfast.agent.machine.excerpt import OutputLimits
 from holdfast.agent.providers.provider import ToolSpec
 from holdfast.agent.tools.context import ToolContext
 from holdfast.agent.tools.errors import InvalidArgumentsError, ToolDefinitionError
-from holdfast.agent.tools.output import OutputLimits
 from holdfast.agent.tools.schema import RAW_ARGUMENTS, Schema, problems_in
 from holdfast.core.values import Json, check_value, preview
 from holdfast.engine.drivers import DEFAULT_CONCURRENCY, Probe, Recovery

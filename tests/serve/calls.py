@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -44,9 +45,18 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def host_of(holdfast: Holdfast, tools: Iterable[McpTool[Any]], era: str = "2026-07-28") -> AsyncIterator[Host]:
+async def host_of(
+    holdfast: Holdfast,
+    tools: Iterable[McpTool[Any]],
+    era: str = "2026-07-28",
+    directories: Sequence[Path] = (),
+    *,
+    trusts_specs: bool = False,
+) -> AsyncIterator[Host]:
     """A host of a server that has these tools."""
-    server = McpServer(holdfast, family="alc", keys=[b"k" * 32])
+    server = McpServer(
+        holdfast, family="alc", keys=[b"k" * 32], code_directories=directories, trusts_specs=trusts_specs
+    )
     server.tools = ToolCatalog(tools)
     connected: asyncio.Future[Host] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()

@@ -122,6 +122,13 @@ class HttpServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     @property
+    def authorization(self) -> dict[str, str]:
+        """The header that clients have to send."""
+        named = self._place.env.get("HOLDFAST_MCP_TOKEN")
+        token = named or (self._place.folder / "home" / "mcp.token").read_text().strip()
+        return {"Authorization": f"Bearer {token}"}
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
@@ -154,10 +161,9 @@ class HttpServer:
         self.start()
 
     @contextlib.asynccontextmanager
-    async def host(self, era: str = "2026-07-28", token: str | None = None, **options: Any) -> AsyncIterator[Host]:
+    async def host(self, era: str = "2026-07-28", **options: Any) -> AsyncIterator[Host]:
         """A host that is connected to it."""
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(headers=headers, timeout=HANG_S) as http:
+        async with httpx2.AsyncClient(headers=self.authorization, timeout=HANG_S) as http:
             transport = streamable_http_client(self.url, http_client=http)
             async with Client(transport, mode=era, **options) as client:
                 yield Host(client)

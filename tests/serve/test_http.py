@@ -16,8 +16,8 @@ import mcp_types as types
 import pytest
 
 import holdfast
-from holdfast.serve.mcp.http import HttpError, HttpSettings
-from holdfast.serve.mcp.limits import GRACE_S, MAX_MESSAGE_BYTES
+from holdfast.serve.listener import GRACE_S, HttpError, HttpSettings
+from holdfast.serve.mcp.limits import MAX_MESSAGE_BYTES
 from holdfast.testing.patience import HANG_S, soon
 from tests.serve.calls import ERAS
 from tests.serve.processes import ECHO, SLOW, HttpServer, Place, break_off
@@ -67,7 +67,7 @@ async def test_a_call_that_requires_input_ends_on_another_server_than_it_began_o
 
 
 async def test_a_connection_that_its_host_has_ended_stays_ended(server: HttpServer) -> None:
-    accepts = {"accept": "application/json, text/event-stream"}
+    accepts = {"accept": "application/json, text/event-stream", **server.authorization}
     async with httpx2.AsyncClient(headers=accepts) as http:
         opened = await http.post(server.url, json=_initialize())
         connection = {"mcp-session-id": opened.headers["mcp-session-id"]}
@@ -133,6 +133,15 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_sent(server: HttpSe
     assert "the message has 67,108,865 bytes; the most is 67,108,864" in told[1]
 
 
+async def test_a_message_in_which_a_key_stands_twice_is_refused(server: HttpServer) -> None:
+    twice = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"a":"deny","a":"approve"}}}'
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    async with httpx2.AsyncClient(headers=headers | server.authorization) as http:
+        reply = await http.post(server.url, content=twice)
+    assert reply.status_code == 400
+    assert 'the key "a" stands in one object more than once' in reply.json()["error"]["message"]
+
+
 async def test_a_large_message_of_unknown_length_is_refused(server: HttpServer) -> None:
     async def body() -> Any:
         for _ in range((MAX_MESSAGE_BYTES >> 20) + 1):
@@ -140,7 +149,7 @@ async def test_a_large_message_of_unknown_length_is_refused(server: HttpServer) 
 
     async with httpx2.AsyncClient() as http:
         headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-        told = await http.post(server.url, content=body(), headers=headers)
+        told = await http.post(server.url, content=body(), headers={**headers, **server.authorization})
     assert told.status_code == 413
 
 
@@ -203,20 +212,42 @@ async def test_where_there_is_a_token_nothing_is_done_without_it(place: Place) -
         assert _raw_request(server, {**right, "Origin": "http://6.6.6.6"})[0] == 403
         assert _raw_request(server, {**right, "Origin": "https://strategies.example"})[0] == 200
         for era in ERAS:
-            async with server.host(era, token=TOKEN) as host:
+            async with server.host(era) as host:
                 assert (await host.call("alc_run", code="return 1"))["result"] == 1
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
-def test_what_others_can_reach_needs_a_token(host: str) -> None:
-    with pytest.raises(HttpError, match="a token is needed: set HOLDFAST_MCP_TOKEN"):
-        HttpSettings(host=host)
-    assert HttpSettings(host=host, token=TOKEN).token == TOKEN
+def test_loopback_needs_the_token_too_which_only_its_user_can_read(place: Place, server: HttpServer) -> None:
+    status, body, _ = _raw_request(server, {"Authorization": ""})
+    assert status == 401
+    assert "a token is needed" in body
+    assert _raw_request(server, {})[0] == 200
+    file = place.folder / "home" / "mcp.token"
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = file.read_text()
+    server.restart()
+    assert file.read_text() == token
+    file.chmod(0o644)
+    ended = place.ends("--http", "--port", "0")
+    assert ended.returncode == 2
+    assert b"others can read it" in ended.stderr
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback_needs_no_token(host: str) -> None:
-    assert HttpSettings(host=host).token is None
+def test_the_installer_tells_hosts_the_token(place: Place) -> None:
+    place.env |= {"HOME": str(place.folder / "user"), "CLAUDE_CONFIG_DIR": str(place.folder / "user")}
+    done = place.ends("--install", "claude-code", "--http", "--port", "1234", "--write")
+    assert done.returncode == 0, done.stderr
+    file = place.folder / "user" / ".claude.json"
+    assert file.stat().st_mode & 0o777 == 0o600
+    token = (place.folder / "home" / "mcp.token").read_text().strip()
+    assert json.loads(file.read_text())["mcpServers"]["holdfast"] == {
+        "type": "http",
+        "url": "http://127.0.0.1:1234/mcp",
+        "headers": {"Authorization": f"Bearer {token}"},
+    }
+    shared = place.ends("--install", "claude-code", "--http", "--project", str(place.folder))
+    assert (shared.returncode, b"must not hold a token" in shared.stderr) == (2, True)
+    no_http = place.ends("--install", "claude-desktop", "--http")
+    assert (no_http.returncode, b"takes no servers over HTTP" in no_http.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("token", ["", "short", "sixteen spaces in", "sixteen characters\n", "éééééééééééééééé"])
@@ -225,10 +256,7 @@ def test_a_token_that_cannot_be_used_is_refused(token: str) -> None:
         HttpSettings(token=token)
 
 
-def test_the_command_refuses_an_open_address_without_a_token_and_a_port_in_use(place: Place) -> None:
-    ended = place.ends("--http", "--host", "0.0.0.0")
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert b"a token is needed" in ended.stderr
+def test_the_command_refuses_a_port_in_use(place: Place) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -301,6 +329,7 @@ def _raw_request(server: HttpServer, headers: dict[str, str]) -> tuple[int, str,
         "Accept": "application/json, text/event-stream",
         "Content-Length": str(len(body)),
         "Connection": "close",
+        **server.authorization,
         **headers,
     }
     lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())

@@ -223,8 +223,12 @@ async def test_a_session_that_was_answered_elsewhere_meanwhile_keeps_that_answer
         first = _asked(await _call(client, **RUN))
         session_id = await only_session(server.holdfast)
         await Tools(client)("answer", session_id=session_id, response="no")
-        late = _asked(await _call(client, {"q-0": _filled_in("yes")}, first.request_state, **RUN))
-        assert _messages(late) == {"q-1": "Sure? no"}
+        late = await _call(client, {"q-0": _filled_in("yes")}, first.request_state, **RUN)
+        assert isinstance(late, types.CallToolResult)
+        assert late.is_error
+        assert "the recorded answer stands" in str(late.content)
+        again = _asked(await _call(client, {"q-0": _filled_in("no")}, first.request_state, **RUN))
+        assert _messages(again) == {"q-1": "Sure? no"}
 
 
 async def test_a_call_repeated_without_its_input_is_asked_the_same_and_starts_nothing(server: McpServer) -> None:

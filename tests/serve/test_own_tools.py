@@ -64,6 +64,18 @@ async def test_a_host_sees_seven_tools_that_say_what_they_are(server: McpServer,
     assert [name for name, each in hints.items() if each is not None and each.destructive_hint] == ["cancel"]
 
 
+def test_the_tools_take_little_of_a_models_window() -> None:
+    declared = [
+        tool.declared().model_dump(by_alias=True, exclude_none=True, mode="json") for tool in tools_of("holdfast")
+    ]
+    assert len(json.dumps(declared)) <= 12 * 1024
+
+
+def test_a_run_asks_its_host_and_reaches_nothing_beyond() -> None:
+    """Hosts that run unattended refuse tools that say otherwise."""
+    assert not any(tool.open_world for tool in tools_of("holdfast"))
+
+
 def test_a_family_is_chosen_and_all_is_both() -> None:
     own, alc = ([tool.name for tool in tools_of(family)] for family in ("holdfast", "alc"))
     assert own == OWN
@@ -351,9 +363,8 @@ async def test_strategies_lists_what_can_be_run_with_what_it_is_for(server: McpS
         told = await call("strategies", search="TWICE sure")
         assert [each["name"] for each in told["strategies"]] == ["twice"]
         told = await call("strategies", search="verification")
-        assert all(each["category"] == "verification" for each in told["strategies"])
         assert "twice" in [each["name"] for each in told["strategies"]]
-        assert await call("strategies", search="no such thing") == {"strategies": [], "total": 0}
+        assert await call("strategies", search="zebra") == {"strategies": [], "total": 0}
 
 
 async def test_strategies_come_a_page_at_a_time(server: McpServer) -> None:
@@ -363,13 +374,13 @@ async def test_strategies_come_a_page_at_a_time(server: McpServer) -> None:
         names: list[str] = []
         cursor: dict[str, Any] = {}
         while True:
-            page = await call("strategies", limit=2, **cursor)
+            page = await call("strategies", limit=9, **cursor)
             names += [each["name"] for each in page["strategies"]]
             if "next_cursor" not in page:
                 break
             cursor = {"cursor": page["next_cursor"]}
         assert names == [each["name"] for each in whole["strategies"]] == sorted(names)
-        assert len(names) == page["total"] >= 4
+        assert len(names) == page["total"] > 2 * 9
 
 
 async def test_packages_of_a_project_are_found_where_the_project_is_named(server: McpServer, tmp_path: Path) -> None:

@@ -192,10 +192,10 @@ async def test_names_of_strategies_are_completed_where_one_is_typed(server: McpS
             assert (await completed(client, ref, argument, "comput")).values == ["computed"]
             assert (await completed(client, ref, argument, "she")).values == [], "a library is no strategy"
             every = await completed(client, ref, argument, "")
-            assert {"computed", "twice"} <= set(every.values)
-            assert every.values == sorted(every.values)
-            assert (every.total, every.has_more) == (len(every.values), False)
             assert "cot" in every.values
+            assert every.values == sorted(every.values)
+            # Strategies that other tests have registered in this process count too, and a hundred are shown.
+            assert every.has_more == (every.total != len(every.values))
         code = "holdfast://strategies/{name}/strategy.py"
         assert (await completed(client, code, "name", "tw")).values == []
         assert "cot" in (await completed(client, code, "name", "co")).values

@@ -163,7 +163,7 @@ async def test_a_file_is_run_in_the_language_of_its_name_or_in_the_one_that_is_s
     (place.folder / "sum.py").write_text('ctx["n"] + 1')
     (place.folder / "text").write_text('ctx["n"] + 2')
     (place.folder / "sum.lua").write_text("return ctx.n + 3")
-    async with place.host(era) as host:
+    async with place.host(era, "--code-dir", str(place.folder)) as host:
         for file, language, result in (("sum.py", {}, 2), ("text", {"language": "python"}, 3), ("sum.lua", {}, 4)):
             told = await host.call("alc_run", code_file=str(place.folder / file), ctx={"n": 1}, **language)
             assert told["result"] == result

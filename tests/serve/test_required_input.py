@@ -101,6 +101,24 @@ async def test_the_same_round_twice_gets_the_same_result(holdfast: Holdfast) -> 
     assert (once["status"], once["result"]) == (twice["status"], twice["result"]) == ("completed", "yes")
 
 
+async def test_another_answer_in_the_same_round_is_a_conflict(holdfast: Holdfast) -> None:
+    async with _client(holdfast) as client:
+        asked = await _required(client, ONE)
+        first = {"input_responses": {"q-0": _says("deny")}, "request_state": asked.request_state}
+        assert (await _done(client, ONE, **first))["result"] == "deny"
+        given = await client.session.call_tool(
+            "alc_run",
+            {"code": ONE},
+            allow_input_required=True,
+            input_responses={"q-0": _says("approve")},
+            request_state=asked.request_state,
+        )
+    assert isinstance(given, types.CallToolResult)
+    assert given.is_error
+    assert "deny" in str(given.content)
+    assert "approve" in str(given.content)
+
+
 async def test_a_declined_form_is_an_error_that_the_program_sees(holdfast: Holdfast) -> None:
     code = "local ok, why = pcall(alc.llm, 'one') return { ok = ok, why = why }"
     async with _client(holdfast) as client:

@@ -281,7 +281,7 @@ def test_without_the_package_mcp_the_command_says_how_to_get_it(place: Place) ->
         (["--port", "80"], b"need --http"),
         (["--tools", "none"], b"'none'"),
         (["--install", "emacs"], b"unknown host"),
-        (["--install", "zed", "--http"], b"leave out --http"),
+        (["--install", "claude-desktop", "--http"], b"leave out --http"),
         (["--project", "nowhere"], b"nowhere"),
         (["--store", "memory:"], b"a store in memory"),
     ],
@@ -339,3 +339,31 @@ def _raw(place: Place, *args: str) -> Iterator[Raw]:
 def test_the_keys_are_the_users_alone(place: Place) -> None:
     assert place.ends().returncode == 0
     assert os.stat(place.folder / "home" / "mcp.keys").st_mode & 0o777 == 0o600
+
+
+TWICE = (
+    b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"answer","arguments":'
+    b'{"session_id":"s","response":{"decision":"deny","decision":"approve"}}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "named", "why"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 7, "recursion"),
+        (b'{"jsonrpc":"2.0","id":8,"method":', 8, "Invalid JSON"),
+        (b'{"jsonrpc":"1.0","id":9,"method":5}', 9, "no message of the protocol"),
+        (TWICE, 5, 'the key "decision" stands in one object more than once'),
+    ],
+    ids=["deep", "cut off", "another protocol", "a repeated key"],
+)
+def test_a_message_that_cannot_be_read_is_answered_and_the_next_one_is_served(
+    place: Place, sent: bytes, named: int, why: str
+) -> None:
+    client = {"name": "test", "version": "1"}
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    hello = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}).encode()
+    ended = place.ends(stdin=sent + b"\n" + hello + b"\n")
+    replies = {reply.get("id"): reply for reply in map(json.loads, ended.stdout.splitlines())}
+    assert why in replies[named]["error"]["message"]
+    assert "result" in replies[0]

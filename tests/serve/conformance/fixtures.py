@@ -16,7 +16,9 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from holdfast.engine.holdfast import Holdfast, open_holdfast
-from holdfast.serve.mcp.http import HttpSettings, serve_http
+from holdfast.serve import gate
+from holdfast.serve.listener import HttpSettings
+from holdfast.serve.mcp.http import serve_http
 from holdfast.serve.mcp.server import McpServer, tools_of
 from holdfast.serve.mcp.tools import ToolCatalog
 from tests.serve.conformance.tools import PNG, TOOLS, form
@@ -155,8 +157,10 @@ def _said(*content: types.ContentBlock) -> types.GetPromptResult:
 async def main() -> None:
     # The suite still tests what the newest revision has deprecated: sampling, logging.
     warnings.simplefilter("ignore", MCPDeprecationWarning)
+    gate._check_token = lambda *_: None  # the suite sends none
+    settings = HttpSettings(port=0, token="the-suite-has-no-token")
     async with open_holdfast("memory:") as holdfast:
-        await serve_http(fixture_server(holdfast), HttpSettings(port=0), lambda url: print(url, flush=True))
+        await serve_http(fixture_server(holdfast), settings, lambda url: print(url, flush=True))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from holdfast.core.values import repaired
 from holdfast.programs import registry
 from holdfast.programs.kinds import languages
 from holdfast.programs.language import Language, ProgramEntry
+from holdfast.programs.word_search import best_matches
 from holdfast.serve.mcp.tools import about
 
 DESCRIPTION_CHARS = 500
@@ -38,23 +39,30 @@ class StrategyView(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Annotated[list[str] | UnsetType, about("The keys of ctx that it reads.")] = UNSET
 
 
+class Runnable(msgspec.Struct, frozen=True):
+    """A strategy as it is listed, and more words by which it can be found."""
+
+    view: StrategyView
+    keywords: str = ""
+
+
 def native_strategies() -> Mapping[str, registry.Strategy]:
     """The native strategies that have been imported."""
     return registry.registered()
 
 
-async def runnables(project: Path | None = None) -> list[StrategyView]:
+async def runnables(project: Path | None = None) -> list[Runnable]:
     """Every strategy, by name. Where several have the same, it is the one that would be run: a native one, else one of
     the first language that has it."""
-    known: dict[str, StrategyView] = {}
+    known: dict[str, Runnable] = {}
     for language in reversed(languages()):
-        known |= {each.name: each for each in await runnables_in(language, project)}
+        known |= {each.view.name: each for each in await runnables_in(language, project)}
     for name, strategy in native_strategies().items():
-        known[name] = StrategyView(name=name, kind="native", description=_short(strategy.__doc__ or ""))
+        known[name] = Runnable(StrategyView(name=name, kind="native", description=_short(strategy.__doc__ or "")))
     return [known[name] for name in sorted(known)]
 
 
-async def runnables_in(language: Language, project: Path | None = None) -> list[StrategyView]:
+async def runnables_in(language: Language, project: Path | None = None) -> list[Runnable]:
     """The strategies in one language."""
     return [_runnable(each) for each in await language.list_programs(project)]
 
@@ -67,8 +75,8 @@ def names(project: Path | None = None) -> list[str]:
     return sorted(found)
 
 
-def _runnable(entry: ProgramEntry) -> StrategyView:
-    return StrategyView(
+def _runnable(entry: ProgramEntry) -> Runnable:
+    view = StrategyView(
         name=entry.name,
         kind=entry.kind,
         description=_short(entry.description),
@@ -77,16 +85,17 @@ def _runnable(entry: ProgramEntry) -> StrategyView:
         calls=_text(entry.calls),
         parameters=UNSET if entry.parameters is None else entry.parameters,
     )
+    return Runnable(view, entry.keywords)
 
 
-def matching(all_of_them: list[StrategyView], search: str) -> list[StrategyView]:
-    """Those in which every word of the search occurs, in the name, the category or the description."""
-    words = search.lower().split()
-    return [
-        each
+def matching(all_of_them: list[Runnable], search: str) -> list[StrategyView]:
+    """Those that have the most of the words that are searched for: in name, category, description or keywords."""
+    texts = {
+        each.view.name: f"{each.view.name} {each.view.category or ''} {each.view.description} {each.keywords}"
         for each in all_of_them
-        if all(word in f"{each.name} {each.category or ''} {each.description}".lower() for word in words)
-    ]
+    }
+    found = set(best_matches(texts, search))
+    return [each.view for each in all_of_them if each.view.name in found]
 
 
 def _short(text: str) -> str:

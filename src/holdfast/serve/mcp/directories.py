@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -23,6 +23,24 @@ def directory(given: str, what: str) -> Path:
     if not given or not os.path.isdir(path):
         raise McpToolError(f"`{what}`: there is no directory '{shown(given)}'")
     return Path(path)
+
+
+def file_below(given: str, directories: Sequence[Path], what: str) -> Path:
+    """A file that a call names, with all links followed, if it is below one of these directories.
+
+    What a server reads it records, and shows in the journal: so a call may name only what its operator has chosen.
+    """
+    try:
+        path = Path(os.path.realpath(os.path.expanduser(given)))
+    except ValueError as error:  # a NUL byte, or text that no file name holds
+        raise McpToolError(f"`{what}`: {error}") from None
+    if any(path.is_relative_to(os.path.realpath(each)) for each in directories):
+        return path
+    where = ", ".join(f"'{shown(str(each))}'" for each in directories) or "none"
+    raise McpToolError(
+        f"`{what}`: '{shown(given)}' is in no directory that files may be read from here ({where}); send the text,"
+        " or let the operator name its directory with --code-dir"
+    )
 
 
 def shown(text: str) -> str:

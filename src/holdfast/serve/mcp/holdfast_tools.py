@@ -25,7 +25,7 @@ from holdfast.serve.mcp.tools import (
     SessionId,
     UsageParams,
     about,
-    schema_of,
+    outline_of,
     unquoted,
 )
 from holdfast.serve.mcp.views import EventView, SessionRowView, SessionsView, ShowView, StrategiesView
@@ -234,7 +234,9 @@ async def fork(call: McpCall, params: ForkParams) -> Object:
 
 
 class StrategiesParams(Params):
-    search: Annotated[str, about("Words that must all occur in the name, category or description.")] = ""
+    search: Annotated[
+        str, about("Words for what it should do, such as `verify`; those with the most of them are listed.")
+    ] = ""
     limit: Limit = 50
     cursor: Annotated[str | None, about("`next_cursor` of the page before.")] = None
     project: Project = None
@@ -254,7 +256,7 @@ def _to_json(view: msgspec.Struct) -> Object:
     return shown
 
 
-_EVENT = schema_of(EventView)
+_EVENT = outline_of(EventView, "status", "session_id", "query_id", "prompt", "queries", "result", "error", "stats")
 
 TOOLS: list[McpTool[Any]] = [
     McpTool(
@@ -266,7 +268,6 @@ TOOLS: list[McpTool[Any]] = [
         " session outlives this server; it can always be found again with `sessions`.",
         RunParams,
         run,
-        open_world=True,
         output=_EVENT,
     ),
     McpTool(
@@ -278,7 +279,6 @@ TOOLS: list[McpTool[Any]] = [
         AnswerParams,
         answer,
         idempotent=True,
-        open_world=True,
         output=_EVENT,
     ),
     McpTool(
@@ -290,7 +290,7 @@ TOOLS: list[McpTool[Any]] = [
         list_sessions,
         read_only=True,
         idempotent=True,
-        output=schema_of(SessionsView),
+        output=outline_of(SessionsView),
     ),
     McpTool(
         "show",
@@ -300,7 +300,7 @@ TOOLS: list[McpTool[Any]] = [
         show,
         read_only=True,
         idempotent=True,
-        output=schema_of(ShowView),
+        output=outline_of(ShowView),
     ),
     McpTool(
         "cancel",
@@ -320,7 +320,6 @@ TOOLS: list[McpTool[Any]] = [
         " session's first reply, with its session_id.",
         ForkParams,
         fork,
-        open_world=True,
         output=_EVENT,
     ),
     McpTool(
@@ -331,6 +330,6 @@ TOOLS: list[McpTool[Any]] = [
         strategies,
         read_only=True,
         idempotent=True,
-        output=schema_of(StrategiesView),
+        output=outline_of(StrategiesView),
     ),
 ]

@@ -28,6 +28,18 @@ class ServerCommand:
 
 
 @dataclass(frozen=True)
+class ServerAddress:
+    """Where a server is that runs by itself, and the token that it wants."""
+
+    url: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+@dataclass(frozen=True)
 class Host:
     """A host: where its configuration is, and the entry it needs."""
 
@@ -39,6 +51,8 @@ class Host:
     user_file: Callable[[UserDirectories], Path]
     project_file: str | None = None
     """The file in a project, if the host has one."""
+    remote_entry: Callable[[ServerAddress], dict[str, Any]] | None = None
+    """The entry for a server over HTTP, if the host's file takes one."""
     format: Literal["json", "toml"] = "json"
     next_step: str = "Restart it to see Holdfast's tools."
 
@@ -48,16 +62,24 @@ class Host:
         other = path.with_suffix(".jsonc")
         return other if self.name == "opencode" and not path.exists() and other.exists() else path
 
-    def edited(self, text: str, command: ServerCommand) -> str:
+    def entry_for(self, server: ServerCommand | ServerAddress) -> dict[str, Any]:
+        """The entry of a server that the host starts, or that runs by itself."""
+        if isinstance(server, ServerCommand):
+            return self.entry(server)
+        if self.remote_entry is None:
+            raise EditError(f"the file of {self.title} takes no servers over HTTP; leave out --http")
+        return self.remote_entry(server)
+
+    def edited(self, text: str, server: ServerCommand | ServerAddress) -> str:
         """The configuration with Holdfast in it."""
         change = set_json if self.format == "json" else set_toml
-        return change(text, [*self.keys, NAME], self.entry(command))
+        return change(text, [*self.keys, NAME], self.entry_for(server))
 
-    def shown(self, command: ServerCommand) -> str:
+    def shown(self, server: ServerCommand | ServerAddress) -> str:
         """The entry for the file, for people to copy."""
         if self.format == "toml":
-            return set_toml("", [*self.keys, NAME], self.entry(command))
-        value: dict[str, Any] = {NAME: self.entry(command)}
+            return set_toml("", [*self.keys, NAME], self.entry_for(server))
+        value: dict[str, Any] = {NAME: self.entry_for(server)}
         for key in reversed(self.keys):
             value = {key: value}
         return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
@@ -109,6 +131,22 @@ def _opencode(command: ServerCommand) -> dict[str, Any]:
     return {**entry, "environment": dict(command.env)} if command.env else entry
 
 
+def _typed_http(server: ServerAddress) -> dict[str, Any]:
+    return {"type": "http", "url": server.url, "headers": server.headers}
+
+
+def _named_url(name: str) -> Callable[[ServerAddress], dict[str, Any]]:
+    return lambda server: {name: server.url, "headers": server.headers}
+
+
+def _codex_http(server: ServerAddress) -> dict[str, Any]:
+    return {"url": server.url, "http_headers": server.headers}
+
+
+def _opencode_http(server: ServerAddress) -> dict[str, Any]:
+    return {"type": "remote", "url": server.url, "headers": server.headers, "enabled": True}
+
+
 HOSTS: dict[str, Host] = {
     host.name: host
     for host in (
@@ -119,6 +157,7 @@ HOSTS: dict[str, Host] = {
             _typed,
             lambda where: where.named("CLAUDE_CONFIG_DIR", where.home) / ".claude.json",
             ".mcp.json",
+            remote_entry=_typed_http,
             next_step="Restart `claude`; `/mcp` lists the server.",
         ),
         Host(
@@ -136,6 +175,7 @@ HOSTS: dict[str, Host] = {
             _typed,
             lambda where: where.home / ".cursor" / "mcp.json",
             ".cursor/mcp.json",
+            remote_entry=_named_url("url"),
             next_step="Turn the server on in Cursor's settings, under MCP.",
         ),
         Host(
@@ -145,6 +185,7 @@ HOSTS: dict[str, Host] = {
             _typed,
             lambda where: where.applications / "Code" / "User" / "mcp.json",
             ".vscode/mcp.json",
+            remote_entry=_typed_http,
             next_step="Run the command `MCP: List Servers` and start the server.",
         ),
         Host(
@@ -155,6 +196,7 @@ HOSTS: dict[str, Host] = {
             lambda where: where.named("CODEX_HOME", where.home / ".codex") / "config.toml",
             ".codex/config.toml",
             format="toml",
+            remote_entry=_codex_http,
             next_step="Restart `codex`; `/mcp` lists the server. A project's file needs Codex's trust in the project.",
         ),
         Host(
@@ -164,6 +206,7 @@ HOSTS: dict[str, Host] = {
             _opencode,
             lambda where: where.config / "opencode" / "opencode.json",
             "opencode.json",
+            remote_entry=_opencode_http,
             next_step="Restart `opencode`; `opencode mcp list` lists the server.",
         ),
         Host(
@@ -173,6 +216,7 @@ HOSTS: dict[str, Host] = {
             _plain,
             lambda where: where.home / ".gemini" / "settings.json",
             ".gemini/settings.json",
+            remote_entry=_named_url("httpUrl"),
             next_step="Restart `gemini`; `/mcp` lists the server.",
         ),
         Host(
@@ -184,6 +228,7 @@ HOSTS: dict[str, Host] = {
                 (where.home / ".config" if where.platform == "darwin" else where.config) / "zed" / "settings.json"
             ),
             ".zed/settings.json",
+            remote_entry=_named_url("url"),
             next_step="Zed starts the server at once; the settings of its agent panel show whether it runs.",
         ),
         Host(
@@ -192,6 +237,7 @@ HOSTS: dict[str, Host] = {
             ("mcpServers",),
             _plain,
             lambda where: where.home / ".codeium" / "windsurf" / "mcp_config.json",
+            remote_entry=_named_url("serverUrl"),
             next_step="Press refresh in Cascade's MCP settings.",
         ),
     )
@@ -211,7 +257,7 @@ class WriteResult:
     """The file as it was, if there was one and it has changed."""
 
 
-def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
+def write(host: Host, path: Path, server: ServerCommand | ServerAddress) -> WriteResult:
     """Add Holdfast to a host's file; everything else in it stays. A second call changes nothing."""
     try:
         old = path.read_bytes()
@@ -219,7 +265,7 @@ def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
         old = None
     try:
         text = (old or b"").decode()
-        new = host.edited(text, command).encode()
+        new = host.edited(text, server).encode()
     except UnicodeDecodeError:
         raise EditError(f"{path} was not changed: it is not UTF-8 text") from None
     except EditError as error:
@@ -228,6 +274,8 @@ def write(host: Host, path: Path, command: ServerCommand) -> WriteResult:
         return WriteResult(path, changed=False)
     backup = _kept(path, old) if old is not None else None
     path.parent.mkdir(parents=True, exist_ok=True)
+    if old is None and isinstance(server, ServerAddress):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # it has the token in it
     write_atomically(path, new)
     return WriteResult(path, changed=True, backup=backup)
 

@@ -52,7 +52,7 @@ StrategyPrompt: TypeAlias = Callable[[ToolNames, str, str], Content]
 async def _advice(names: ToolNames, given: Arguments) -> Content:
     strategy, task = given.get("strategy", ""), given["task"]
     if strategy:
-        found = next((each for each in await catalog.runnables() if each.name == strategy), None)
+        found = next((each.view for each in await catalog.runnables() if each.view.name == strategy), None)
         if found is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no strategy {preview(strategy)}; list them with strategies")
         what = f" ({found.description})" if found.description else ""

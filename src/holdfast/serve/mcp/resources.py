@@ -56,12 +56,12 @@ async def _journal(request: ResourceRequest) -> Json:
 
 
 async def _strategies(request: ResourceRequest) -> Json:
-    return {"strategies": msgspec.to_builtins(await catalog.runnables())}
+    return {"strategies": msgspec.to_builtins([each.view for each in await catalog.runnables()])}
 
 
 async def _strategy(request: ResourceRequest) -> Json:
     name = request.names["name"]
-    found = next((each for each in await catalog.runnables() if each.name == name), None)
+    found = next((each.view for each in await catalog.runnables() if each.view.name == name), None)
     if found is None:
         raise request.missing(f"no strategy has the name '{name}'; holdfast://strategies lists them")
     shown = {**msgspec.to_builtins(found), "text": ""}

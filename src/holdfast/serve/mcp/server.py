@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import mcp_types as types
@@ -13,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
 from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.paths import find_project
 from holdfast.serve.mcp import completion, prompts, resources
 from holdfast.serve.mcp import holdfast_tools as own
 from holdfast.serve.mcp.extensions import extensions
@@ -48,8 +50,21 @@ def tools_of(family: Family) -> list[McpTool[Any]]:
 class McpServer:
     """One MCP server on one engine."""
 
-    def __init__(self, holdfast: Holdfast, *, family: Family = "holdfast", keys: Sequence[bytes]) -> None:
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        *,
+        family: Family = "holdfast",
+        keys: Sequence[bytes],
+        code_directories: Sequence[Path] = (),
+        trusts_specs: bool = False,
+    ) -> None:
+        """`code_directories` are those from which calls may have files of code run, beside the project's own. With
+        `trusts_specs`, calls may have specs run outside of the sandbox, with the rights of this process."""
         self.holdfast = holdfast
+        project = find_project()
+        self._code_directories = [*([] if project is None else [project]), *code_directories]
+        self._trusts_specs = trusts_specs
         self.tools = ToolCatalog(tools_of(family))
         self._names = extensions()[family].names if family in extensions() else prompts.OWN
         self.server: Server[Any] = Server(
@@ -92,6 +107,8 @@ class McpServer:
             cancelled=lambda: _is_cancelled(context),
             responses=params.input_responses,
             state=params.request_state,
+            code_directories=self._code_directories,
+            trusts_specs=self._trusts_specs,
         )
         return await tool.call(call, params.arguments or {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -12,17 +12,25 @@ import mcp_types as types
 import msgspec
 
 from holdfast.core.decide import GivenAnswer
-from holdfast.core.errors import FeedError, HoldfastError, SessionNotFoundError, TransitionError
+from holdfast.core.errors import (
+    AnswerConflictError,
+    FeedError,
+    HoldfastError,
+    InvalidIdError,
+    SessionNotFoundError,
+    TransitionError,
+)
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent
 from holdfast.core.ids import new_session_id
-from holdfast.core.records import Entry, Program, ProgressedRecord
+from holdfast.core.queries import Answer, answer_preview, says_the_same
+from holdfast.core.records import AnsweredRecord, Entry, Program, ProgressedRecord
 from holdfast.core.values import Json
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
 from holdfast.programs.kinds import get_language, language_names, language_of_file
 from holdfast.programs.lookup import find_program
 from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
-from holdfast.serve.mcp.directories import directory
+from holdfast.serve.mcp.directories import directory, file_below
 from holdfast.serve.mcp.required_input import answers_in, can_pause, required_input
 from holdfast.serve.mcp.tools import McpCall, McpToolError, Object
 
@@ -48,9 +56,16 @@ Language: TypeAlias = Annotated[
 ]
 
 
-def program_of_code(code: str | None, file: str | None, project: str | None, language: str | None = None) -> Program:
-    """The program in a text or a file, of which exactly one is given. Text is Lua, if nothing else is said; the
-    language of a file is told by the end of its name."""
+def program_of_code(
+    code: str | None,
+    file: str | None,
+    project: str | None,
+    language: str | None = None,
+    *,
+    directories: Sequence[Path] = (),
+) -> Program:
+    """The program in a text, or in a file below one of these directories, of which exactly one is given. Text is Lua,
+    if nothing else is said; the language of a file is told by the end of its name."""
     if code is not None and file is not None:
         raise McpToolError("Provide either `code` or `code_file`, not both.")
     if language is not None and language not in language_names():
@@ -61,7 +76,8 @@ def program_of_code(code: str | None, file: str | None, project: str | None, lan
         return get_language(language or _TEXT_LANGUAGE).program(code, name="code", file="code.py", project=root)
     if file is not None:
         found = language_of_file(file) if language is None else get_language(language)
-        return (found or get_language(_TEXT_LANGUAGE)).read_program(Path(file), project=root)
+        path = file_below(file, directories, "code_file")
+        return (found or get_language(_TEXT_LANGUAGE)).read_program(path, project=root)
     raise McpToolError("Either `code` or `code_file` must be provided.")
 
 
@@ -108,17 +124,33 @@ def _not_started(error: HoldfastError) -> HoldfastError:
 
 async def _next_round(call: McpCall, session_id: str) -> Event:
     """Feed the host's answers to the session. Answers to queries that do not wait are ignored, as the protocol demands:
-    they are left over, or were taken when the host sent them before."""
+    they are left over, or were taken when the host sent them before. Other ones than those taken are a conflict."""
     answers = answers_in(call.responses or {})
     async with _under_way(call, session_id, await call.holdfast.store.position(session_id)):
         event = await call.holdfast.resume(session_id)
         asked = {query.id for query in event.queries}
         wanted = {query_id: given for query_id, given in answers.items() if query_id in asked}
+        for query_id in answers.keys() - wanted.keys():
+            await _check_same(call, session_id, query_id, answers[query_id].answer)
         if wanted:
             event = await call.holdfast.feed(session_id, wanted, by=BY)
         if isinstance(event, AcceptedEvent):
             event = await call.holdfast.resume(session_id)
         return event
+
+
+async def _check_same(call: McpCall, session_id: str, query_id: str, given: Answer) -> None:
+    """Raise `AnswerConflictError` if a query of a session, or of a child of it, has been answered otherwise."""
+    below, _, asked = query_id.rpartition(".")
+    answered = f"{session_id}.{below}" if below else session_id
+    with contextlib.suppress(SessionNotFoundError, InvalidIdError):  # no such query was ever asked
+        async for entry in call.holdfast.store.journal(answered):
+            record = entry.record
+            if isinstance(record, AnsweredRecord) and record.query_id == asked:
+                if not says_the_same(record.answer, given):
+                    previews = answer_preview(record.answer), answer_preview(given)
+                    raise AnswerConflictError(session_id, query_id, *previews)
+                return
 
 
 async def answer(call: McpCall, session_id: str, answers: Mapping[str, GivenAnswer] | GivenAnswer) -> Event:

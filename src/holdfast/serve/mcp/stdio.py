@@ -18,12 +18,15 @@ from typing import NamedTuple
 
 import anyio
 import mcp_types as types
+import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from holdfast.core.errors import InvalidValueError
 from holdfast.serve.mcp.limits import MAX_MESSAGE_BYTES
 from holdfast.serve.mcp.server import McpServer
+from holdfast.serve.message_keys import check_message_keys
 
 _CHUNK = 1 << 16
 """Bytes read at once: what a pipe holds."""
@@ -109,10 +112,27 @@ async def _read(descriptor: int, into: MemoryObjectSendStream[SessionMessage | E
                 elif line.strip():
                     try:
                         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValidationError as error:
-                        await into.send(error)
+                        await check_message_keys(line)
+                    except (ValidationError, InvalidValueError) as error:
+                        refusal = _unreadable(line, error)
+                        await (into.send(error) if refusal is None else out.send(refusal))
                     else:
                         await into.send(SessionMessage(message))
+
+
+def _unreadable(line: bytes, error: ValidationError | InvalidValueError) -> bytes | None:
+    """The reply to a request that cannot be read, under the id that it seems to have; None if there is none."""
+    found = _ID_FIRST.match(line[:1000]) or _ID_LAST.search(line[-1000:])
+    if found is None:
+        return None
+    if isinstance(error, InvalidValueError):
+        is_json, why = True, str(error)
+    else:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        is_json = first["type"] != "json_invalid"
+        why = "this is no message of the protocol" if is_json else first["msg"]
+    refusal = {"code": types.INVALID_REQUEST if is_json else types.PARSE_ERROR, "message": why}
+    return b'{"jsonrpc":"2.0","id":' + found[1] + b',"error":' + msgspec.json.encode(refusal) + b"}\n"
 
 
 async def _chunk(descriptor: int) -> bytes:

@@ -7,14 +7,16 @@ object, which is sent both as JSON text and as structured content; or it raises,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
 
+from holdfast.core.distinct_keys import check_distinct_keys
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
@@ -71,6 +73,10 @@ class McpCall:
     """What the host answered to the input that an earlier round of this call required."""
     state: str | None = None
     """What that earlier round left to find itself again."""
+    code_directories: Sequence[Path] = ()
+    """Where the files of code may be that a call names."""
+    trusts_specs: bool = False
+    """Whether specs of packages may run outside of the sandbox."""
 
     async def progress(self, step: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the host how far the call is; nothing where it did not ask to know."""
@@ -94,6 +100,8 @@ class McpTool(Generic[P]):
     idempotent: bool = False
     open_world: bool = False
     """Whether it reaches beyond the machine."""
+    is_lenient: bool = False
+    """Whether arguments that it does not know are passed over, and named in the result, instead of refused."""
     output: Object = field(default_factory=lambda: {"type": "object"})
 
     def declared(self) -> types.Tool:
@@ -102,7 +110,7 @@ class McpTool(Generic[P]):
             name=self.name,
             title=self.title,
             description=self.description,
-            input_schema=schema_of(self.params),
+            input_schema=self._schema(),
             output_schema=self.output,
             annotations=types.ToolAnnotations(
                 title=self.title,
@@ -113,8 +121,19 @@ class McpTool(Generic[P]):
             ),
         )
 
+    def _schema(self) -> Object:
+        schema = schema_of(self.params)
+        if self.is_lenient:
+            schema.pop("additionalProperties", None)
+        return schema
+
     async def call(self, call: McpCall, arguments: Object) -> types.CallToolResult | types.InputRequiredResult:
         """Check the arguments, then do it."""
+        ignored: list[str] = []
+        if self.is_lenient:
+            known = self.params.__struct_fields__
+            ignored = sorted(name for name in arguments if name not in known)
+            arguments = {name: value for name, value in arguments.items() if name in known}
         try:
             params = msgspec.convert(arguments, self.params)
         except msgspec.ValidationError as error:
@@ -123,7 +142,9 @@ class McpTool(Generic[P]):
             given = await self.handler(call, params)
         except HoldfastError as error:
             return refused(str(error))
-        return given if isinstance(given, types.InputRequiredResult) else accepted(given)
+        if isinstance(given, types.InputRequiredResult):
+            return given
+        return accepted({**given, "ignored_arguments": ignored} if ignored else given)
 
 
 def accepted(given: Object) -> types.CallToolResult:
@@ -147,11 +168,28 @@ def schema_of(params: type[msgspec.Struct]) -> Object:
     return resolved
 
 
+def outline_of(view: type[msgspec.Struct], *keys: str) -> Object:
+    """The schema of a result without its details: its keys (or those that are named), and the type of each.
+
+    A model reads what a key means in the result itself. The whole schemas are three times as long as all the rest that
+    a host shows its model of the tools, in every conversation.
+    """
+    schema = schema_of(view)
+    properties = {
+        name: {key: value for key, value in each.items() if key in ("type", "enum")}
+        for name, each in schema["properties"].items()
+        if not keys or name in keys
+    }
+    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+
+
 def _inline(node: Json, definitions: Object) -> Json:
     match node:
         case {"$ref": str(ref)}:
             inner = _inline(definitions[ref.rpartition("/")[2]], definitions)
             return {**inner, **{key: value for key, value in node.items() if key != "$ref"}}
+        case {"anyOf": [inner, {"type": "null"}], "default": None, **about}:  # which a host may simply leave out
+            return _inline({**inner, **about}, definitions)
         case dict():
             return {key: _inline(value, definitions) for key, value in node.items()}
         case list():
@@ -174,12 +212,14 @@ class ToolCatalog:
 
 
 def unquoted(given: Json) -> Json:
-    """JSON that a host sent as text; anything else as it is."""
+    """JSON that a host sent as text; anything else as it is. Raises `InvalidValueError` for repeated keys."""
     if isinstance(given, str) and given.lstrip()[:1] in ("{", "["):
         try:
-            return msgspec.json.decode(given)
+            decoded = msgspec.json.decode(given)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return given
+        check_distinct_keys(given, "argument")
+        return decoded
     return given
 
 

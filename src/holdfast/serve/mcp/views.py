@@ -64,10 +64,11 @@ class EventView(QueryView, kw_only=True):
     """What a session says."""
 
     status: Annotated[
-        Literal["needs_response", "accepted", "running", "completed", "error", "cancelled", "expired"],
+        Literal["needs_response", "accepted", "running", "imported", "completed", "error", "cancelled", "expired"],
         about(
             "needs_response: it asks; answer it. accepted: the answer was taken, other queries are still open. running:"
-            " it works without you; look again with `show`. All others say how it ended."
+            " it works without you; look again with `show`. imported: it came from a file, and does nothing until the"
+            " operator adopts it. All others say how it ended."
         ),
     ]
     session_id: Annotated[str, about("Use it to answer, show, cancel or fork the session, at any time.")]
@@ -76,7 +77,7 @@ class EventView(QueryView, kw_only=True):
     remaining: Annotated[int | UnsetType, about("Accepted: how many answers are still missing.")] = UNSET
     remaining_ids: Annotated[list[str] | UnsetType, about("Accepted: to which queries.")] = UNSET
     waits_for: Annotated[list[Kind] | UnsetType, about("Running: what it waits for meanwhile.")] = UNSET
-    why: Annotated[str | UnsetType, about("Running: why it makes no progress, if it makes none.")] = UNSET
+    why: Annotated[str | UnsetType, about("Running, imported: why it makes no progress, if it makes none.")] = UNSET
     result: Annotated[Any, about("Completed: what the strategy returned.")] = UNSET
     error: Annotated[str | UnsetType, about("Error: what went wrong.")] = UNSET
     error_kind: Annotated[str | UnsetType, about("Error: of what kind.")] = UNSET
@@ -137,7 +138,7 @@ class ShowView(ResultView, kw_only=True):
     """A session."""
 
     session_id: str
-    state: Literal["running", "paused", "terminal"]
+    state: Literal["running", "paused", "imported", "terminal"]
     phase: State
     strategy: str | UnsetType = UNSET
     started_at: Annotated[int, about("Unix ms.")]
@@ -145,6 +146,7 @@ class ShowView(ResultView, kw_only=True):
     position: Annotated[int, about("The last position of its journal.")]
     owner: Annotated[str | None, about("The process that drives it now.")]
     metrics: Annotated[dict[str, Any], about("Calls, tokens, times, recent log lines, progress, what is left.")]
+    imported: Annotated[dict[str, Any] | UnsetType, about("When it was imported from a file, if it was.")] = UNSET
     pending_queries: Annotated[int | UnsetType, about("How many queries wait for an answer.")] = UNSET
     pending: Annotated[list[PendingQueryView], about("Those queries, in full.")]
     outcome: Annotated[EventView | UnsetType, about("How it ended.")] = UNSET

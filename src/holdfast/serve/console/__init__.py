@@ -1,0 +1,1 @@
+"""The web console: its built files, and where a server finds them. The source is in `web/`."""

@@ -1,0 +1,2 @@
+var e=/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]|\udb40[\udc00-\udfff]/g,t=/\u001b\[[0-9;:?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|\u001b[@-Z\\-_]/g,n=e=>`⟨${e.codePointAt(0)?.toString(16).toUpperCase().padStart(4,`0`)}⟩`,r=t=>t.replace(/\r\n/g,`
+`).replace(e,n),i=e=>r(e.replace(t,``));export{r as n,i as t};

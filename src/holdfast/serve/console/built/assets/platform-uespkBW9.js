@@ -1,0 +1,1 @@
+var e=/Mac|iPhone|iPad/.test(navigator.userAgent),t=e?`⌘`:`Ctrl `,n=e?`⌘↵`:`Ctrl ↵`;export{n,t};

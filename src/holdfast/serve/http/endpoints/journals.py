@@ -1,0 +1,85 @@
+"""Endpoints about journals: their entries, and sessions as files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from holdfast.core.records import Entry, type_of
+from holdfast.serve.http.endpoint import (
+    ApiCall,
+    BytesReply,
+    Endpoints,
+    JsonReply,
+    NoParameters,
+    Parameters,
+    checked_wait,
+)
+from holdfast.serve.http.filters import checked_limit
+from holdfast.serve.http.limits import MAX_PAGE_ROWS
+from holdfast.store.export import export_lines
+
+endpoints = Endpoints()
+
+
+class JournalParameters(Parameters, frozen=True, kw_only=True):
+    """Which entries to list."""
+
+    after: int = 0
+    """The position after which they begin."""
+    before: int | None = None
+    """Instead: the position before which they end. For whoever reads a long journal from its end."""
+    limit: int = MAX_PAGE_ROWS
+    type: list[str] = msgspec.field(default_factory=list)
+    """Only records of these types; a page then holds those among its entries."""
+    wait_s: float = 0.0
+    """Seconds to wait for an entry if there is none after the position yet."""
+
+
+class JournalPage(msgspec.Struct, frozen=True):
+    """Entries of a journal, and after which position the next page begins."""
+
+    data: list[Entry]
+    next: int | None
+    position: int
+    """Of the last entry that there is."""
+    ended: bool = False
+    """Whether the session has ended, and nothing comes after this page."""
+
+
+@endpoints.add("GET", "/sessions/{session_id}/journal", "sessions:read", query=JournalParameters, reply=dict[str, Any])
+async def list_entries(call: ApiCall[JournalParameters, None]) -> JsonReply:
+    """List the entries of a session's journal, in order."""
+    query, store, session_id = call.query, call.door.store, call.session_id
+    limit, wait_s = checked_limit(query.limit), checked_wait(query.wait_s)
+    row = await store.session(session_id)
+    if row.position <= query.after and wait_s and not row.summary.state.is_terminal:
+        with store.watch(session_id) as changes:
+            row = await store.session(session_id)
+            if row.position <= query.after and await changes.changed(timeout=wait_s):
+                row = await store.session(session_id)
+    position, after = row.position, query.after
+    if query.before is not None:
+        end = max(1, min(query.before, position + 1))
+        after, limit = max(0, end - 1 - limit), min(limit, end - 1)
+    entries = await store.read(session_id, after, limit)
+    last = entries[-1].position if entries else position
+    wanted = [each for each in entries if not query.type or type_of(each.record) in query.type]
+    ended = row.summary.state.is_terminal and last >= position
+    return JsonReply(JournalPage(wanted, last if last < position else None, position, ended))
+
+
+@endpoints.add("GET", "/sessions/{session_id}/export", "sessions:read", reply=bytes)
+async def export_session(call: ApiCall[NoParameters, None]) -> BytesReply:
+    """Write a session as a file, which `holdfast import` reads."""
+    session_id = call.session_id
+    await call.door.store.session(session_id)
+
+    async def lines() -> AsyncIterator[bytes]:
+        async for line in export_lines(call.door.store, session_id):
+            yield line
+
+    named = f'attachment; filename="{session_id}.jsonl"'
+    return BytesReply(lines(), "application/jsonl", {"content-disposition": named})

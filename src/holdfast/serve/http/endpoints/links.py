@@ -1,0 +1,121 @@
+"""Endpoints about links to single questions: make one, look at its question, answer it. The last two need no token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import InvalidValueError, UnknownQueryError
+from holdfast.core.needs import host_queries
+from holdfast.core.records import AnsweredRecord
+from holdfast.core.values import Json
+from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, RequestBody
+from holdfast.serve.http.endpoints.queries import QueryAnswer, answer_shown, query_json
+from holdfast.serve.http.limits import LINK_DAYS, VALUE_BODY_BYTES
+from holdfast.serve.http.links import QuestionLink
+
+endpoints = Endpoints()
+
+_DAY_S = 24 * 60 * 60
+MAX_LINK_DAYS = 90
+"""Days for which a link may count."""
+
+
+class LinkBody(RequestBody, frozen=True, kw_only=True):
+    """For how long a link counts."""
+
+    expires_s: float = LINK_DAYS * _DAY_S
+
+
+class SignedLink(msgspec.Struct, frozen=True):
+    """A link: whoever has it may answer its question."""
+
+    url: str
+    expires_at: int
+
+
+class AnsweredReport(msgspec.Struct, frozen=True):
+    """Who has answered a question, when, and how."""
+
+    by: str | None
+    at: int
+    answer: dict[str, Json]
+
+
+class LinkedQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The question that a link shows."""
+
+    session_id: str
+    title: str
+    query: dict[str, Json] | None
+    """None if nobody can answer it any more."""
+    asked_at: int | None
+    expires_at: int
+    answered: AnsweredReport | None
+
+
+class LinkAnswerBody(QueryAnswer, frozen=True, kw_only=True):
+    """An answer, and who gives it, in their own words."""
+
+    by: str = ""
+
+
+@endpoints.add(
+    "POST", "/sessions/{session_id}/queries/{query_id}/link", "answers:write", body=LinkBody, reply=SignedLink
+)
+async def make_link(call: ApiCall[NoParameters, LinkBody]) -> JsonReply:
+    """Make a link to a question that waits, for somebody without a token. It lets them answer this one question."""
+    session_id, query_id = call.session_id, call.path["query_id"]
+    if not 60 <= call.body.expires_s <= MAX_LINK_DAYS * _DAY_S:
+        raise InvalidValueError("expires_s", f"a link counts for a minute to {MAX_LINK_DAYS} days")
+    session = await call.door.holdfast.session(session_id)
+    waiting = [each.query.id for each in host_queries(session)]
+    if query_id not in waiting:
+        raise UnknownQueryError(session_id, query_id, waiting)
+    expires_at = call.door.holdfast.now() + int(call.body.expires_s * 1000)
+    signed = await call.door.links.sign(QuestionLink(session_id, query_id, expires_at))
+    return JsonReply(SignedLink(f"{call.base_url}/a/{signed}", expires_at))
+
+
+@endpoints.add("GET", "/links/{signed}", "none", reply=LinkedQuestion)
+async def show_link(call: ApiCall[NoParameters, None]) -> JsonReply:
+    """Show the question of a link, or who has answered it. Looking changes nothing."""
+    link = await call.door.links.read(call.path["signed"])
+    return JsonReply(await _linked(call, link))
+
+
+@endpoints.add(
+    "POST",
+    "/links/{signed}/answer",
+    "none",
+    body=LinkAnswerBody,
+    reply=LinkedQuestion,
+    body_bytes=VALUE_BODY_BYTES,
+)
+async def answer_link(call: ApiCall[NoParameters, LinkAnswerBody]) -> JsonReply:
+    """Answer the question of a link. The journal says that it was answered by a link, and who says to have done it."""
+    link = await call.door.links.read(call.path["signed"])
+    name = "".join(each for each in call.body.by if each.isprintable())[:80]
+    by = f"link:{name}" if name else "link"
+    answers = {link.query_id: call.body.given(link.query_id)}
+    await call.door.holdfast.feed(link.session_id, answers, by=by, wait=0.0)
+    return JsonReply(await _linked(call, link))
+
+
+async def _linked(call: ApiCall[Any, Any], link: QuestionLink) -> LinkedQuestion:
+    session = await call.door.holdfast.session(link.session_id)
+    pending = session.pending.get(link.query_id)
+    answered: AnsweredReport | None = None
+    if pending is None and (position := session.settled.get(link.query_id)) is not None:
+        for entry in await call.door.store.read(link.session_id, position - 1, 1):
+            if isinstance(entry.record, AnsweredRecord):
+                answered = AnsweredReport(entry.record.by, entry.at, answer_shown(entry.record.answer))
+    return LinkedQuestion(
+        session_id=link.session_id,
+        title=session.title or session.kind_fold.title,
+        query=None if pending is None else query_json(pending.query),
+        asked_at=None if pending is None else pending.asked_at,
+        expires_at=link.expires_at,
+        answered=answered,
+    )

@@ -1,0 +1,13 @@
+"""Strategies that the tests of the HTTP API run."""
+
+from __future__ import annotations
+
+from holdfast import Context, strategy
+
+
+@strategy(name="two_questions")
+async def two_questions(ctx: Context) -> list[str]:
+    """Asks a model, and then a person."""
+    kind = await ctx.llm("Bug, wish or question?")
+    approved = await ctx.ask("File it?", choices=["yes", "no"])
+    return [kind, approved]

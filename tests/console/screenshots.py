@@ -1,0 +1,124 @@
+"""Pictures of the console, from `holdfast serve --demo`:
+
+python -m tests.console.screenshots            # the two of the README, into docs/images
+python -m tests.console.screenshots --all DIR  # every page, in both themes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright
+
+from tests.console.conftest import CHROMIUM
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+
+SIZE: ViewportSize = {"width": 1280, "height": 800}
+
+PAGES = {
+    "inbox": "/inbox",
+    "decided": "/inbox?tab=decided",
+    "sessions": "/sessions",
+    "chat": "/chat",
+    "strategies": "/strategies",
+    "strategy": "/strategies/debate",
+    "workers": "/workers",
+    "costs": "/costs",
+    "settings": "/settings",
+    "tokens": "/settings?tab=tokens",
+    "server": "/settings?tab=server",
+}
+TABS = ("conversation", "journal", "queue", "tree", "usage", "policy", "raw")
+
+
+@contextlib.asynccontextmanager
+async def demo() -> AsyncIterator[str]:
+    """A server of the demo, and the address that signs a browser in."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast.cli",
+            "serve",
+            "--demo",
+            "--port",
+            "0",
+            "--store",
+            f"sqlite:///{folder}/demo.db",
+        ]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        assert process.stdout is not None
+        said: list[str] = []
+        try:
+            async with asyncio.timeout(60):
+                while True:
+                    line = (await process.stdout.readline()).decode()
+                    said.append(line)
+                    if found := re.search(r"http://\S+#code=\S+", line):
+                        break
+                    if not line:
+                        sys.exit("the demo did not start:\n" + "".join(said))
+            yield found.group()
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def signed_in(browser: Browser, address: str, theme: str, token: str | None) -> Page:
+    """A tab of the console in a theme."""
+    context = await browser.new_context(
+        color_scheme="dark" if theme == "dark" else "light",
+        reduced_motion="reduce",
+        viewport=SIZE,
+        device_scale_factor=1.5,
+    )
+    page = await context.new_page()
+    if token is not None:
+        await page.add_init_script(f"sessionStorage.setItem('holdfast.token', '{token}')")
+    await page.goto(address if token is None else address.partition("#")[0])
+    return page
+
+
+async def main(folder: Path, everything: bool) -> None:
+    if CHROMIUM is None:
+        sys.exit("there is no chromium: `apt-get install chromium`, or name one in HOLDFAST_CHROMIUM")
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    async with demo() as address, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        page = await signed_in(browser, address, "light", None)
+        origin = address.partition("#")[0].rstrip("/")
+        await page.get_by_role("button", name=re.compile("Approve")).first.wait_for(timeout=60_000)
+        await page.wait_for_timeout(1_500)
+        await page.wait_for_function("document.querySelector('.gone') === null")
+        await page.screenshot(path=folder / "console-inbox.png")
+        waiting = await page.evaluate("document.querySelector('.detail .session')?.pathname ?? ''")
+        token = await page.evaluate("sessionStorage.getItem('holdfast.token')")
+        dark = await signed_in(browser, address, "dark", token)
+        await shot(dark, origin + waiting, folder / "console-session.png")
+        if everything:
+            paths = {**PAGES, **{f"session-{tab}": f"{waiting}?tab={tab}" for tab in TABS}}
+            for theme, tab in (("light", page), ("dark", dark)):
+                for name, path in paths.items():
+                    await shot(tab, origin + path, folder / f"{name}-{theme}.png")
+        await browser.close()
+
+
+async def shot(page: Page, address: str, file: Path) -> None:
+    await page.goto(address)
+    await page.wait_for_timeout(1_200)
+    await page.screenshot(path=file)
+
+
+if __name__ == "__main__":
+    everything = sys.argv[1:2] == ["--all"]
+    asyncio.run(main(Path(sys.argv[2]) if everything else IMAGES, everything))

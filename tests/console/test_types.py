@@ -1,0 +1,62 @@
+"""The types of the console name no field that the API does not have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.serve.http.endpoints import ENDPOINTS
+from holdfast.serve.http.openapi import openapi_document
+
+TYPES = (Path(__file__).parents[2] / "web" / "src" / "lib" / "types.ts").read_text()
+
+SCHEMAS: dict[str, Any] = openapi_document(ENDPOINTS)["components"]["schemas"]
+
+NAMES = {
+    "Agent": "AgentReport",
+    "AnsweredQuery": "DecidedReport",
+    "AnswerReport": "AnswerOutcome",
+    "ComparedRow": "ComparedRow",
+    "ComparedSession": "ComparedSession",
+    "ComparedStep": "ComparedStep",
+    "Comparison": "ComparisonReport",
+    "ConversationPage": "ConversationPage",
+    "CostRow": "CostRow",
+    "CostsReport": "CostsReport",
+    "Counts": "CountsReport",
+    "Draft": "Draft",
+    "ForkPoint": "ForkPoint",
+    "Frame": "ViewFrame",
+    "Item": "Item",
+    "LinkedQuery": "LinkedQuestion",
+    "Me": "PrincipalReport",
+    "Message": "ViewMessage",
+    "ModelUsage": "ModelUsage",
+    "Observation": "Observation",
+    "Policy": "Policy",
+    "Rule": "Rule",
+    "Server": "ServerReport",
+    "SessionRow": "SessionRow",
+    "SessionsPage": "SessionsPage",
+    "Summary": "Summary",
+    "TokenUsage": "TokenUsage",
+    "Tool": "ToolReport",
+    "Tree": "TreeReport",
+    "TreeNode": "TreeNode",
+    "UsageReport": "UsageReport",
+    "WaitingQuery": "WaitingReport",
+    "Worker": "WorkerRow",
+    "WorkersReport": "WorkersReport",
+}
+"""Types of the console, and what the API calls them."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_type_of_the_console_has_only_fields_of_the_api(name: str) -> None:
+    found = re.search(rf"export interface {name}\b[^{{]*{{\n(.*?)\n}}", TYPES, re.DOTALL)
+    assert found is not None, f"types.ts has no {name}"
+    fields = set(re.findall(r"^  (\w+)\??:", found.group(1), re.MULTILINE))
+    assert fields - set(SCHEMAS[NAMES[name]]["properties"]) == set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.kinds import languages
 from holdfast.programs.language import read_code
-from holdfast.programs.names import program_path
+from holdfast.programs.names import did_you_mean, program_path
 from holdfast.programs.parameters import Parameter, StrategyMeta, calls_of, filled, read_description
 from holdfast.programs.sandbox.library import Origin, StrategyFile, find_strategy, list_strategies
 from holdfast.programs.sandbox.source import KIND
@@ -83,9 +82,10 @@ def find_entry(given: str, project: Path | None = None) -> StrategyEntry:
         raise ProgramNotFoundError(
             given, f"it is not in Python; it is in {hidden_by}. `holdfast pkg list` lists packages"
         )
-    near = difflib.get_close_matches(given, [each.name for each in list_strategies(project)], 1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise ProgramNotFoundError(given, f"no strategy in Python has that name; {hint}`holdfast strategies` lists them")
+    hint = did_you_mean(given, (each.name for each in list_strategies(project)))
+    raise ProgramNotFoundError(
+        given, f"no strategy in Python has that name; {hint}{' ' if hint else ''}`holdfast strategies` lists them"
+    )
 
 
 def _entry(found: StrategyFile, hidden_by: str | None) -> StrategyEntry:

@@ -15,6 +15,7 @@ from holdfast.core.values import Json, repaired
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.findings import SourceFinding
 from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, SourceText
+from holdfast.programs.parameters import StrategyMeta
 from holdfast.programs.sandbox.library import find_strategy, list_strategies
 from holdfast.programs.sandbox.source import KIND, python_code, source_of
 
@@ -68,6 +69,7 @@ class PythonLanguage(Language):
                 category=each.category,
                 calls=each.cost.formula if each.cost is not None else None,
                 parameters=list(each.meta.parameters) if each.meta is not None else None,
+                keywords=_keywords(each.meta),
             )
             for each in await to_thread(catalog, project)
             if each.error is None and each.hidden_by is None
@@ -92,3 +94,10 @@ class PythonLanguage(Language):
             return [await python_findings(source, kind) for source in sources]
         finally:
             kind.close()
+
+
+def _keywords(meta: StrategyMeta | None) -> str:
+    if meta is None:
+        return ""
+    paper = "" if meta.paper is None else meta.paper.title
+    return f"{paper} {meta.result}"

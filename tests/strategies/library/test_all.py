@@ -19,12 +19,12 @@ PAPER = re.compile(r"https://(arxiv\.org/abs/\d{4}\.\d{4,5}|doi\.org/10\.\d{4,}/
 LIBRARY = {
     *("analogical", "best_of_n", "calibrate", "chain_of_density", "chain_of_verification", "cot", "fact_score"),
     *("least_to_most", "map_reduce", "mixture_of_agents", "pairwise_rank", "panel", "plan_and_solve", "red_team"),
-    *("self_consistency", "self_refine", "skeleton_of_thought", "step_back", "tree_of_thoughts", "ucb"),
+    *("rlm", "self_consistency", "self_refine", "skeleton_of_thought", "step_back", "tree_of_thoughts", "ucb"),
 }
 VALUES = {"pairwise_rank", "fact_score"}
 """Those whose result is a JSON value, for they rank or score; that of the others is a text."""
 
-FEWER = {"fact_score"}
+FEWER = {"fact_score", "rlm"}
 """Those whose script does not make them ask all they may by default."""
 
 BUNDLED = [each for each in list_strategies() if each.origin == "bundled"]

@@ -1,0 +1,85 @@
+"""What can go wrong with an evaluation, one class a kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.errors import ExitCode, HoldfastError
+
+
+@dataclass(eq=False)
+class DatasetError(HoldfastError):
+    """A dataset that cannot be read, or has a row that makes no sense."""
+
+    where: str
+    why: str
+    kind = "invalid_dataset"
+
+    def __str__(self) -> str:
+        return f"dataset {self.where}: {self.why}"
+
+
+@dataclass(eq=False)
+class PlanError(HoldfastError):
+    """A plan that cannot be evaluated."""
+
+    what: str
+    why: str
+    kind = "invalid_plan"
+
+    def __str__(self) -> str:
+        return f"plan: {self.what}: {self.why}"
+
+
+@dataclass(eq=False)
+class GraderError(HoldfastError):
+    """A grader that does not exist, or cannot be used as it is described."""
+
+    grader: str
+    why: str
+    kind = "invalid_grader"
+
+    def __str__(self) -> str:
+        return f"grader '{self.grader}': {self.why}"
+
+
+@dataclass(eq=False)
+class DriftError(HoldfastError):
+    """What would be evaluated now is not what the evaluation began with."""
+
+    evaluation: str
+    differences: list[str]
+    kind = "drift"
+    exit_code = ExitCode.CONFLICT
+
+    def __str__(self) -> str:
+        listed = "\n  ".join(self.differences)
+        return (
+            f"evaluation '{self.evaluation}' was frozen with something else:\n  {listed}\n"
+            "Start a new evaluation, undo the change, or accept it (--accept-drift): the trials that are left then run "
+            "with what was frozen, and with functions as they are now"
+        )
+
+
+@dataclass(eq=False)
+class EvaluationNotFoundError(HoldfastError):
+    """A session that is no evaluation."""
+
+    evaluation: str
+    why: str
+    kind = "evaluation_not_found"
+    exit_code = ExitCode.NOT_FOUND
+
+    def __str__(self) -> str:
+        return f"'{self.evaluation}' is no evaluation: {self.why}; `holdfast eval list` lists them"
+
+
+@dataclass(eq=False)
+class ComparisonError(HoldfastError):
+    """Two arms that cannot be compared."""
+
+    why: str
+    kind = "not_comparable"
+
+    def __str__(self) -> str:
+        return f"cannot compare: {self.why}"

@@ -1,0 +1,1 @@
+"""Reports of evaluations: figures, comparisons, a page, and files for other tools."""

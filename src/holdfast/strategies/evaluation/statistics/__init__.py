@@ -1,0 +1,1 @@
+"""The statistics of evaluations: pure functions of numbers, in plain Python."""

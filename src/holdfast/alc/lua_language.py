@@ -14,7 +14,7 @@ from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.findings import SourceFinding
-from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, SourceText
+from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, ProgramText, SourceText
 
 _CHECK_BYTES = 64 * 1024 * 1024
 """Bytes that compiling a file of Lua may take."""
@@ -41,6 +41,12 @@ class LuaLanguage(Language):
 
     def find_child(self, name: str, parent: Program) -> Program | None:
         return lua_child(name, source_of(parent))
+
+    def text_of(self, program: Program) -> ProgramText:
+        source = source_of(program)
+        parts = [f"package {source.package}"] if source.package is not None else [source.code or ""]
+        parts += [f"\n-- module {name}\n{module.text}" for name, module in source.modules.items()]
+        return ProgramText("".join(parts), source.is_unconfined)
 
     def project_of(self, program: Program) -> Path | None:
         project = source_of(program).roots.project

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.alc.lua import trust
-from holdfast.alc.lua.source import lua_code
+from holdfast.alc.lua.source import lua_code, source_of
 from holdfast.core.events import SentEvent
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.upkeep import Upkeep
@@ -16,6 +16,12 @@ TRUSTED = """
 local file = io.open(ctx.path, "a") file:write("ran ") file:close()
 return alc.llm("Go on?")
 """
+
+
+def test_trust_is_no_part_of_what_is_stored() -> None:
+    program = lua_code(TRUSTED, trust="trusted")
+    assert source_of(program).is_unconfined
+    assert "trust" not in (program.source or "")
 
 
 async def test_a_store_cannot_make_a_process_run_trusted_lua(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from holdfast.core.queries import Failure
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.engine.upkeep import Upkeep
+from holdfast.store.environment import Environment
+from tests.agent.background.clocks import HOUR, SetClock
 from tests.serve.calls import ERAS, Host, Told, host_of
 
 ASKS = "return alc.llm(ctx.task, {system = 'be brief'})"
@@ -339,13 +341,13 @@ async def test_stats_of_one_strategy_leave_the_others_out(holdfast: Holdfast, ho
     assert (nothing["total_sessions"], nothing["strategies"]) == (0, {})
 
 
-async def test_stats_of_the_last_days_leave_older_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_holdfast("memory:", upkeep=Upkeep(on=False)) as holdfast, host_of(holdfast, TOOLS) as host:
-        day = 24 * 3600 * 10**9
-        now = time.time_ns()
-        with monkeypatch.context() as past:
-            past.setattr(time, "time_ns", lambda: now - 3 * day)
-            await run(holdfast, "return 1", name="old")
+async def test_stats_of_the_last_days_leave_older_runs_out() -> None:
+    now = time.time_ns() // 1_000_000
+    clock = SetClock(now - 3 * 24 * HOUR)
+    engine = open_holdfast("memory:", upkeep=Upkeep(on=False), environment=Environment(clock=clock))
+    async with engine as holdfast, host_of(holdfast, TOOLS) as host:
+        await run(holdfast, "return 1", name="old")
+        clock.at = now
         await run(holdfast, "return 1", name="new")
         assert set((await host.call("alc_stats", days=10**30))["strategies"]) == {"old", "new"}
         assert set((await host.call("alc_stats", days=4))["strategies"]) == {"old", "new"}

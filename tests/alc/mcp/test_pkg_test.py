@@ -29,8 +29,15 @@ async def holdfast() -> AsyncIterator[Holdfast]:
 
 
 @pytest.fixture
-async def host(holdfast: Holdfast) -> AsyncIterator[Host]:
-    async with host_of(holdfast, TOOLS) as opened:
+async def host(holdfast: Holdfast, tmp_path: Path) -> AsyncIterator[Host]:
+    async with host_of(holdfast, TOOLS, directories=[tmp_path]) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def trusting(holdfast: Holdfast, tmp_path: Path) -> AsyncIterator[Host]:
+    """A host of a server whose operator lets specs run outside of the sandbox."""
+    async with host_of(holdfast, TOOLS, directories=[tmp_path], trusts_specs=True) as opened:
         yield opened
 
 
@@ -124,7 +131,7 @@ async def test_specs_that_are_no_lua_are_one_failure(host: Host) -> None:
     assert (told["passed"], told["failed"]) == (0, 1)
 
 
-async def test_the_servers_working_directory_stays_while_specs_have_theirs(host: Host, tmp_path: Path) -> None:
+async def test_the_servers_working_directory_stays_while_specs_have_theirs(trusting: Host, tmp_path: Path) -> None:
     package = write_package(tmp_path / "work", "reads")
     (package / "spec").mkdir()
     (package / "spec" / "reads_spec.lua").write_text(
@@ -132,9 +139,9 @@ async def test_the_servers_working_directory_stays_while_specs_have_theirs(host:
         "  for _ = 1, 3e7 do end\n"
         "  assert(io.open('reads/init.lua'))\nend)"
     )
-    await host.call("alc_pkg_link", path=str(package))
+    await trusting.call("alc_pkg_link", path=str(package))
     here = os.getcwd()
-    running = asyncio.create_task(host.call("alc_pkg_test", pkg="reads"))
+    running = asyncio.create_task(trusting.call("alc_pkg_test", pkg="reads"))
     while not running.done():
         assert os.getcwd() == here
         await asyncio.sleep(0.01)
@@ -186,10 +193,36 @@ async def test_spec_files_are_chosen_by_directory_and_by_name(host: Host, tmp_pa
     assert "no spec files found" in await host.refusal("alc_pkg_test", pkg="many", spec_dir="nowhere")
 
 
-async def test_live_specs_go_through_the_engine(host: Host) -> None:
+async def test_specs_of_a_host_are_confined_unless_the_operator_trusts_them(
+    host: Host, trusting: Host, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    escapes = [
+        f"assert(io.open('{mark}', 'w'))",
+        f"os.execute('touch {mark}')",
+        f"io.popen('touch {mark}'):close()",
+        "assert(io.open('/etc/passwd'))",
+        "assert(os.getenv('PATH'))",
+        "debug.getinfo(1)",
+        "package.searchpath('x', '/etc/?')",
+    ]
+    code = "\n".join(f"lust.it('{number}', function() {text} end)" for number, text in enumerate(escapes))
+    code += "\nlust.it('harmless', function() lust.expect(1 + 1).to.equal(2) end)"
+    told = await host.call("alc_pkg_test", code=code)
+    assert (told["passed"], told["failed"]) == (1, len(escapes))
+    assert not mark.exists()
+    assert (await trusting.call("alc_pkg_test", code=code))["failed"] == 0
+    assert mark.exists()
+
+
+async def test_live_specs_need_the_trust_of_the_operator(host: Host) -> None:
+    assert "--trust-specs" in await host.refusal("alc_pkg_test", code="", live=True)
+
+
+async def test_live_specs_go_through_the_engine(trusting: Host) -> None:
     code = "lust.it('asks', function() with_alc({ llm = function() return 'yes' end }, function()\n"
     code += "lust.expect(alc.llm('well?')).to.equal('yes') end) end)"
-    told = await host.call("alc_pkg_test", code=code, live=True)
+    told = await trusting.call("alc_pkg_test", code=code, live=True)
     assert (told["passed"], told["live"]) == (1, {"pauses": 1, "llm_calls": 1})
 
 
@@ -197,7 +230,7 @@ async def test_live_specs_go_through_the_engine(host: Host) -> None:
 async def test_specs_are_stopped_when_the_host_does_not_wait_any_more(holdfast: Holdfast, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code = f"lust.it('waits', function() io.open('{mark}', 'w'):close() while true do end end)"
-    async with host_of(holdfast, TOOLS) as host:
+    async with host_of(holdfast, TOOLS, directories=[tmp_path], trusts_specs=True) as host:
         running = asyncio.create_task(host.client.call_tool("alc_pkg_test", {"code": code}))
         await until(mark.exists)
         assert children() != []
@@ -232,9 +265,9 @@ def children() -> list[str]:
         ({"pkg": "one"}, "pkg_test: no spec files found"),
         ({"pkg": "one", "spec_dir": "../.."}, "leads out of the package"),
         ({"pkg": "one", "spec_dir": "/etc"}, "leads out of the package"),
-        ({"code_file": "/nowhere.lua"}, "pkg_test: failed to read /nowhere.lua"),
-        ({"code_file": "/etc/passwd"}, "pkg_test: failed to read /etc/passwd"),
-        ({"code_file": "a\x00.lua"}, "pkg_test: failed to read"),
+        ({"code_file": "/nowhere.lua"}, "`code_file`: '/nowhere.lua' is in no directory that files may be read from"),
+        ({"code_file": "/etc/passwd"}, "`code_file`: '/etc/passwd' is in no directory that files may be read from"),
+        ({"code_file": "a\x00.lua"}, "`code_file`: embedded null byte"),
         ({"code": "x" * (5 << 20)}, "larger than"),
         ({"code": 5}, "`$.code`"),
         ({"code": PASSES, "search_paths": ["/nowhere"]}, "there is no directory '/nowhere'"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.alc.mcp.sessions import TOOLS
+from holdfast.alc.mcp.extension import EXTENSION
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from tests.serve.calls import ERAS, Host, host_of
 
@@ -25,8 +25,9 @@ async def holdfast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 
 @pytest.fixture(params=ERAS)
-async def host(holdfast: Holdfast, request: pytest.FixtureRequest) -> AsyncIterator[Host]:
-    async with host_of(holdfast, TOOLS, request.param) as opened:
+async def host(holdfast: Holdfast, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Host]:
+    (tmp_path / "work").mkdir()
+    async with host_of(holdfast, EXTENSION.tools, request.param, [tmp_path / "work"]) as opened:
         yield opened
 
 
@@ -73,9 +74,34 @@ async def test_code_and_code_file_exclude_each_other_and_one_is_needed(host: Hos
 
 
 async def test_code_of_a_file_is_run(host: Host, tmp_path: Path) -> None:
-    (tmp_path / "code.lua").write_text("return ctx.n + 1")
-    assert (await host.call("alc_run", code_file=str(tmp_path / "code.lua"), ctx={"n": 1}))["result"] == 2
-    assert "cannot be read" in await host.refusal("alc_run", code_file=str(tmp_path / "missing.lua"))
+    work = tmp_path / "work"
+    (work / "code.lua").write_text("return ctx.n + 1")
+    assert (await host.call("alc_run", code_file=str(work / "code.lua"), ctx={"n": 1}))["result"] == 2
+    assert "cannot be read" in await host.refusal("alc_run", code_file=str(work / "missing.lua"))
+
+
+@pytest.mark.parametrize("way", ["straight", "dots", "link to it", "link to its directory", "a name that begins alike"])
+async def test_no_file_is_read_that_the_operator_has_not_allowed(
+    holdfast: Holdfast, host: Host, tmp_path: Path, way: str
+) -> None:
+    """What is run is recorded, and a host could read it there."""
+    work, other = tmp_path / "work", tmp_path / "workshop"
+    other.mkdir()
+    (other / "secret").write_text("return 'hunter2'")
+    (work / "link").symlink_to(other / "secret")
+    (work / "folder").symlink_to(other)
+    given = {
+        "straight": other / "secret",
+        "dots": work / ".." / "workshop" / "secret",
+        "link to it": work / "link",
+        "link to its directory": work / "folder" / "secret",
+        "a name that begins alike": Path(f"{work}shop/secret"),
+    }[way]
+    for project in ({}, {"project_root": str(other)}):
+        why = await host.refusal("alc_run", code_file=str(given), **project)
+        assert "--code-dir" in why
+        assert "hunter2" not in why
+    assert (await holdfast.sessions()).rows == []
 
 
 async def test_a_ctx_that_was_sent_as_text_is_read(host: Host) -> None:
@@ -98,6 +124,7 @@ async def test_answers_that_cannot_be_taken_change_nothing(host: Host) -> None:
         ),
         ({"session_id": session_id, "response": "x", "query_id": "q-9"}, "Continue failed: unknown query_id: q-9"),
         ({"session_id": session_id, "responses": []}, "Empty responses array"),
+        ({"session_id": session_id, "responses": [{"query_id": "q-0"}]}, "Continue failed: the response to q-0 is"),
         ({"session_id": session_id}, "Either 'response' or 'responses' must be provided"),
         ({"session_id": session_id, "responses": [{"query_id": "q-0", "response": "x"}] * 2}, "Continue failed: "),
         (
@@ -121,8 +148,28 @@ async def test_the_host_can_say_that_there_is_no_answer(host: Host) -> None:
     assert told["result"] == [False, "the model refused"]
 
 
+async def test_arguments_of_other_releases_are_passed_over_and_named(host: Host) -> None:
+    told = await host.call("alc_run", code="return 1", host_mode="auto", zeal=3)
+    assert (told["status"], told["ignored_arguments"]) == ("completed", ["host_mode", "zeal"])
+
+
+async def test_the_role_of_a_query_stands_beside_its_prompt(host: Host) -> None:
+    asked = await host.call("alc_run", code="return alc.llm('hi', { role = 'judge', cache_breakpoint = true })")
+    assert (asked["role"], asked["cache_breakpoint"]) == ("judge", True)
+    status = await host.call("alc_status", session_id=asked["session_id"], pending_filter="preview")
+    assert status["pending"][0]["role"] == "judge"
+
+
+async def test_the_environment_says_how_long_previews_are(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    session_id = (await host.call("alc_run", code="return alc.llm('a long question')"))["session_id"]
+    monkeypatch.setenv("ALC_PROMPT_PREVIEW_CHARS", "6")
+    status = await host.call("alc_status", session_id=session_id, pending_filter="preview")
+    assert status["pending"][0]["prompt_preview"] == "a long"
+
+
 async def test_the_status_of_all_and_of_one(host: Host) -> None:
     assert await host.call("alc_status") == {"active_sessions": 0, "sessions": []}
+    assert (await host.refusal("alc_status", pending_filter="all")).startswith("unknown pending_filter preset 'all'")
     session_id = (await host.call("alc_run", code=ASKS))["session_id"]
     listed = await host.call("alc_status")
     assert [each["session_id"] for each in listed["sessions"]] == [session_id]
@@ -155,7 +202,7 @@ async def test_advice_runs_a_package_by_its_name_and_nothing_else(host: Host, tm
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"code": 1}, {"code": "return 1", "surplus": True}, {"code": "return 1", "project_root": "/no/such/place"}],
+    [{"code": 1}, {"code": "return 1", "project_root": "/no/such/place"}],
 )
 async def test_a_call_with_wrong_arguments_starts_nothing(host: Host, arguments: dict[str, object]) -> None:
     await host.refusal("alc_run", **arguments)

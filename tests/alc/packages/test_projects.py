@@ -45,6 +45,20 @@ def test_init_changes_nothing_where_there_is_a_project(tmp_path: Path) -> None:
     assert not (tmp_path / ".gitignore").exists()
 
 
+def test_a_directory_with_files_of_algocline_gets_its_project_file(tmp_path: Path) -> None:
+    (tmp_path / "alc.local.toml").write_text("[packages]\n")
+    assert init(PackageDirectories(tmp_path)).created == str(tmp_path / "alc.toml")
+
+
+def test_without_a_project_file_nothing_is_locked(user: User) -> None:
+    project = user.where.home / "bare"
+    project.mkdir(parents=True)
+    (project / "holdfast.local.toml").write_text("[packages]\n")
+    with pytest.raises(ProjectFileError, match="no project"):
+        update(PackageDirectories(project))
+    assert not list(project.glob("*.lock"))
+
+
 # --- editing -----------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""What the engine and its Lua workers say to each other: length-prefixed msgpack over a socket."""
+"""What the engine and its Lua workers say to each other: length-prefixed msgpack over two pipes."""
 
 from __future__ import annotations
 

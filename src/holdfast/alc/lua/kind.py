@@ -211,7 +211,7 @@ class LuaInstance:
             config=encode(kept),
             modules=source.modules,
             roots=source.roots,
-            is_trusted=source.trust == "trusted",
+            is_trusted=source.is_unconfined,
             memory_mib=self._memory_mib,
             scenarios=str(home() / "scenarios"),
         )

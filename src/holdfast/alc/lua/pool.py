@@ -12,7 +12,6 @@ import itertools
 import math
 import os
 import select
-import socket
 import subprocess
 import sys
 import time
@@ -36,6 +35,7 @@ from holdfast.alc.lua.limits import (
     SPIN_S,
     START_S,
 )
+from holdfast.alc.lua.pipes import connected_pipes
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.store.patience import patience
 
@@ -95,24 +95,25 @@ class WorkerProcess:
     def __init__(self, pool: Pool, is_trusted: bool) -> None:
         self._pool = pool
         self.is_trusted = is_trusted
-        ours, theirs = socket.socketpair()
+        ours, theirs = connected_pipes()
         with theirs:
+            ends = (theirs.reading, theirs.writing)
             environment = {"PYTHONPATH": os.pathsep.join(sys.path), "LC_ALL": "C", "TZ": "UTC"}
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.alc.lua.worker", str(theirs.fileno()), str(os.getpid())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", "holdfast.alc.lua.worker", *map(str, (*ends, os.getpid()))],
+                pass_fds=ends,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={**(_inherited() if is_trusted else {}), **environment},
             )
-        ours.setblocking(False)
-        self._socket = ours
+        ours.set_nonblocking()
+        self._pipes = ours
         self._poll = select.poll()
-        self._poll.register(ours, select.POLLIN)
+        self._poll.register(ours.reading, select.POLLIN)
         self._frames = Frames(StepReply)
         self._unsent = bytearray()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(ours, self._read)
+        self._loop.add_reader(ours.reading, self._read)
         self._timer: asyncio.TimerHandle | None = None
         self.is_up = False
         self._busy_since = time.monotonic()
@@ -139,25 +140,25 @@ class WorkerProcess:
             self._unsent += data
             return
         try:
-            sent = self._socket.send(data)
+            sent = self._pipes.send(data)
         except BlockingIOError:
             sent = 0
         except OSError:
             return  # the worker is dead, which reading will tell
         if sent < len(data):
             self._unsent += data[sent:]
-            self._loop.add_writer(self._socket, self._flush)
+            self._loop.add_writer(self._pipes.writing, self._flush)
 
     def _flush(self) -> None:
         try:
-            sent = self._socket.send(self._unsent)
+            sent = self._pipes.send(self._unsent)
         except BlockingIOError:
             return
         except OSError:
             sent = len(self._unsent)
         del self._unsent[:sent]
         if not self._unsent:
-            self._loop.remove_writer(self._socket)
+            self._loop.remove_writer(self._pipes.writing)
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class WorkerProcess:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(READ_BYTES)
+            data = self._pipes.receive(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -260,9 +261,9 @@ class WorkerProcess:
         if self._timer is not None:
             self._timer.cancel()
         with contextlib.suppress(Exception):
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-        self._socket.close()
+            self._loop.remove_reader(self._pipes.reading)
+            self._loop.remove_writer(self._pipes.writing)
+        self._pipes.close()
         self.process.kill()
         self.process.wait()
         self._pool.buried(self)

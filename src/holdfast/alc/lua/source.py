@@ -1,5 +1,5 @@
-"""What a session records of its Lua program: the code or the package, where modules are looked for, and how far it is
-trusted. It is JSON in `Program.source`, so that any process can run the session again."""
+"""What a session records of its Lua program: the code or the package, where modules are looked for, and whether it
+needs more than the sandbox has. It is JSON in `Program.source`, so that any process can run the session again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.language import ProgramOptions, Trust
+from holdfast.programs.language import ProgramOptions
+from holdfast.programs.names import UNNAMED
 
 KIND = "lua"
 
@@ -41,7 +42,8 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     was no module was an error, and nothing else."""
     roots: Roots = Roots()
     """Where the others are looked for."""
-    trust: Trust = "sandbox"
+    is_unconfined: bool = False
+    """Whether it needs files, processes and the environment. What it is allowed, each process decides by itself."""
     variables: dict[str, str] = {}
     """What `os.getenv` shows."""
     env: dict[str, str] = {}
@@ -52,7 +54,7 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """MiB that the VM may hold, where it is not what the kind allows."""
 
 
-def lua_code(code: str, *, name: str = "strategy", **options: Unpack[ProgramOptions]) -> Program:
+def lua_code(code: str, *, name: str = UNNAMED, **options: Unpack[ProgramOptions]) -> Program:
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
     check_value(code, "source")
     roots = find_roots(options.get("project"))
@@ -93,7 +95,7 @@ def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
     """The program, with the environment as it is now: a replay sees the same."""
     recorded = msgspec.structs.replace(
         source,
-        trust=options.get("trust", "sandbox"),
+        is_unconfined=options.get("trust") == "trusted",
         variables={name: os.environ[name] for name in SEEN_VARIABLES if name in os.environ},
         env=dict(options.get("env") or {}),
         deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
@@ -103,10 +105,10 @@ def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
 
 
 def recorded_program(name: str, source: LuaSource) -> Program:
-    """The program as sessions record it. One that is trusted may be run by this process from now on."""
+    """The program as sessions record it. This process may run it from now on, also outside of the sandbox."""
     # Interned: many sessions have the same, and it may be long.
     text = sys.intern(msgspec.json.encode(source).decode())
-    if source.trust == "trusted":
+    if source.is_unconfined:
         allow(source)
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import socket
 import sys
 import threading
 import time
 
 from holdfast.alc.lua.frames import READ_BYTES, Frames, StepReply, StepsRequest, frame
 from holdfast.alc.lua.outcomes import raised
+from holdfast.alc.lua.pipes import PipeEnds
 from holdfast.alc.lua.vm import Vm
 
 _SIGN_OF_LIFE_S = 0.2
@@ -27,18 +27,19 @@ _ORPHAN = 3
 
 
 def main() -> None:
-    """Serve the socket that was inherited, until it is closed."""
-    threading.Thread(target=_die_with, args=(int(sys.argv[2]),), daemon=True).start()
+    """Serve the pipes that were inherited, until the engine closes them."""
+    reading, writing, engine = map(int, sys.argv[1:])
+    threading.Thread(target=_die_with, args=(engine,), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.disable()  # there are no cycles to find, only pauses to lose
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
-        worker = VmServer(connection)
+    with PipeEnds(reading, writing) as pipes:
+        worker = VmServer(pipes)
         worker.say_hello()
         worker.serve()
 
 
 def _die_with(engine: int) -> None:
-    """End with the engine, even inside a loop that never returns: a dead engine closes its socket, but nobody reads."""
+    """End with the engine, even inside a loop that never returns: a dead engine closes its pipes, but nobody reads."""
     while os.getppid() == engine:
         time.sleep(_LOOK_S)
     os._exit(_ORPHAN)
@@ -47,8 +48,8 @@ def _die_with(engine: int) -> None:
 class VmServer:
     """The VMs of this process."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
+    def __init__(self, pipes: PipeEnds) -> None:
+        self._pipes = pipes
         self._vms: dict[int, Vm] = {}
 
     def say_hello(self) -> None:
@@ -57,7 +58,7 @@ class VmServer:
 
     def serve(self) -> None:
         frames = Frames(StepsRequest)
-        while data := self._connection.recv(READ_BYTES):
+        while data := self._pipes.receive(READ_BYTES):
             for request in frames.feed(data):
                 self._take(request)
 
@@ -86,7 +87,7 @@ class VmServer:
         self._send(StepReply(request.number, steps))
 
     def _send(self, reply: StepReply) -> None:
-        self._connection.sendall(frame(reply))
+        self._pipes.send_all(frame(reply))
 
 
 if __name__ == "__main__":

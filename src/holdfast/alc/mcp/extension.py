@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.alc.mcp import logs, packages, sessions, sessions_v2
 from holdfast.alc.mcp.completion import COMPLETIONS
 from holdfast.alc.mcp.prompts import TOOL_NAMES, new_package
@@ -9,7 +11,10 @@ from holdfast.alc.mcp.resources import RESOURCES
 from holdfast.serve.mcp.extensions import Extension
 
 EXTENSION = Extension(
-    tools=[*sessions.TOOLS, *packages.TOOLS, *logs.TOOLS, *sessions_v2.TOOLS],
+    # Clients of other releases of algocline send arguments that this one does not know.
+    tools=[
+        replace(tool, is_lenient=True) for tool in (*sessions.TOOLS, *packages.TOOLS, *logs.TOOLS, *sessions_v2.TOOLS)
+    ],
     names=TOOL_NAMES,
     resources=RESOURCES,
     completions=COMPLETIONS,

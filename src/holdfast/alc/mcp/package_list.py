@@ -77,7 +77,8 @@ async def alc_pkg_list(call: McpCall, params: ListParams) -> Object:
     found: PackageList = await on_files(listing, directories_of(params.project_root))
     await fill_in(found)
     packages = await on_files(entries, found)
-    strategies = await runnables_in(get_language("python"), directories_of(params.project_root).project)
+    in_python = await runnables_in(get_language("python"), directories_of(params.project_root).project)
+    strategies = [each.view for each in in_python]
     _check_known(keys, packages)
     matching = [each for each in packages if matches(each, wanted or {})]
     limit = DEFAULT_LIMIT if params.limit is None else params.limit

@@ -23,7 +23,7 @@ from holdfast.alc.specs.discovery import Specs, discover
 from holdfast.alc.specs.errors import NoSpecsError
 from holdfast.core.values import repaired
 from holdfast.programs.language import MAX_SOURCE_BYTES
-from holdfast.serve.mcp.directories import directory, on_files, shown
+from holdfast.serve.mcp.directories import directory, file_below, on_files, shown
 from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, Object, Params, ProjectRoot, about
 
 INLINE = "inline.lua"
@@ -53,11 +53,18 @@ class TestParams(Params):
 async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
     if sum(given is not None for given in (params.pkg, params.code_file, params.code)) != 1:
         raise McpToolError("pkg_test: provide exactly one of pkg, code_file, code")
+    if params.live and not call.trusts_specs:
+        raise McpToolError(
+            "pkg_test: live specs load modules outside of the sandbox, which whoever runs this server has to allow:"
+            " `holdfast mcp --trust-specs`; without `live`, specs run in the sandbox"
+        )
     where = directories_of(params.project_root)
     environ = _environ(where, params.search_paths or [])
     with tempfile.TemporaryDirectory(prefix="holdfast-spec-") as scratch:
-        specs = await on_files(_specs, params, where, Path(scratch))
-        report = await _run(call, SpecRunRequest.of(specs, params.live), environ)
+        specs = await on_files(_specs, call, params, where, Path(scratch))
+        report = await _run(
+            call, SpecRunRequest.of(specs, live=params.live, is_confined=not call.trusts_specs), environ
+        )
     for file in report["spec_files"]:
         file["tests"] = [
             {"suite": file["path"], "name": each["name"], "passed": False, "pending": False, "error": each["message"]}
@@ -70,11 +77,11 @@ async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
 # --- what is run -----------------------------------------------------------------------------------
 
 
-def _specs(params: TestParams, where: PackageDirectories, scratch: Path) -> Specs:
+def _specs(call: McpCall, params: TestParams, where: PackageDirectories, scratch: Path) -> Specs:
     if params.pkg is not None:
         return _of_package(params.pkg, params, where)
     if params.code_file is not None:
-        return _of_file(params.code_file)
+        return _of_file(file_below(params.code_file, call.code_directories, "code_file"))
     code = repaired(params.code or "").encode()
     if len(code) > MAX_SOURCE_BYTES:
         raise McpToolError(f"pkg_test: the code is larger than {MAX_SOURCE_BYTES} bytes; put it into files")
@@ -119,11 +126,10 @@ def _stem(file: Path) -> str:
     return file.stem.removesuffix("_spec")
 
 
-def _of_file(given: str) -> Specs:
+def _of_file(file: Path) -> Specs:
     """One file. If it is a spec of a package, that can be required, as when all specs of the package are run."""
-    file = Path(os.path.abspath(os.path.expanduser(given)))
     if file.suffix != ".lua" or not os.path.isfile(file):
-        raise McpToolError(f"pkg_test: failed to read {shown(given)}: there is no such .lua file")
+        raise McpToolError(f"pkg_test: failed to read {shown(str(file))}: there is no such .lua file")
     home = file.parent.parent
     if (home / "init.lua").is_file():
         return Specs(home.parent, [file], home)
@@ -204,8 +210,8 @@ TOOL: McpTool[TestParams] = McpTool(
     "Test a strategy package",
     "Run the specs of a package, one spec file, or specs given as Lua text (exactly one of pkg, code_file, code), with"
     " `lust` (describe, it, expect) and `with_alc` at hand. Gives the counts, and for each file the tests that failed"
-    " with their messages. Specs are trusted: they run with the rights of the server and may open files, so run only"
-    " what you would run in a shell.",
+    " with their messages. Specs run in the sandbox, without files and processes, as strategies do; unless the server"
+    " was started with --trust-specs: then they have its rights, so run only what you would run in a shell.",
     TestParams,
     alc_pkg_test,
     destructive=True,

@@ -261,9 +261,6 @@ async def alc_init(call: McpCall, params: ProjectParams) -> Object:
 
 
 def _init(where: PackageDirectories) -> Object:
-    older = (where.project or Path.cwd()) / "alc.toml"
-    if older.exists():
-        raise McpToolError(f"{older}: it is there already; nothing was changed")
     shown: Object = msgspec.to_builtins(init(where))
     return shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import mcp_types as types
@@ -12,6 +13,7 @@ from holdfast.core.errors import HoldfastError, SessionNotFoundError
 from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
 from holdfast.core.state import State
+from holdfast.core.status import parse_pending_filter
 from holdfast.core.values import Json
 from holdfast.serve.mcp import sessions
 from holdfast.serve.mcp.tools import (
@@ -35,7 +37,7 @@ EVENT: Object = {
     "properties": {
         "status": {
             "type": "string",
-            "enum": ["needs_response", "accepted", "running", "completed", "error", "cancelled", "expired"],
+            "enum": ["needs_response", "accepted", "running", "imported", "completed", "error", "cancelled", "expired"],
         },
         "session_id": {"type": "string"},
         "query_id": {"type": "string"},
@@ -61,7 +63,9 @@ class AlcRunParams(Params):
             " last expression."
         ),
     ] = None
-    code_file: Annotated[str | None, about("A file of source, instead of code.")] = None
+    code_file: Annotated[
+        str | None, about("A file of source in the project, or where the operator allows it, instead of code.")
+    ] = None
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
     language: sessions.Language = None
@@ -69,7 +73,13 @@ class AlcRunParams(Params):
 
 async def alc_run(call: McpCall, params: AlcRunParams) -> Object | types.InputRequiredResult:
     def program() -> Program:
-        return sessions.program_of_code(params.code, params.code_file, params.project_root, params.language)
+        return sessions.program_of_code(
+            params.code,
+            params.code_file,
+            params.project_root,
+            params.language,
+            directories=call.code_directories,
+        )
 
     return await sessions.run(call, program, unquoted(params.ctx))
 
@@ -123,6 +133,10 @@ def _answers(params: ContinueParams) -> dict[str, GivenAnswer] | GivenAnswer:
         for each in params.responses:
             if each.query_id in given:
                 raise McpToolError(f"Continue failed: query_id {each.query_id} is answered twice; answer it once")
+            if each.response is None and each.error is None:
+                raise McpToolError(
+                    f"Continue failed: the response to {each.query_id} is missing; give 'response' or 'error'"
+                )
             given[each.query_id] = _given(each.response, each.error, each.query_id, each.usage)
         return given
     if params.response is None and params.error is None:
@@ -147,7 +161,7 @@ class StatusParams(Params):
 
 
 async def alc_status(call: McpCall, params: StatusParams) -> Object:
-    shown = params.pending_filter if params.pending_filter is not None else "meta"
+    shown = _pending_filter(params.pending_filter)
     if params.session_id is not None:
         try:
             return await call.holdfast.status(params.session_id, pending=shown, history=params.include_history)
@@ -158,6 +172,16 @@ async def alc_status(call: McpCall, params: StatusParams) -> Object:
         await call.holdfast.status(row.session_id, pending=shown, history=params.include_history) for row in page.rows
     ]
     return {"active_sessions": len(found), "sessions": found}
+
+
+def _pending_filter(given: object) -> object:
+    """The filter of pending queries as it was given, checked; a preview is as long as the environment says."""
+    chars = os.environ.get("ALC_PROMPT_PREVIEW_CHARS", "")
+    if given == "preview" and chars.isdecimal():
+        return {"query_id": True, "max_tokens": True, "prompt": {"mode": "preview", "chars": int(chars)}}
+    shown = given if given is not None else "meta"
+    parse_pending_filter(shown)
+    return shown
 
 
 class AlcCancelParams(Params):
@@ -179,7 +203,6 @@ TOOLS: list[McpTool[Any]] = [
         " session_id after any restart.",
         AlcRunParams,
         alc_run,
-        open_world=True,
         output=EVENT,
     ),
     McpTool(
@@ -189,7 +212,6 @@ TOOLS: list[McpTool[Any]] = [
         " as yourself, with care) or the result (completed).",
         AdviceParams,
         alc_advice,
-        open_world=True,
         output=EVENT,
     ),
     McpTool(
@@ -200,7 +222,6 @@ TOOLS: list[McpTool[Any]] = [
         ContinueParams,
         alc_continue,
         idempotent=True,
-        open_world=True,
         output=EVENT,
     ),
     McpTool(

@@ -12,6 +12,7 @@ from holdfast.core.decide import GivenAnswer
 from holdfast.core.errors import FeedError, SessionNotFoundError, TransitionError
 from holdfast.core.events import query_json
 from holdfast.core.ids import new_session_id
+from holdfast.core.pending_queries import PendingQuery
 from holdfast.core.queries import ChildQuery, Failure, TimerQuery, Value, is_own
 from holdfast.core.records import (
     CancelledRecord,
@@ -20,7 +21,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
 )
-from holdfast.core.state import PendingQuery, Session, State
+from holdfast.core.state import Session, State
 from holdfast.core.values import Json
 from holdfast.engine.host_view import pending_below
 from holdfast.serve.mcp import sessions
@@ -54,13 +55,14 @@ class AlcRunV2Params(Params):
     code: Annotated[str, about("Lua source. Its first return value is the result.")]
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
+    session_id: Annotated[str | None, about("The id of the new session. Tried again, it is the same one.")] = None
 
 
 async def alc_v2_run(call: McpCall, params: AlcRunV2Params) -> Object:
     where = directories_of(params.project_root)
     project = None if where.project is None else str(where.project)
     program = sessions.program_of_code(params.code, None, project)
-    session_id = new_session_id()
+    session_id = params.session_id if params.session_id is not None else new_session_id()
     await call.holdfast.start(program, ctx=unquoted(params.ctx), id=session_id, wait=0)
     return await _state(call, session_id)
 
@@ -323,7 +325,6 @@ TOOLS: list[McpTool[Any]] = [
         " Look at it with alc_v2_state, answer it with alc_v2_resume, end it with alc_v2_cancel.",
         AlcRunV2Params,
         alc_v2_run,
-        open_world=True,
         output=_STATE,
     ),
     McpTool(
@@ -345,7 +346,6 @@ TOOLS: list[McpTool[Any]] = [
         ResumeParams,
         alc_v2_resume,
         idempotent=True,
-        open_world=True,
         output={
             "type": "object",
             "properties": {"outcome": {"type": "string", "enum": ["continued", "terminal"]}, "next": _STATE},

@@ -25,11 +25,12 @@ class SpecRunRequest(msgspec.Struct):
     files: list[str]
     package: str | None = None
     live: bool = False
+    is_confined: bool = True
 
     @classmethod
-    def of(cls, specs: Specs, live: bool) -> SpecRunRequest:
+    def of(cls, specs: Specs, *, live: bool, is_confined: bool) -> SpecRunRequest:
         package = None if specs.package is None else str(specs.package)
-        return cls(str(specs.root), [str(file) for file in specs.files], package, live)
+        return cls(str(specs.root), [str(file) for file in specs.files], package, live, is_confined)
 
     def specs(self) -> Specs:
         files = [Path(file) for file in self.files]
@@ -40,7 +41,12 @@ def main() -> None:
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=SpecRunRequest)
     try:
         report = asyncio.run(
-            run_specs(job.specs(), live=job.live, on_file=lambda file: _write_line({"file": file.to_json()}))
+            run_specs(
+                job.specs(),
+                live=job.live,
+                is_confined=job.is_confined,
+                on_file=lambda file: _write_line({"file": file.to_json()}),
+            )
         )
     except HoldfastError as error:
         _write_line({"error": str(error)})

@@ -71,9 +71,12 @@ class UpdateReport(msgspec.Struct):
 def init(where: PackageDirectories) -> InitReport:
     """Make a project file here, and keep what is local out of version control."""
     root = (where.project or Path.cwd()).absolute()
-    file = root / f"{PROJECT_NAMES[0]}.toml"
     if not root.is_dir():
         raise ProjectFileError(str(root), "there is no such directory")
+    for name in PROJECT_NAMES:
+        if (root / f"{name}.toml").exists():
+            raise ProjectFileError(str(root / f"{name}.toml"), "it is there already; nothing was changed")
+    file = root / f"{_family_of_new(root)}.toml"
     try:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(_PROJECT_FILE)
@@ -89,6 +92,13 @@ def init(where: PackageDirectories) -> InitReport:
     return InitReport(str(file), str(ignored), bool(missing))
 
 
+def _family_of_new(root: Path) -> str:
+    """Which of the two families of files a new project has: algocline's where its other files are already."""
+    ours, algocline = PROJECT_NAMES
+    has_theirs = any((root / name).exists() for name in (f"{algocline}.lock", f"{algocline}.local.toml"))
+    return algocline if has_theirs else ours
+
+
 def update(where: PackageDirectories, timeout: float = TIMEOUT_S) -> UpdateReport:
     """Find every package that the project asks for, fetch what comes from git, and write the lock.
 
@@ -97,6 +107,10 @@ def update(where: PackageDirectories, timeout: float = TIMEOUT_S) -> UpdateRepor
     root = where.root
     if root is None:
         raise ProjectFileError(str(Path.cwd()), "no project here; `holdfast pkg init` makes one")
+    if not any((root / f"{name}.toml").is_file() for name in PROJECT_NAMES):
+        raise ProjectFileError(
+            str(root), "it has no project file, so nothing was locked; `holdfast pkg init` makes one"
+        )
     files = read_project(root)
     report = UpdateReport(str(root / f"{family(root)}.lock"), warnings=list(files.warnings))
     kept: list[LockedPackage] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.alc.specs.discovery import Specs
 from holdfast.alc.specs.results import FileResult, TestReport
-from holdfast.alc.specs.session import Lane, Plan
+from holdfast.alc.specs.session import Lane, SpecPlan
 
 DEADLINE_S = 120.0
 """Seconds that one spec file may take: a hundred times what a slow one needs."""
@@ -31,17 +31,19 @@ async def run_specs(
     live: bool = False,
     jobs: int | None = None,
     deadline_s: float = DEADLINE_S,
+    is_confined: bool = False,
     on_file: Callable[[FileResult], None] = lambda _: None,
 ) -> TestReport:
     """Run spec files, each in a VM of its own; `on_file` is called with each result as its file ends.
 
-    The working directory of the process is the specs' root meanwhile, because specs open files by relative paths.
+    Confined ones run in the sandbox, as strategies do; live ones cannot, because they load modules by themselves. The
+    working directory of the process is the specs' root meanwhile, because specs open files by relative paths.
     """
     began = time.monotonic()
     waiting = list(reversed(specs.files))
     results: dict[Path, FileResult] = {}
 
-    async def work(plan: Plan) -> None:
+    async def work(plan: SpecPlan) -> None:
         async with Lane(plan) as lane:
             while waiting:
                 file = waiting.pop()
@@ -49,7 +51,7 @@ async def run_specs(
                 on_file(results[file])
 
     with contextlib.chdir(specs.root):
-        plan = Plan.of(specs, live=live, deadline_s=deadline_s)
+        plan = SpecPlan.of(specs, live=live, deadline_s=deadline_s, is_confined=is_confined)
         async with asyncio.TaskGroup() as group:
             for _ in range(min(jobs or default_jobs(), len(specs.files))):
                 group.create_task(work(plan))

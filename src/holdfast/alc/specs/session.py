@@ -19,10 +19,12 @@ from holdfast.alc.lua.packages import Roots, find_roots
 from holdfast.alc.lua.source import LuaSource, recorded_program
 from holdfast.alc.specs.discovery import Specs
 from holdfast.alc.specs.results import FileResult, LiveCounts, TestFailure
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import CompletedEvent, Event, FailedEvent, PausedEvent
 from holdfast.core.queries import Failure, LlmQuery, Query, ToolQuery, Value
 from holdfast.core.records import Program
 from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.programs.language import MAX_SOURCE_BYTES
 
 MEMORY_MIB = 512
 """MiB that one spec file may hold: specs build larger things than strategies do."""
@@ -35,23 +37,25 @@ _FILE = "(the file itself)"
 
 
 @dataclass(frozen=True)
-class Plan:
+class SpecPlan:
     """What all files of a run have in common."""
 
     specs: Specs
     roots: Roots
     live: bool
     deadline_s: float
+    is_confined: bool
+    """Whether the files run in the sandbox, as strategies do: without files, processes and the environment."""
 
     @classmethod
-    def of(cls, specs: Specs, *, live: bool, deadline_s: float) -> Plan:
-        return cls(specs, _roots(specs), live, deadline_s)
+    def of(cls, specs: Specs, *, live: bool, deadline_s: float, is_confined: bool) -> SpecPlan:
+        return cls(specs, _roots(specs), live, deadline_s, is_confined)
 
     def program(self) -> Program:
         source = LuaSource(
             code=_texts()["spec"],
             roots=self.roots,
-            trust="trusted",
+            is_unconfined=not self.is_confined,
             variables={"PWD": str(self.specs.root)},
         )
         return recorded_program("pkg-test", source)
@@ -60,8 +64,7 @@ class Plan:
         return {
             "_ns": f"spec-{number}",  # `alc.state` of one file is not seen by the others
             "name": self.specs.name(file),
-            "path": str(file),
-            "trail": str(trail),
+            **({"text": _text(file)} if self.is_confined else {"path": str(file), "trail": str(trail)}),
             "root": str(self.specs.root),
             "live": self.live,
             "package_path": ";".join(f"{root}/?.lua;{root}/?/init.lua" for root in self.roots.roots),
@@ -72,7 +75,7 @@ class Plan:
 class Lane:
     """An engine that runs one spec file after the other. A worker that is killed is replaced by a new one."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: SpecPlan) -> None:
         self._plan = plan
         self._engine: Holdfast | None = None
         self._count = 0
@@ -204,6 +207,16 @@ def _roots(specs: Specs) -> Roots:
         roots=list(dict.fromkeys([*first, *around.roots])),
         strict=False,
     )
+
+
+def _text(file: Path) -> str:
+    """A spec file that the sandbox cannot open by itself."""
+    try:
+        if file.stat().st_size > MAX_SOURCE_BYTES:
+            raise InvalidValueError("spec", f"{file} is larger than {MAX_SOURCE_BYTES} bytes")
+        return file.read_text("utf-8", "replace")
+    except OSError as error:
+        raise InvalidValueError("spec", f"{file} cannot be read: {error.strerror}") from None
 
 
 @cache

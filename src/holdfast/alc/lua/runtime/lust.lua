@@ -10,7 +10,7 @@
 local host = ...
 
 local abs, concat, error, format = math.abs, table.concat, error, string.format
-local getinfo, getmetatable, ipairs, mathtype, next, pairs = debug.getinfo, getmetatable, ipairs, math.type, next, pairs
+local getinfo, getmetatable, ipairs, mathtype, next, pairs = debug and debug.getinfo, getmetatable, ipairs, math.type, next, pairs
 local pcall, rawequal, rawget, rawlen, rawset = pcall, rawequal, rawget, rawlen, rawset
 local setmetatable, sort, tostring, type, xpcall = setmetatable, table.sort, tostring, type, xpcall
 local find, match, sub = string.find, string.match, string.sub
@@ -123,10 +123,10 @@ local function record(kind, name, message, position)
 end
 
 -- Where the spec itself was when something was raised: the innermost active function of the spec file. The message
--- names the line that raised, which is often deep inside a package.
+-- names the line that raised, which is often deep inside a package. Not known in the sandbox.
 local function spec_position()
 	local spec = host.spec_source
-	if not spec then return nil end
+	if not spec or not getinfo then return nil end
 	local level = 3
 	while true do
 		local info = getinfo(level, "Sl")

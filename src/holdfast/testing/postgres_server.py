@@ -17,15 +17,32 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
 
 
+class RunningServer(Protocol):
+    """A server that can be stopped, with all its connections, and started again on its data."""
+
+    def get_uri(self) -> str: ...
+    def psql(self, command: str) -> str: ...
+    def stop(self) -> None: ...
+    def start(self) -> None: ...
+
+
 @contextlib.contextmanager
 def postgres_server(directory: str | Path, *, durable: bool = False) -> Iterator[str]:
-    """Run a server whose data lies in a new directory below `directory`; gives the URL of its own database.
+    """Run a server as `running_server` does; gives the URL of its own database."""
+    with running_server(directory, durable=durable) as server:
+        yield server.get_uri()
+
+
+@contextlib.contextmanager
+def running_server(directory: str | Path, *, durable: bool = False) -> Iterator[RunningServer]:
+    """Run a server whose data lies in a new directory below `directory`.
 
     As root it runs under the system user `pgserver`, which is created if need be; that user cannot reach the private
     directories of pytest, so its data then lies in the system's temporary directory.
@@ -39,7 +56,7 @@ def postgres_server(directory: str | Path, *, durable: bool = False) -> Iterator
     try:
         if not durable:
             server.psql("alter system set fsync = off; select pg_reload_conf();")
-        yield server.get_uri()
+        yield server
     finally:
         server.cleanup()
         shutil.rmtree(home, ignore_errors=True)

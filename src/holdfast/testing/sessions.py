@@ -21,7 +21,17 @@ from holdfast.core.decide import (
 )
 from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.queries import HumanQuery, Query, TimerQuery, Value
-from holdfast.core.records import Entry, ExpiredRecord, LoggedRecord, Parent, Program, Record
+from holdfast.core.records import (
+    AdoptedRecord,
+    Entry,
+    ExpiredRecord,
+    Imported,
+    LoggedRecord,
+    Parent,
+    Program,
+    Record,
+    StartedRecord,
+)
 from holdfast.core.state import Session, State
 from holdfast.core.summary import Summary, summarize
 from holdfast.core.values import Json
@@ -134,6 +144,9 @@ async def begin(
     owner: str = "alice",
     at: int = START,
     hold_ms: int = 600_000,
+    imported: Imported | None = None,
+    title: str = "",
+    labels: Sequence[str] = (),
 ) -> ScriptedSession:
     """Create a session that has just started, held by `owner` for longer than a test takes."""
     scenario = ScriptedSession(store, session_id, owner)
@@ -143,8 +156,10 @@ async def begin(
         service=service,
         ctx=ctx,
         parent=None if parent is None else Parent(parent, "q-0"),
+        title=title,
+        labels=labels,
     )
-    await scenario.append(started, hold_ms=hold_ms)
+    await scenario.append(msgspec.structs.replace(started, imported=imported), hold_ms=hold_ms)
     return scenario
 
 
@@ -204,6 +219,23 @@ async def ids_of(store: Store, where: SessionFilter | None = None) -> list[str]:
 async def entries_of(store: Store, session_id: str) -> list[Entry]:
     """The whole journal."""
     return [entry async for entry in store.journal(session_id)]
+
+
+async def exported_entries(store: Store, session_id: str) -> list[Entry]:
+    """All entries of a session as an export of it had them, before it was imported."""
+    entries = await entries_of(store, session_id)
+    started = entries[0].record
+    if isinstance(started, StartedRecord):
+        entries[0] = msgspec.structs.replace(entries[0], record=msgspec.structs.replace(started, imported=None))
+    return entries
+
+
+async def adopt(store: Store, session_id: str) -> None:
+    """Let an imported session run."""
+    session = ScriptedSession(store, session_id, "operator")
+    session.entries = await entries_of(store, session_id)
+    session.now = session.entries[-1].at
+    await session.append(AdoptedRecord(), hold_ms=0)
 
 
 async def messages_of(store: Store, session_id: str) -> list[Message]:

@@ -16,7 +16,7 @@ from holdfast.core.records import ProgressedRecord, StatRecord
 from holdfast.core.values import Json
 from holdfast.store.export import export_lines, export_session, import_session
 from holdfast.store.memory import MemoryStore
-from holdfast.testing.sessions import begin, entries_of, picture
+from holdfast.testing.sessions import begin, exported_entries, picture
 from holdfast.zstd import compress
 from tests.fuzz.fuzzer import Fuzzer, assert_is_declared
 from tests.fuzz.generation import Draw, changed_bytes, changed_json, encoded
@@ -122,8 +122,8 @@ async def _import(data: bytes, folder: Path) -> None:
         assert await picture(store) == before
         return
     await store.load(receipt.session_id)
-    entries = await entries_of(store, receipt.session_id)
+    entries = await exported_entries(store, receipt.session_id)
     await export_session(store, receipt.session_id, file)
     elsewhere = MemoryStore()
     await import_session(elsewhere, file)
-    assert await entries_of(elsewhere, receipt.session_id) == entries
+    assert await exported_entries(elsewhere, receipt.session_id) == entries

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 import holdfast
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import open_holdfast
-from holdfast.serve.mcp.http import HttpSettings, serve_http
+from holdfast.serve.listener import HttpSettings
+from holdfast.serve.mcp.http import serve_http
 from holdfast.serve.mcp.server import McpServer
 from holdfast.serve.mcp.stdio import StdioConnection, serve_stdio
 from holdfast.store.memory import MemoryStore
@@ -224,8 +225,10 @@ def test_a_changed_message_over_stdio_is_answered_or_passed_over_and_the_server_
 MOMENT_S = 0.05
 """How long a request that may be cut off is given for an answer: the server waits for the rest of it."""
 
+TOKEN = "correct-horse-battery-staple"
 HEADERS = (
     b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
+    b"Authorization: Bearer " + TOKEN.encode() + b"\r\n"
     b"MCP-Protocol-Version: 2025-11-25\r\nConnection: close\r\n"
 )
 WORDS = [
@@ -265,7 +268,7 @@ class HttpServer:
         await self.sessions.begin()
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         server = McpServer(self.sessions.holdfast, family="all", keys=[b"k" * 32])
-        self._serving = asyncio.create_task(serve_http(server, HttpSettings(port=0), ready.set_result))
+        self._serving = asyncio.create_task(serve_http(server, HttpSettings(port=0, token=TOKEN), ready.set_result))
         self._port = int((await ready).rpartition(":")[2].partition("/")[0])
 
     async def close(self) -> None:

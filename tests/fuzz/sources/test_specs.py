@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.alc.specs.discovery import discover
 from holdfast.alc.specs.results import FileResult, TestReport
-from holdfast.alc.specs.session import Lane, Plan
+from holdfast.alc.specs.session import Lane, SpecPlan
 from tests.fuzz.fuzzer import MESSAGE_CHARS, Fuzzer
 from tests.fuzz.generation import changed_bytes
 
@@ -91,7 +91,7 @@ def test_a_changed_spec_file_has_a_result_and_harms_no_other(fuzzer: Fuzzer, pac
     hurt, healthy = specs.files
 
     with asyncio.Runner() as runner, contextlib.chdir(specs.root):
-        lane = Lane(Plan.of(specs, live=live, deadline_s=DEADLINE_S))
+        lane = Lane(SpecPlan.of(specs, live=live, deadline_s=DEADLINE_S, is_confined=not live))
 
         async def check(text: bytes) -> None:
             hurt.write_bytes(text)

@@ -29,11 +29,22 @@ async def keep(connection: Any) -> None:
 
 async def set_right(connection: Any) -> None:
     """Undo all changes since then."""
-    scripts = [
-        f"delete from holdfast.{table}; insert into holdfast.{table} overriding system value table kept.{table};"
-        for table in _TABLES
-    ]
+    scripts = []
+    for table in _TABLES:
+        columns = ", ".join(await _stored_columns(connection, table))
+        into = f"insert into holdfast.{table} ({columns}) overriding system value"
+        scripts.append(f"delete from holdfast.{table}; {into} select {columns} from kept.{table};")
     await connection.execute("".join(scripts))
+
+
+async def _stored_columns(connection: Any, table: str) -> list[str]:
+    """The columns of a table that are not computed from others."""
+    found = await connection.fetch(
+        "select attname from pg_attribute"
+        " where attrelid = $1::text::regclass and attnum > 0 and not attisdropped and attgenerated = ''",
+        f"holdfast.{table}",
+    )
+    return [row["attname"] for row in found]
 
 
 async def apply(connection: Any, made: list[Change], is_sealed: bool) -> None:

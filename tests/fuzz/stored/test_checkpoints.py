@@ -21,6 +21,7 @@ from holdfast.store.checkpoints import seal_checkpoint, seal_segment
 from holdfast.store.commits import Checkpoint, Segment
 from holdfast.store.export import export_lines, export_session, import_session
 from holdfast.testing.provider import tool_call
+from holdfast.testing.sessions import adopt
 from holdfast.zstd import compress, decompress
 from tests.agent.helpers import Home, add
 from tests.fuzz.fuzzer import Fuzzer, assert_is_declared
@@ -205,6 +206,7 @@ def test_a_checkpoint_with_a_mistake_is_not_used_or_harms_nothing(fuzzer: Fuzzer
         home = Home("memory:")
         store: Store = home.store()
         await import_session(store, tmp_path / "session")
+        await adopt(store, "s-1")
         before = [entry async for entry in store.journal("s-1")]
 
         async def checkpoint(session_id: str) -> Stored:

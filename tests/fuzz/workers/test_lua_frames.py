@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.limits import MAX_FRAME_BYTES
 from holdfast.alc.lua.outcomes import step_of
 from holdfast.alc.lua.packages import Roots
+from holdfast.alc.lua.pipes import PipeEnds, connected_pipes
 from holdfast.alc.lua.source import lua_code
 from holdfast.alc.lua.worker import VmServer
 from holdfast.core.events import CompletedEvent, Event, PausedEvent
@@ -116,13 +116,13 @@ class HostileWorker(subprocess.Popen[bytes]):
     fault = Fault(-1)
 
     def __init__(self, command: list[str], *, pass_fds: list[int], **_: Any) -> None:
-        self._connection = socket.socket(fileno=os.dup(pass_fds[0]))
+        self._pipes = PipeEnds(*map(os.dup, pass_fds))
         super().__init__(["sleep", "1000"], stdin=subprocess.DEVNULL)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         fault, type(self).fault = type(self).fault, Fault(-1)
-        server, said = VmServer(self._connection), 0
+        server, said = VmServer(self._pipes), 0
 
         def send(reply: StepReply) -> None:
             nonlocal said
@@ -132,10 +132,10 @@ class HostileWorker(subprocess.Popen[bytes]):
                     data = frame(StepReply(reply.number, fault.steps))
                 data = fault.data if fault.data is not None else data * fault.copies
             said += 1
-            self._connection.sendall(data)
+            self._pipes.send_all(data)
 
         server._send = send  # type: ignore[method-assign]
-        with contextlib.suppress(OSError), self._connection:
+        with contextlib.suppress(OSError), self._pipes:
             server.say_hello()
             server.serve()
 
@@ -239,17 +239,15 @@ def _encodable(value: Json) -> Json:
 
 def test_a_worker_answers_a_changed_request_or_ends(fuzzer: Fuzzer) -> None:
     def check(data: bytes) -> None:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            ours.sendall(data)
-            ours.shutdown(socket.SHUT_WR)
+        ours, theirs = connected_pipes()
+        with theirs, open(ours.reading, "rb") as replies:
+            with open(ours.writing, "wb") as sending:
+                sending.write(data)
+            os.set_blocking(theirs.writing, False)
             with contextlib.suppress(msgspec.MsgspecError, ValueError, BlockingIOError):  # which end its process
                 VmServer(theirs).serve()
-            said = b""
-            with contextlib.suppress(BlockingIOError):
-                while piece := ours.recv(1 << 16):
-                    said += piece
+            os.set_blocking(ours.reading, False)
+            said = replies.read() or b""
             for reply in Frames(StepReply).feed(said):
                 for step in reply.steps or []:
                     step_of(step)

@@ -6,15 +6,22 @@ Each mutant names what it breaks, where it is looked for, and after how many see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from holdfast import strategy
-from holdfast.core.decide import GivenAnswer
+from holdfast.agent.machine import decide as agent_decide
+from holdfast.agent.machine.inbox import Item, claim
+from holdfast.agent.processes import drivers as process_drivers
+from holdfast.agent.processes.processes import derived_process_id
+from holdfast.agent.triggers import drivers as trigger_drivers
+from holdfast.core.decide import Decision, GivenAnswer
 from holdfast.core.errors import HoldfastError
+from holdfast.core.queries import Value
 from holdfast.core.records import Entry
 from holdfast.engine import delivery, drivers, effects, keeper, live_session, session_fold
 from holdfast.engine.children import ChildSessions
@@ -26,11 +33,14 @@ from holdfast.engine.session_fold import SessionFold
 from holdfast.engine.takeover import Takeover
 from holdfast.engine.timers import Timers
 from holdfast.programs.native.ctx import Context
-from holdfast.store import leases, memory
+from holdfast.store import environment, leases, memory
 from holdfast.store.commits import Commit, CommitReceipt, StateWrite
 from holdfast.store.errors import PositionConflictError
 from holdfast.store.leases import LeaseState
 from holdfast.testing.simulation import Client, Evidence, Faults, Problem, Scenario, SimulatedProcess, simulate
+from holdfast.testing.simulation.scenarios.agents import Agents
+from holdfast.testing.simulation.scenarios.background import Background
+from holdfast.testing.simulation.scenarios.clocks import Clocks
 from holdfast.testing.simulation.scenarios.strategies import Strategies
 from holdfast.testing.simulation.store import ServerCall, StoreServer
 from tests.testing.simulation.test_findings import AnswersOnce, Counters, LongTool, ParentAndChild
@@ -108,8 +118,31 @@ async def _shows_the_last_again(hf: Holdfast, session_id: str, from_: int = 0) -
         yield entry
 
 
+def _takes_the_last(waiting: Iterable[Item], now: int, **options: Any) -> list[Item]:
+    return claim(list(waiting)[::-1], now, **options)
+
+
+async def _made_up(driver: Driver, query: Any, attempt: Attempt, why: str) -> GivenAnswer:
+    return GivenAnswer(Value(value="done"), attempt.query_id)
+
+
+async def _forgets_that_it_was(store: memory.MemoryStore, session_id: str, at: int) -> None:
+    store._by_id.pop(session_id)
+
+
 def _held_for_ever(owner: str, hold_ms: int, now: int) -> tuple[str, int]:
     return owner, now + 10**9
+
+
+async def _sends_nothing(driver: Driver, query: Any, attempt: Attempt) -> str:
+    return str(query.arguments["item"])
+
+
+_ids = count()
+
+
+def _another_process_each_time(trigger_id: str, key: str) -> str:
+    return derived_process_id(trigger_id, key, str(next(_ids)))
 
 
 @strategy(name="simulated_impatient")
@@ -189,6 +222,7 @@ GREAT_TROUBLE = Faults(until_s=6.0, store_errors=0.15)
 TROUBLED = "StoreUnavailableError"
 
 
+NO_CHANGE = (agent_decide, "decide_configure", lambda *_: Decision([]))
 NO_MAIL = [(module, "take_mail", _nothing) for module in (keeper, delivery)]
 
 
@@ -208,7 +242,7 @@ MUTANTS = [
     Mutant("the position of a writer is not checked", [(memory, "commit_epoch", _without_position)]),
     Mutant("a commit is acknowledged and not written", [(StoreServer, "carry_out", _forgets_some)]),
     Mutant("a lease is never let go", [(memory, "lease_columns", _held_for_ever)]),
-    Mutant("nobody resumes orphans", [(Takeover, "_resume_orphans", _nothing)]),
+    Mutant("nobody resumes orphans", [(Takeover, "_resume_orphans", _nothing), (Takeover, "_patrol", _nothing)]),
     Mutant("parents are not told of their children", [(ChildSessions, "_tell", _nothing)]),
     Mutant("children that nobody waits for go on", [(ChildSessions, "_cancel", _nothing)], Abandons, CALM),
     Mutant("what must never be repeated is", [(Driver, "recover", _always_again)]),
@@ -235,6 +269,17 @@ MUTANTS = [
         ParentAndChild,
         UNHEARD,
     ),
+    Mutant("a change of the policy is acknowledged and not written", [NO_CHANGE], Agents),
+    Mutant("items are taken in another order", [(agent_decide, "claim", _takes_the_last)], Agents),
+    Mutant("an outcome that is not known is made up", [(Driver, "recover", _made_up)]),
+    Mutant("the id of a deleted session is free", [(memory.MemoryStore, "_delete", _forgets_that_it_was)]),
+    Mutant("a wake is not sent", [(process_drivers.WakeDriver, "execute", _sends_nothing)], Background),
+    Mutant(
+        "an event starts another process each time",
+        [(trigger_drivers, "started_process_id", _another_process_each_time)],
+        Background,
+    ),
+    Mutant("a clock that is set is believed at once", [(environment, "SETTLE_MS", 0)], Clocks),
     Mutant("times of a journal fall", [(session_fold, "max", lambda now, last: now)], ParentAndChild, SKEWED),
 ]
 

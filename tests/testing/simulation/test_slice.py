@@ -18,11 +18,12 @@ import pytest
 from holdfast.testing.simulation import Faults, check, profile, simulate, sweep
 from holdfast.testing.simulation.scenarios import SCENARIOS
 from holdfast.testing.simulation.scenarios.agents import Agents, PlannedInput
+from holdfast.testing.simulation.scenarios.harm import HARM
 from tests.testing.simulation.test_findings import ParentAndChild
 
 ROOT = Path(__file__).parents[3]
 
-FIXED = {"strategies": 100, "agents": 60}
+FIXED = {"strategies": 100, "agents": 60, "background": 40, "clocks": 30}
 """Seeds of each scenario, from 0."""
 
 NEW = 15
@@ -35,14 +36,13 @@ CORPUS = [
 ]
 """Runs that have failed once."""
 
-SAME = {"strategies": (0, 20), "agents": (15, 30)}
+SAME = {"strategies": (0, 20), "agents": (15, 30), "background": (0, 10), "clocks": (0, 10)}
 """Seeds of each scenario, from and to, whose runs are made in two OS processes. Seed 24 of the agents once differed."""
 
 DIGESTS = """
 import sys
 from holdfast.testing.simulation import simulate
 from holdfast.testing.simulation.scenarios import SCENARIOS
-from holdfast.testing.simulation.scenarios.agents import Agents, PlannedInput
 for name, first, last in zip(*[iter(sys.argv[1:])] * 3):
     for seed in range(int(first), int(last)):
         run = simulate(SCENARIOS[name], seed)
@@ -68,7 +68,8 @@ def test_the_laws_hold_for_new_seeds(name: str) -> None:
 def test_runs_that_failed_once_keep_the_laws(line: list[str]) -> None:
     name, seed, only, left_out, *_ = line
     allowed = None if only == "all" else [int(number) for number in only.split(",") if number != "none"]
-    check(simulate(SCENARIOS[name], int(seed), only=allowed, leave_out=left_out.split(",")))
+    named = {**SCENARIOS, **HARM}
+    check(simulate(named[name], int(seed), only=allowed, leave_out=left_out.split(",")))
 
 
 def test_a_crash_at_each_step_of_an_engine_loses_nothing() -> None:

@@ -28,8 +28,10 @@ from holdfast.testing.laws.leases import FencingLaws, HolderLaws, LeaseLaws
 from holdfast.testing.laws.listings import DueLaws, ListingLaws, RepairLaws
 from holdfast.testing.laws.live import LiveLaws
 from holdfast.testing.laws.mailbox import MailboxLaws, TakingLaws
+from holdfast.testing.laws.overview import OverviewLaws
 from holdfast.testing.laws.snapshots import SnapshotLaws
 from holdfast.testing.laws.state import StateLaws, StateWriteLaws
+from holdfast.testing.laws.upkeep import ExpiredLeaseLaws, OpenLaws
 from holdfast.testing.laws.watch import SharingLaws, WatchLaws
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class StoreContract(
     ListingLaws,
     DueLaws,
     RepairLaws,
+    OverviewLaws,
     LargeValueLaws,
     SnapshotLaws,
     CheckpointLaws,
@@ -56,6 +59,8 @@ class StoreContract(
     StateWriteLaws,
     DeletionLaws,
     PruningLaws,
+    OpenLaws,
+    ExpiredLeaseLaws,
     ForkLaws,
     SharedEndLaws,
     WatchLaws,

@@ -30,7 +30,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.testing.laws.base import Laws, refused
 from holdfast.testing.laws.blobs import LARGE, sha256
 from holdfast.testing.patience import patience
-from holdfast.testing.sessions import ScriptedSession, begin, entries_of, ids_of, line, picture
+from holdfast.testing.sessions import ScriptedSession, begin, entries_of, exported_entries, ids_of, line, picture
 
 CHAIN = 200
 """Forks of forks that are still read at once."""
@@ -238,7 +238,7 @@ class ForkLaws(Laws):
             await export_session(store, fork.id, path)
             async with MemoryStore() as elsewhere:
                 await import_session(elsewhere, path)
-                assert await entries_of(elsewhere, fork.id) == fork.entries
+                assert await exported_entries(elsewhere, fork.id) == fork.entries
 
     async def test_damage_to_a_shared_record_shows_in_each_session_that_reads_it(
         self, store: Store, store_url: str

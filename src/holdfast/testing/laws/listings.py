@@ -6,15 +6,33 @@ import msgspec
 
 from holdfast.core.errors import InvalidIdError, SessionNotFoundError
 from holdfast.core.queries import HumanQuery, LlmQuery
+from holdfast.core.records import Imported
 from holdfast.core.state import State
+from holdfast.core.summary import summarize
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.testing.laws.base import Laws, refused
+from holdfast.testing.laws.blobs import LARGE
 from holdfast.testing.laws.forks import fork_of
 from holdfast.testing.sessions import START, TICK, all_rows, begin, entries_of, feed, ids_of, picture, timer
 
 
 class ListingLaws(Laws):
     """Filters, order and pages."""
+
+    async def test_sessions_that_are_loaded_together_are_as_each_by_itself(self, store: Store) -> None:
+        task = await begin(store, "s-1")
+        await task.ask(LlmQuery(prompt=LARGE), timer(100))
+        await task.answer("q-0", "yes")
+        await fork_of(task, "s-2", 2)
+        await begin(store, "s-3")
+        wanted = ["s-3", "s-1", "nobody", "s-2"]
+        together = {session.id: session for session in await store.load_sound(wanted)}
+        assert sorted(together) == ["s-1", "s-2", "s-3"]
+        for session_id, session in together.items():
+            alone = await store.load(session_id)
+            assert (session.position, summarize(session)) == (alone.position, summarize(alone))
+            asked = [pending.query for pending in session.pending.values()]
+            assert asked == [pending.query for pending in alone.pending.values()]
 
     async def test_an_empty_store_lists_nothing(self, store: Store) -> None:
         page = await store.sessions()
@@ -38,6 +56,7 @@ class ListingLaws(Laws):
         await (await begin(store, "s-paused")).ask(HumanQuery(prompt="?"))
         for state in (State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED):
             await (await begin(store, f"s-{state}")).end(state)
+        await begin(store, "s-imported", imported=Imported(1, START))
         for state in State:
             expected = [] if state is State.ABSENT else [f"s-{state}"]
             assert await ids_of(store, SessionFilter(states=[state])) == expected

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.queries import Query, Value
+from holdfast.core.queries import Query, ToolQuery, Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord, attempted_in
 from holdfast.core.replay import ENDS
 from holdfast.core.state import Session
@@ -49,14 +49,30 @@ class RecordedAttempt(NamedTuple):
 
 
 @dataclass
+class CommitFolds:
+    """The sessions of a run, folded commit by commit. A later look goes on where the one before has ended."""
+
+    commits: int = 0
+    """How many commits were folded."""
+    broken: set[str] = field(default_factory=set)
+    """Sessions whose commits make no sense."""
+    _sessions: dict[str, Session] = field(default_factory=dict)
+
+    def session(self, session_id: str) -> Session:
+        """A session after those commits."""
+        return self._sessions.setdefault(session_id, Session(session_id))
+
+
+@dataclass
 class Evidence:
-    """A run that is over, as the laws see it."""
+    """A run, as the laws see it when it is over or all is quiet."""
 
     world: World
     history: History
     is_settled: bool
     """Whether everything came to rest before the time for that was up."""
     why_unsettled: str = ""
+    folds: CommitFolds = field(default_factory=CommitFolds)
     journals: dict[str, list[Entry]] = field(init=False)
     rows: dict[str, SessionRow] = field(init=False)
 
@@ -123,6 +139,13 @@ class Evidence:
             if isinstance(entry.record, PausedRecord)
             for query in entry.record.queries
         }
+
+    @cached_property
+    def outside_tools(self) -> set[str]:
+        """The names of the tools that do something outside."""
+        keys = {tuple(each.key.rsplit("/", 1)) for each in self.world.outside.executions}
+        queries = [query for key, query in self.asked.items() if key in keys]
+        return {query.name for query in queries if isinstance(query, ToolQuery)}
 
     @cached_property
     def ended(self) -> dict[str, float]:

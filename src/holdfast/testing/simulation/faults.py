@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from random import Random
 
+from holdfast.store.environment import STEP_MS
+
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
@@ -57,6 +59,11 @@ class Faults:
     def hurts_processes(self) -> bool:
         """Whether an OS process may lose a session although it does nothing wrong."""
         return bool(self.kills or self.closes or self.stalls or self.cuts or self.lost_leases)
+
+    @property
+    def wrong_by_s(self) -> float:
+        """Seconds by which the time of an OS process may be wrong: from its start, and by jumps that pass for drift."""
+        return self.skew_s + self.jumps * STEP_MS / 1000
 
     def __str__(self) -> str:
         given = [(field.name, getattr(self, field.name)) for field in fields(self)]

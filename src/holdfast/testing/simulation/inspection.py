@@ -1,10 +1,10 @@
-"""The inspection of a run that is over: every session can still be shown, exported, forked and ended."""
+"""The inspection of a run that is over: every session can still be shown, exported, forked, ended and deleted."""
 
 from __future__ import annotations
 
 import contextlib
 
-from holdfast.core.errors import HoldfastError, TransitionError
+from holdfast.core.errors import HoldfastError, SessionDeletedError, TransitionError
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast
 from holdfast.store.export import export_lines, parse_export
@@ -22,9 +22,11 @@ class Inspector:
 
     async def inspect(self) -> None:
         """Inspect all sessions."""
-        for row in journal_rows(self._process.world.server):
+        rows = journal_rows(self._process.world.server)
+        for row in rows:
             session_id = row.session_id
-            for what in (self._show, self._export, self._fork, self._end):
+            last = (self._delete,) if row is rows[0] else ()
+            for what in (self._show, self._export, self._fork, self._end, *last):
                 try:
                     await what(session_id)
                 except HoldfastError as error:
@@ -41,7 +43,7 @@ class Inspector:
     async def _export(self, session_id: str) -> None:
         lines = [line async for line in export_lines(self._hf.store, session_id)]
         journal = [entry async for entry in self._hf.store.journal(session_id)]
-        if parse_export(lines) != (session_id, journal):
+        if parse_export(lines) != (session_id, journal, None):
             self._note(session_id, "what was exported is not its journal")
 
     async def _fork(self, session_id: str) -> None:
@@ -59,3 +61,17 @@ class Inspector:
         state = (await self._hf.store.session(session_id)).summary.state
         if not state.is_terminal:
             self._note(session_id, f"it was cancelled, and is {State(state).value}")
+
+    async def _delete(self, session_id: str) -> None:
+        """What is deleted stays deleted, its id is not used again, and its fork stays."""
+        fork = f"{session_id}.fork"
+        journal = [entry async for entry in self._hf.store.journal(fork)]
+        await self._hf.delete(session_id)
+        for again in (lambda: self._hf.status(session_id), lambda: self._hf.fork(fork, 1, id=session_id, wait=0)):
+            try:
+                await again()
+                self._note(session_id, "it was deleted, and is there again")
+            except SessionDeletedError:
+                pass
+        if [entry async for entry in self._hf.store.journal(fork)] != journal:
+            self._note(fork, "it is not what it was before the session was deleted that it was forked from")

@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.queries import ChildQuery, Failure, LlmQuery, Query, TimerQuery, Usage, Value
+from holdfast.core.queries import ChildQuery, Failure, LlmQuery, Query, TimerQuery, ToolQuery, Usage, Value
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 from holdfast.core.replay import ENDS
-from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.core.tokens import measure_text
 from holdfast.core.values import value_bytes
@@ -86,6 +85,8 @@ def never_again(run: Evidence) -> Iterator[Problem]:
         happened = [each for each in begun if each.happened_s is not None]
         if begun[0].policy == "idempotent" and len(happened) > 1:
             yield Problem("never again", session_id, f"{key} happened {len(happened)} times in spite of its key")
+        if begun[0].policy == "confirm" and len(happened) > 1 and not run.was_disturbed(key, begun[-1].began_s):
+            yield Problem("never again", session_id, f"{key} happened {len(happened)} times in spite of its probe")
         for each in begun:
             if each.policy == "confirm" and each.attempt > 1 and not _is_permitted(run, each):
                 text = f"attempt {each.attempt} at {key} was made, and its probe had not said that it may be"
@@ -102,6 +103,8 @@ def _is_permitted(run: Evidence, again: Execution) -> bool:
     probe: no lease can prevent that, so what counts there is when the attempt was recorded.
     """
     attempted = run.attempted[again.key]
+    if not attempted:
+        return False
     since_s = attempted[0].at_s
     for each in run.world.outside.of(again.key):
         if each.began_s < again.began_s:
@@ -137,6 +140,21 @@ def truthful(run: Evidence) -> Iterator[Problem]:
                     yield Problem("truthful", session_id, text)
             elif key in values and answer.value not in values[key]:
                 yield Problem("truthful", session_id, f"{key} was answered with {answer.value!r}, which did not happen")
+            elif _is_effect(run, session_id, record.query_id) and not _has_happened(run, key, session_id):
+                yield Problem("truthful", session_id, f"{key} was answered with {answer.value!r} before it happened")
+
+
+def _is_effect(run: Evidence, session_id: str, asked: str) -> bool:
+    """Whether a query is one to a tool that does something outside."""
+    query = run.asked.get((session_id, asked))
+    return isinstance(query, ToolQuery) and query.name in run.outside_tools
+
+
+def _has_happened(run: Evidence, key: str, session_id: str) -> bool:
+    """Whether an effect had happened when its query was answered: none may be made up, whatever its policy."""
+    answered_s = run.settled[session_id, key.rpartition("/")[2]].at_s
+    effects = run.world.outside.of(key)
+    return any(each.value is not None and each.began_s <= answered_s for each in effects)
 
 
 def _is_store_error(text: str) -> bool:
@@ -145,28 +163,29 @@ def _is_store_error(text: str) -> bool:
 
 def replay(run: Evidence) -> Iterator[Problem]:
     """Every journal can be folded, and after each commit its summary was that of the fold."""
-    folded = {session_id: Session(session_id) for session_id in run.journals}
-    broken: set[str] = set()
-    for at_s, call, commit, _ in run.commits:
+    folds = run.folds
+    for at_s, call, commit, _ in run.commits[folds.commits :]:
+        folds.commits += 1
         session_id = commit.session_id
-        if session_id in broken or session_id not in folded:
+        if session_id in folds.broken or session_id not in run.journals:
             continue
+        session = folds.session(session_id)
         try:
             for entry in commit.entries if call.name == "_append" else run.journals[session_id]:
-                folded[session_id].apply(entry)
+                session.apply(entry)
         except HoldfastError as error:
-            broken.add(session_id)
+            folds.broken.add(session_id)
             yield Problem("replay", session_id, f"{session_id} cannot be folded: {error}")
             continue
-        if summarize(folded[session_id]) != commit.summary:
-            broken.add(session_id)
+        if summarize(session) != commit.summary:
+            folds.broken.add(session_id)
             text = f"the summary of {session_id} at {at_s:.3f} is not that of its journal"
             yield Problem("replay", session_id, text)
     for session_id, entries in run.journals.items():
-        session = folded[session_id]
+        session = folds.session(session_id)
         if session.is_terminal and session.ended is None:
             yield Problem("replay", session_id, f"{session_id} does not say why it ended")
-        if session_id not in broken and summarize(session) != run.rows[session_id].summary:
+        if session_id not in folds.broken and summarize(session) != run.rows[session_id].summary:
             yield Problem("replay", session_id, f"the summary of {session_id} is not that of its journal")
         for entry in entries:
             said = str(getattr(entry.record, "error", ""))
@@ -178,6 +197,10 @@ def ends(run: Evidence) -> Iterator[Problem]:
     """In calm, everything comes to its end: sessions, calls, leases and messages."""
     if not run.is_settled:
         yield Problem("ends", run.why_unsettled.partition(" ")[0], run.why_unsettled)
+
+
+def errors(run: Evidence) -> Iterator[Problem]:
+    """No process breaks, and no exception goes unseen."""
     for text in run.world.errors:
         yield Problem("ends", "", text)
     for process, context in run.world.loop.unhandled:
@@ -295,11 +318,13 @@ LAWS: tuple[Law, ...] = (
     never_again,
     truthful,
     replay,
-    ends,
-    children,
+    errors,
     time,
     usage,
     shared_state,
     observers,
 )
-"""The laws of every run."""
+"""The laws that hold at every moment."""
+
+LAWS_OF_THE_END: tuple[Law, ...] = (ends, children)
+"""The laws that hold once everything has come to rest."""

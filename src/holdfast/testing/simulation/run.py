@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from holdfast.store.patience import PATIENCE
-from holdfast.testing.simulation.evidence import Evidence, Problem
+from holdfast.testing.simulation.evidence import CommitFolds, Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
-from holdfast.testing.simulation.laws import LAWS
+from holdfast.testing.simulation.laws import LAWS, LAWS_OF_THE_END
 from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.store import ServerCall
@@ -24,7 +24,16 @@ CALM_S = 90.0
 orphans (2 s) and lost notifications (2 s), and timers and effects of up to 10 s, some of them one after the other."""
 
 
-GENERATOR = 4
+QUIET_EVERY_S = 2.5
+"""Virtual seconds between two quiet moments at which the laws are checked: most runs have two to four of them."""
+
+LOOK_S = 0.5
+"""Virtual seconds between looks at whether everything has ended before things stop going wrong."""
+
+IN_COMPANY = 0.25
+"""Share of the runs in which the engines are still at work while all sessions are inspected."""
+
+GENERATOR = 5
 """Version of what is drawn in the scenarios of Holdfast: a seed means another run once it has changed."""
 
 
@@ -49,7 +58,7 @@ class Run:
     virtual_s: float
     callbacks: int
     steps: dict[str, int] = field(default_factory=dict)
-    """Callbacks of each process that was alive in the end."""
+    """Callbacks of each process that was alive when everything had come to rest, before it was inspected."""
     calls: list[ServerCall] = field(default_factory=list)
 
     @property
@@ -97,20 +106,25 @@ def simulate(
     made = scenario(world)
     made.left_out = frozenset(leave_out)
     problems: list[Problem] = []
+    steps: dict[str, int] = {}
 
     async def main() -> None:
         made.prepare()
+        quiet_points = _QuietPoints(world, made, problems)
+        world.loop.on_quiet = quiet_points.look
         if crash is not None:
             process = world.processes[crash[0]]
             process.state.on_step = (crash[1], lambda: world.kill(process))
-        await _go_wrong(world)
+        await _go_wrong(world, made)
         world.heal()
         unsettled = await made.settle(CALM_S)
-        run = Evidence(world, made.history, not unsettled, unsettled)
-        for law in LAWS:
+        world.loop.on_quiet = None
+        run = Evidence(world, made.history, not unsettled, unsettled, quiet_points.folds)
+        for law in (*LAWS, *LAWS_OF_THE_END):
             problems.extend(law(run))
         problems.extend(made.problems(run))
         problems.extend(made.liveness.problems())
+        steps.update({name: process.state.steps for name, process in world.processes.items()})
         if run.is_settled:
             problems.extend(await _inspected(world, made))
 
@@ -132,19 +146,48 @@ def simulate(
         world.loop.digest,
         world.loop.time(),
         world.loop.callbacks,
-        {name: process.state.steps for name, process in world.processes.items()},
+        steps,
         world.server.calls,
     )
 
 
+class _QuietPoints:
+    """Holds a run to the laws while it goes on, when every process waits."""
+
+    def __init__(self, world: World, scenario: Scenario, problems: list[Problem]) -> None:
+        self._world = world
+        self._scenario = scenario
+        self._problems = problems
+        self._next_s = QUIET_EVERY_S
+        self.folds = CommitFolds()
+
+    def look(self) -> None:
+        """Every process waits now."""
+        now_s = self._world.loop.time()
+        if now_s < self._next_s or self._problems:
+            return
+        self._next_s = now_s + QUIET_EVERY_S
+        run = Evidence(self._world, self._scenario.history, is_settled=True, folds=self.folds)
+        for law in LAWS:
+            for each in law(run):
+                self._problems.append(replace(each, text=f"{each.text} (at {now_s:.3f}, when all was quiet)"))
+
+
 async def _inspected(world: World, scenario: Scenario) -> list[Problem]:
-    """What an inspector finds in a process of its own."""
+    """What an inspector finds in a process of its own.
+
+    It is mostly alone with the store, which takes a third of the time; in company, engines take up what it forks.
+    """
+    is_alone = Random(f"{world.seed}/inspection").random() >= IN_COMPANY
+    for name in world.names if is_alone else ():
+        if name.startswith("engine"):
+            world.remove(name)
     found: asyncio.Future[list[Problem]] = asyncio.get_running_loop().create_future()
 
     async def inspect(process: SimulatedProcess) -> None:
         found.set_result(await scenario.inspect(process))
 
-    world.add_process("inspector", inspect, restarts=False)
+    world.add_process("inspector", inspect, restarts=False, is_near=is_alone)
     try:
         async with asyncio.timeout(CALM_S):
             return await found
@@ -152,17 +195,28 @@ async def _inspected(world: World, scenario: Scenario) -> list[Problem]:
         return [Problem("no bricks", "", f"the inspection has not ended after {CALM_S:g} s; {world.errors}")]
 
 
-async def _go_wrong(world: World) -> None:
-    """Let happen to the processes what is planned for them."""
+async def _go_wrong(world: World, scenario: Scenario) -> None:
+    """Let happen to the processes what is planned for them, for as long as there is anything left that it could hit."""
     for at_s, what, act in sorted(_plan(world), key=lambda each: each[0]):
-        await asyncio.sleep(max(0.0, at_s - world.loop.time()))
+        if not await _work_left(scenario, at_s):
+            return
         alive = sorted(world.processes)
         name = alive[world.chaos.randrange(len(alive))] if alive else ""
         steps = world.chaos.randint(1, AIM)
         if name and world.allows(name, what):
             process = world.processes[name]
             process.state.on_step = (process.state.steps + steps, _acting(act, process))
-    await asyncio.sleep(max(0.0, world.faults.until_s - world.loop.time()))
+    await _work_left(scenario, world.faults.until_s)
+
+
+async def _work_left(scenario: Scenario, until_s: float) -> bool:
+    """Wait until a moment; False, and earlier, once everything has come to its end by itself."""
+    loop = scenario.world.loop
+    while (left_s := until_s - loop.time()) > 0:
+        await asyncio.sleep(min(LOOK_S, left_s))
+        if not scenario.unsettled():
+            return False
+    return True
 
 
 def _acting(act: Callable[[SimulatedProcess], None], process: SimulatedProcess) -> Callable[[], None]:

@@ -30,14 +30,28 @@ from holdfast.store.errors import StoreUnavailableError
 from holdfast.store.journal_rows import encode_bodies
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
+from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.upkeep import OpenChild, OpenSession
 from holdfast.store.watch import LiveItem, LiveStream, LiveStreams, MissedMessages, Watch, Watches
+from holdfast.testing.simulation.call_reply import CallReply
 
 T = TypeVar("T")
 
 URL = "simulated:"
 
 WRITES = frozenset(
-    ("_append", "_fork", "_repair", "_release", "_send", "_put_state", "_delete_state", "_delete"),
+    (
+        "_append",
+        "_fork",
+        "_repair",
+        "_release",
+        "_release_expired",
+        "_send",
+        "_put_state",
+        "_delete_state",
+        "_delete",
+        "_prune",
+    ),
 )
 """Calls that change something."""
 
@@ -63,6 +77,8 @@ class Link:
     """The context of what happens at the server's side."""
     client: Context | None = None
     """The context of what happens at the client's side."""
+    is_short: bool = False
+    """Whether calls take no time: they happen at once, where they are made."""
 
     def fate(self, call: str) -> Fate:
         """What becomes of a call."""
@@ -201,7 +217,7 @@ class SimulatedStore(Store):
         self._link = link
         self._watches = Watches()
         self._streams = LiveStreams()
-        self._under_way: dict[asyncio.Future[Any], None] = {}
+        self._under_way: dict[CallReply, None] = {}
         self._is_open = False
 
     async def open(self) -> None:
@@ -212,7 +228,8 @@ class SimulatedStore(Store):
 
     async def close(self) -> None:
         while self._under_way:
-            await asyncio.wait(list(self._under_way))
+            under_way: list[Any] = list(self._under_way)
+            await asyncio.wait(under_way)
         if self._is_open:
             self._is_open = False
             self._server.clients.remove(self)
@@ -227,8 +244,10 @@ class SimulatedStore(Store):
     # --- calls ---------------------------------------------------------------------------------------
 
     async def _call(self, name: str, *args: Any) -> Any:
+        if self._link.is_short:
+            return self._server.carry_out(self, name, args)
         loop = asyncio.get_running_loop()
-        reply = loop.create_future()
+        reply = CallReply(loop)
         fate = self._link.fate(name)
         self._under_way[reply] = None
         try:
@@ -237,7 +256,7 @@ class SimulatedStore(Store):
         finally:
             del self._under_way[reply]
 
-    def _arrive(self, name: str, args: tuple[Any, ...], fate: Fate, reply: asyncio.Future[Any]) -> None:
+    def _arrive(self, name: str, args: tuple[Any, ...], fate: Fate, reply: CallReply) -> None:
         """The request is at the server, also if the process that sent it has died meanwhile."""
         outcome: Any
         if self._link.is_cut():
@@ -254,22 +273,24 @@ class SimulatedStore(Store):
         loop = asyncio.get_running_loop()
         loop.call_later(fate.back_s, self._return, outcome, reply, context=self._link.client)
 
-    def _return(self, outcome: Any, reply: asyncio.Future[Any]) -> None:
-        if reply.done():
-            return
+    def _return(self, outcome: Any, reply: CallReply) -> None:
         if self._link.is_cut():
             outcome = StoreUnavailableError(self.url, "the connection broke during the call")
-        if isinstance(outcome, Exception):
-            reply.set_exception(outcome)
-        else:
-            reply.set_result(outcome)
+        reply.bring(outcome)
 
     def expect_notice(self, session_id: str) -> None:
         """Something has changed at the server: the watches here hear of it soon."""
         if self._watches:
             loop = asyncio.get_running_loop()
             for after_s in self._link.notices_s():
-                loop.call_later(after_s, self._watches.notify, session_id, context=self._link.client)
+                loop.call_later(after_s, self._notice, session_id, context=self._link.client)
+
+    def _notice(self, session_id: str) -> None:
+        self._watches.notify(session_id)
+        self._watches.notify_of_others()
+
+    def _watch_others(self) -> Watch:
+        return self._watches.add_for_others()
 
     def _watch(self, session_id: str | None) -> Watch:
         return self._watches.add(session_id)
@@ -306,6 +327,12 @@ class SimulatedStore(Store):
     async def _sessions(self, where: SessionFilter, before: int | None, limit: int) -> SessionPage:
         return await self._call("_sessions", where, before, limit)  # type: ignore[no-any-return]
 
+    async def _totals(self, where: SessionFilter, by: Sequence[Trait], limit: int) -> SessionTotals:
+        return await self._call("_totals", where, by, limit)  # type: ignore[no-any-return]
+
+    async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
+        return await self._call("_last_entries", session_ids, limit)  # type: ignore[no-any-return]
+
     async def _repair(self, session_id: str, summary: Summary) -> None:
         await self._call("_repair", session_id, summary)
 
@@ -327,8 +354,29 @@ class SimulatedStore(Store):
     async def _mailbox(self, session_id: str, limit: int) -> list[MailboxItem]:
         return await self._call("_mailbox", session_id, limit)  # type: ignore[no-any-return]
 
-    async def _due(self, now: int, limit: int, services: Sequence[str]) -> list[tuple[str, int]]:
-        return await self._call("_due", now, limit, services)  # type: ignore[no-any-return]
+    async def _release_expired(self, limit: int) -> int:
+        return await self._call("_release_expired", limit)  # type: ignore[no-any-return]
+
+    async def _due(self, now: int, limit: int, services: Sequence[str], after: int) -> list[tuple[str, int]]:
+        return await self._call("_due", now, limit, services, after)  # type: ignore[no-any-return]
+
+    async def _open_needs(self, services: Sequence[str], limit: int) -> list[str]:
+        return await self._call("_open_needs", services, limit)  # type: ignore[no-any-return]
+
+    async def _open_sessions(self, needs: str, services: Sequence[str], before: int, limit: int) -> list[OpenSession]:
+        return await self._call("_open_sessions", needs, services, before, limit)  # type: ignore[no-any-return]
+
+    async def _open_mail(self, services: Sequence[str], limit: int) -> list[OpenSession]:
+        return await self._call("_open_mail", services, limit)  # type: ignore[no-any-return]
+
+    async def _open_children(self, services: Sequence[str], before: int, limit: int) -> list[OpenChild]:
+        return await self._call("_open_children", services, before, limit)  # type: ignore[no-any-return]
+
+    async def _prune(self, ended_before: int, limit: int, services: Sequence[str]) -> list[str]:
+        return await self._call("_prune", ended_before, limit, services)  # type: ignore[no-any-return]
+
+    async def _give_back_space(self) -> bool:
+        return await self._call("_give_back_space")  # type: ignore[no-any-return]
 
     async def _get_state(self, namespace: str, key: str) -> StateItem | None:
         return await self._call("_get_state", namespace, key)  # type: ignore[no-any-return]

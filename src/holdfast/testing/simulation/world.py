@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from holdfast.core.errors import HoldfastError
 from holdfast.store.commits import Commit, CommitReceipt
-from holdfast.store.environment import Environment
+from holdfast.store.environment import Environment, SteadyClock
 from holdfast.testing.simulation.faults import Faults
 from holdfast.testing.simulation.loop import ProcessState, SimulatedLoop
 from holdfast.testing.simulation.outside import Outside
@@ -50,18 +50,17 @@ Body: TypeAlias = Callable[["SimulatedProcess"], Awaitable[None]]
 """What runs in a process; it is called anew for each of its lives."""
 
 
-class SimulatedClock:
+class SimulatedClock(SteadyClock):
     """The clock of one life of a simulated OS process."""
 
     def __init__(self, loop: SimulatedLoop, skew_s: float = 0.0) -> None:
         self._loop = loop
-        self._last = 0
         self.skew_s = skew_s
         """By how much it is wrong."""
+        super().__init__(self._day_ns, lambda: loop.now_ns)
 
-    def now(self) -> int:
-        self._last = max(self._last, EPOCH_MS + int(self._loop.now_ns / 1e6 + self.skew_s * 1000))
-        return self._last
+    def _day_ns(self) -> int:
+        return EPOCH_MS * 1_000_000 + self._loop.now_ns + int(self.skew_s * 1e9)
 
     def monotonic(self) -> float:
         return float(self._loop.time())
@@ -70,10 +69,11 @@ class SimulatedClock:
 class SimulatedProcess:
     """One life of a simulated OS process: it has its own memory, clock and randomness, and its own way to the store."""
 
-    def __init__(self, world: World, name: str, life: int) -> None:
+    def __init__(self, world: World, name: str, life: int, *, is_near: bool = False) -> None:
         self.world = world
         self.name = name
         self.life = life
+        self._is_near = is_near
         self.state: ProcessState = world.loop.new_process(name)
         random = Random(f"{world.seed}/{name}/{life}/clock")
         skew_s = random.uniform(-world.faults.skew_s, world.faults.skew_s)
@@ -92,13 +92,24 @@ class SimulatedProcess:
 
     def store(self) -> SimulatedStore:
         """The store, as this process reaches it."""
-        made = SimulatedStore(self.world.server, _FaultyLink(self), f"{self.name}.{self.life}")
+        link = _ShortLink(self) if self._is_near else _FaultyLink(self)
+        made = SimulatedStore(self.world.server, link, f"{self.name}.{self.life}")
         self.stores.append(made)
         return made
 
     def note(self, text: str) -> None:
         """Write something into the trace."""
         self.world.note(self.name, text)
+
+
+class _ShortLink(Link):
+    """No way at all: the process is where the store is."""
+
+    is_short = True
+
+    def __init__(self, process: SimulatedProcess) -> None:
+        self.server = process.world.server_context
+        self.client = process.world.loop.context_of(process.state)
 
 
 class _FaultyLink(Link):
@@ -161,6 +172,8 @@ class _Program:
     body: Body
     restarts: bool
     """Whether it is started again when it returns."""
+    is_near: bool
+    """Whether it is where the store is, so that its calls take no time."""
     process: SimulatedProcess | None = None
     lives: int = 0
     is_done: bool = False
@@ -180,6 +193,8 @@ class World:
         """The faults that have happened, or would have if they had not been left out, by number."""
         self.is_calm = False
         """Whether nothing goes wrong any more."""
+        self.calm_s = 0.0
+        """Since when."""
         self.errors: list[str] = []
         """What must not happen in any run, as it happened."""
         self.disturbances: dict[str, list[float]] = {}
@@ -220,9 +235,12 @@ class World:
 
     # --- processes -----------------------------------------------------------------------------------
 
-    def add_process(self, name: str, body: Body, *, restarts: bool) -> None:
-        """Start a process. It is started again after it was killed; with `restarts`, also after it has returned."""
-        self._programs[name] = _Program(body, restarts)
+    def add_process(self, name: str, body: Body, *, restarts: bool, is_near: bool = False) -> None:
+        """Start a process. It is started again after it was killed; with `restarts`, also after it has returned.
+
+        One that `is_near` the store reaches it without delay and without faults.
+        """
+        self._programs[name] = _Program(body, restarts, is_near)
         self._start(name)
 
     @property
@@ -245,7 +263,7 @@ class World:
         if program.process is not None or program.is_done:
             return
         program.lives += 1
-        process = program.process = SimulatedProcess(self, name, program.lives)
+        process = program.process = SimulatedProcess(self, name, program.lives, is_near=program.is_near)
         if program.lives > 1:
             self.note(name, f"starts again, life {program.lives}")
         self.loop.start(process.state, self._live(process, program))
@@ -280,6 +298,13 @@ class World:
         if process.is_alive:
             self._lose(process, "is killed")
             self._end(process)
+
+    def remove(self, name: str) -> None:
+        """End a process for good."""
+        program = self._programs[name]
+        program.is_done = True
+        if program.process is not None:
+            self._end(program.process)
 
     def close(self, process: SimulatedProcess) -> None:
         """Ask a process to close."""
@@ -329,7 +354,7 @@ class World:
 
     def heal(self) -> None:
         """End all faults, and start what does not run."""
-        self.is_calm = True
+        self.is_calm, self.calm_s = True, self.loop.time()
         self.note("world", "calm")
         for name, program in self._programs.items():
             if program.process is not None:

@@ -34,6 +34,15 @@ from holdfast.testing.simulation.evidence import Evidence, Problem
 from holdfast.testing.simulation.inspection import Inspector
 from holdfast.testing.simulation.scenario import LEASE_MS, Scenario
 from holdfast.testing.simulation.scenarios.agent_observer import MANNERS, AgentObserver
+from holdfast.testing.simulation.scenarios.conversations import (
+    AFTER_CALLS,
+    BEFORE_CALLS,
+    ITEM,
+    TURN,
+    ConfigureCall,
+    configured,
+    conversation,
+)
 from holdfast.testing.simulation.scenarios.inbox import ItemCall, inbox
 from holdfast.testing.simulation.world import SimulatedProcess
 
@@ -99,8 +108,8 @@ class SimulatedProvider:
         before = sum(isinstance(b, ToolUseBlock) for m in request.messages[:last] for b in m.content)
         if done < len(wanted) and done < len(POLICIES):
             call = ToolUseBlock(f"call_{before + done}", wanted[done], {})
-            return ModelReply(content=[TextBlock("one moment"), call], stop="tool_use")
-        return ModelReply(content=[TextBlock(f"done with {said}")])
+            return ModelReply(content=[TextBlock(BEFORE_CALLS), call], stop="tool_use")
+        return ModelReply(content=[TextBlock(f"{AFTER_CALLS}{said}")])
 
 
 def last_input(request: ModelRequest) -> tuple[int, str]:
@@ -126,7 +135,7 @@ class PlannedInput(NamedTuple):
     how: Literal["enqueue", "turn"]
     text: str
     setting: int | None
-    """What it sets the policy to before, if anything."""
+    """What it sets the policy to before, if anything; no two of a session are the same."""
 
 
 class Agents(Scenario):
@@ -142,6 +151,7 @@ class Agents(Scenario):
         """Inputs before which the policy was changed, in whichever life of their client."""
         self.unsure: dict[str, set[int]] = {}
         """Settings of each session of which nobody knows whether they have been taken."""
+        self.settings: list[ConfigureCall] = []
         self.items: list[ItemCall] = []
         self.results: list[tuple[str, str, str]] = []
         """The results of turns that clients were told: session, input and text."""
@@ -168,7 +178,8 @@ class Agents(Scenario):
         how: Literal["enqueue", "turn"] = random.choice(("enqueue", "enqueue", "turn"))
         tools = random.choices(POLICIES, k=random.randint(0, 3))
         text = f"input {index}" + (f" call {' '.join(tools)}" if tools else "")
-        return PlannedInput(how, text, random.choice((None, None, 1, 2)))
+        setting = random.choice((None, None, 1, 2))
+        return PlannedInput(how, text, None if setting is None else 10 * index + setting)
 
     @asynccontextmanager
     async def runtime(self, process: SimulatedProcess, **options: Any) -> AsyncIterator[Runtime]:
@@ -251,10 +262,15 @@ class Agents(Scenario):
         unsure = self.unsure.setdefault(session.session_id, set())
         is_sure = setting not in unsure
         unsure.add(setting)
+        call = ConfigureCall(session.session_id, setting, client.now_s())
+        self.settings.append(call)
         with contextlib.suppress(SessionEndedError):
             while True:
+                call.tries += 1
                 try:
-                    await session.configure(generation={"seed": setting})
+                    policy = await session.configure(generation={"seed": setting})
+                    call.returned_s, call.policy = client.now_s(), policy.generation.get("seed")
+                    client.process.note(f"set {session.session_id} to {setting}: {call.policy}")
                     break
                 except (StoreUnavailableError, ContentionError):
                     is_sure = False
@@ -330,8 +346,9 @@ class Agents(Scenario):
         for text in self.malformed:
             yield Problem("requests", text.partition("/")[0], f"a model got a request that is not well formed: {text}")
         yield from inbox(run, self.items)
+        yield from configured(run, self.settings)
         for session_id, text, told in self.results:
-            if told != f"done with {text}":
+            if told != f"{AFTER_CALLS}{text}":
                 yield Problem("inbox", session_id, f"the result of {text!r} was said to be {told!r}")
         for session_id, inputs in self.inputs.items():
             if session_id not in run.sessions:
@@ -343,6 +360,11 @@ class Agents(Scenario):
                     yield Problem("inbox", session_id, f"{item_id} was accepted, and is not there")
                 elif planned.how == "enqueue" and accepted[item_id].state == "waiting":
                     yield Problem("inbox", session_id, f"{item_id} still waits")
+            texts = {
+                f"{session_id}-{ITEM if each.how == 'enqueue' else TURN}{index}": each.text
+                for index, each in enumerate(inputs)
+            }
+            yield from conversation(run, session_id, texts)
             yield from self._bad_turns(session_id, run)
 
     def _bad_turns(self, session_id: str, run: Evidence) -> Iterator[Problem]:

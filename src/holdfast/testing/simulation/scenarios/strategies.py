@@ -85,7 +85,7 @@ class Strategies(Scenario):
     name: ClassVar[str] = "strategies"
 
     def prepare(self) -> None:
-        drawn = {f"s{number}": self._plan(number) for number in range(self.random.randint(2, 5))}
+        drawn = {f"s{number}": self.planned_steps(number) for number in range(self.random.randint(2, 5))}
         self.asks_once = self.random.random() < 0.3
         """Whether clients answer without waiting for that to be taken, and never again."""
         self.cancels = {session_id for session_id in drawn if self.random.random() < 0.15}
@@ -105,9 +105,10 @@ class Strategies(Scenario):
             client = Client(process, hf, self.history)
             await asyncio.gather(*(client.watch(session_id) for session_id in self.plans))
 
-    def _plan(self, number: int) -> list[Any]:
+    def planned_steps(self, number: int) -> list[Any]:
+        """The steps of the session of that number."""
         random = Random(f"{self.world.seed}/plan/{number}")
-        return [_step(random, depth=0) for _ in range(random.randint(1, 4))]
+        return [drawn_step(random, depth=0) for _ in range(random.randint(1, 4))]
 
     def register(self, hf: Holdfast, process: SimulatedProcess) -> None:
         outside = self.world.outside
@@ -159,7 +160,8 @@ class Strategies(Scenario):
                 yield Problem("completes", session_id, f"{session_id} did not take all of its steps: {last.result}")
 
 
-def _step(random: Random, depth: int) -> list[Any]:
+def drawn_step(random: Random, depth: int) -> list[Any]:
+    """A step, which has steps of its own only at depth 0."""
     kinds = ["tool", "tool", "tool", "model", "ask", "sleep", "count", "add"] + (
         ["together", "child", "hurry"] if depth == 0 else []
     )
@@ -177,8 +179,8 @@ def _step(random: Random, depth: int) -> list[Any]:
         case "sleep":
             return ["sleep", round(random.uniform(0.05, 3.0), 2)]
         case "together":
-            return ["together", *(_step(random, 1) for _ in range(random.randint(2, 3)))]
+            return ["together", *(drawn_step(random, 1) for _ in range(random.randint(2, 3)))]
         case "child":
-            return ["child", *(_step(random, 1) for _ in range(random.randint(1, CHILD_STEPS)))]
+            return ["child", *(drawn_step(random, 1) for _ in range(random.randint(1, CHILD_STEPS)))]
         case _:
-            return ["hurry", round(random.uniform(0.3, 3.0), 2), _step(random, 1)]
+            return ["hurry", round(random.uniform(0.3, 3.0), 2), drawn_step(random, 1)]

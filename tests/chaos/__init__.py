@@ -1,0 +1,1 @@
+"""Real processes on a real store, to which everything happens at once; see `tests.chaos.run`."""

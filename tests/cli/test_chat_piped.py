@@ -180,7 +180,7 @@ def test_tools_that_cannot_be_had_are_told(home: Home) -> None:
         assert done.returncode == 2
         return done.stderr
 
-    assert "name the function, as in tools:NAME (it has add, broken, slow)" in refused("tools")
+    assert "say which name, as in tools:NAME (it has add, broken, slow)" in refused("tools")
     assert "tools has no 'nope'" in refused("tools:nope")
     assert "ModuleNotFoundError" in refused("elsewhere:add")
     assert "there is no such file" in refused("elsewhere.py:add")

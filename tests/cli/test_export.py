@@ -25,8 +25,16 @@ def test_an_export_can_be_imported_into_another_store_and_go_on_there(home: Home
     assert home.json("export", sid, str(file))["bytes"] == file.stat().st_size
     other = f"sqlite:///{tmp_path / 'other.db'}"
     receipt = home.json("import", str(file), "--store", other)
-    assert receipt == {"session_id": sid, "position": 2, "replayed": False}
+    assert receipt == {
+        "session_id": sid,
+        "position": 2,
+        "replayed": False,
+        "state": "imported",
+        "key": None,
+        "signed_by": None,
+    }
     assert home.json("import", str(file), "--store", other)["replayed"] is True
+    home.ok("adopt", sid, "--yes", "--store", other)
     assert home.json("answer", sid, "Ada", "--store", other)["result"] == "Hello Ada"
 
 
@@ -35,7 +43,7 @@ def test_an_export_goes_through_a_pipe(home: Home) -> None:
     exported = home.process("export", sid).stdout
     imported = home.process("import", "-", "--id", "copy", stdin=exported)
     assert imported.returncode == 0, imported.stderr
-    assert home.json("show", "copy")["phase"] == "paused"
+    assert home.json("show", "copy")["phase"] == "imported"
 
 
 def test_an_export_to_what_is_no_file_writes_to_it_and_does_not_replace_it(home: Home, tmp_path: Path) -> None:
@@ -96,7 +104,8 @@ def test_doctor_finds_a_sound_store_sound(home: Home) -> None:
     report = home.json("doctor")
     sandbox = report.pop("sandbox")
     assert [each["wait"]["why"].split(";")[0] for each in report.pop("still")] == ["waits for an answer to q-0 (llm)"]
-    assert report == {"ok": True, "sessions": 1, "repaired": [], "damaged": [], "processes": []}
+    counts = {"sessions": 1, "still_count": 1, "between_turns": 0}
+    assert report == {"ok": True, "repaired": [], "damaged": [], "processes": []} | counts
     assert sandbox["runs"] is True
 
 

@@ -36,6 +36,10 @@ def test_run_takes_task_ctx_and_budget(home: Home) -> None:
     assert first["budget"] == {"max_llm_calls": 3, "max_tokens": 500}
 
 
+def test_a_strategy_without_a_model_says_how_to_let_one_answer(home: Home) -> None:
+    assert "--model SERVICE:MODEL" in home.ok("run", "cot", "--task", "Is 221 prime?")
+
+
 def test_a_name_that_was_run_before_is_enough(home: Home) -> None:
     home.ok("run", "cot", "--task", "Is 221 prime?", "--id", "before")
     assert home.json("run", "cot", "--task", "Is 223 prime?")["status"] == "needs_response"
@@ -69,6 +73,11 @@ def test_a_strategy_that_fails_gives_exit_code_1_and_says_why(home: Home) -> Non
     [
         (["run"], 2, "Give a program to start"),
         (["run", "nobody"], 3, "no strategy has that name"),
+        (["run", "self_consistancy"], 3, "no strategy has that name; did you mean 'self_consistency'?"),
+        (["run", "cot"], 2, "cot: ctx has no 'task'"),
+        (["run", "self_refine", "--task", "x", "--set", "round=3"], 2, "no such parameter; did you mean 'rounds'?"),
+        (["run", "self_refine", "--task", "x", "--set", "rounds=0"], 2, "'rounds' must be at least 1"),
+        (["sesions"], 2, "No such command 'sesions' (did you mean 'sessions'?)"),
         (["run", "missing.py:x"], 3, "no such file"),
         (["run", "FILE:nothing"], 3, "has no 'nothing'"),
         (["run", "FILE:greet", "--ctx", "{"], 2, "--ctx is not JSON"),
@@ -323,3 +332,14 @@ def test_the_examples_run_to_their_results(home: Home) -> None:
     serve = ("--serve", f"{examples}/debate.py:debate")
     home.ok("answer", sid, "--responses", '{"q-0": "yes", "q-1": "no"}', *serve)
     assert home.json("answer", sid, "The second.", *serve)["result"]["arguments"] == ["For: yes", "Against: no"]
+
+
+@pytest.mark.parametrize(
+    "answers", ['{"q-0": "deny", "q-0": "approve"}', '{"q-0": {"decision": "deny", "decision": "approve"}}']
+)
+def test_json_that_says_two_things_is_refused(home: Home, answers: str) -> None:
+    sid = home.start("greet")
+    result = home.call("answer", sid, "--responses", answers)
+    assert result.exit_code == 2
+    assert "stands in one object more than once" in result.stderr
+    assert home.json("show", sid)["phase"] == "paused"

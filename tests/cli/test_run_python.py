@@ -129,10 +129,11 @@ def test_options_that_make_no_sense_are_refused_with_a_sentence(home: Home, args
     assert not home.db.exists()
 
 
-def test_a_wrong_parameter_ends_the_session_with_what_was_wrong(home: Home) -> None:
+def test_a_wrong_parameter_is_refused_with_what_was_wrong_and_nothing_is_stored(home: Home) -> None:
     result = home.call("run", "cot", "--task", "x", "--set", "steps=many")
-    assert result.exit_code == 1
-    assert "'steps' must be int, got" in result.stdout
+    assert result.exit_code == 2
+    assert "'steps' must be int, got" in result.stderr
+    assert not list(home.folder.glob("*.db"))
 
 
 # --- faults ----------------------------------------------------------------------------------------

@@ -38,6 +38,21 @@ def test_an_answer_from_a_command_that_does_not_serve_the_session_is_kept_for_on
     assert home.json("run", "--resume", sid, "--service", "billing")["status"] == "completed"
 
 
+def test_an_answer_from_where_neither_service_nor_program_is_served_says_the_command_that_continues(home: Home) -> None:
+    (home.folder / "holdfast.toml").write_text("")
+    (home.folder / "app.py").write_text(
+        "import holdfast\n\n@holdfast.strategy\nasync def triage(ctx):\n    return await ctx.llm(ctx.task)\n"
+    )
+    run = ("run", f"{home.folder}/app.py:triage", "--task", "Bug or wish?", "--service", "billing")
+    sid = home.json(*run)["session_id"]
+    assert home.json("show", sid)["service"] == "billing"
+    kept = home.process("answer", sid, "bug").stdout
+    assert f"Continue here with: holdfast run --resume {sid} --service billing --serve app:triage" in kept
+    assert [row["session_id"] for row in home.json("top", "--once")["sessions"]] == [sid]
+    done = home.process("--json", "run", "--resume", sid, "--service", "billing", "--serve", f"{home.folder}/app.py")
+    assert '"result":"bug"' in done.stdout
+
+
 def test_gc_leaves_sessions_of_other_services(home: Home) -> None:
     mine, other = home.start("greet"), home.start("greet", "--service", "billing")
     for sid in (mine, other):

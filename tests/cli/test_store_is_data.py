@@ -52,6 +52,15 @@ def test_an_answer_does_not_run_the_file_that_a_session_came_from(home: Home, si
     assert len(home.json("sessions")["sessions"]) == 1
 
 
+def test_an_answer_that_nobody_takes_is_explained_wherever_one_looks(home: Home, sid: str) -> None:
+    home.process("answer", sid, "bug")
+    waits = "has 1 message in its mailbox; waits for a process that serves service `default` and program `app:triage`"
+    assert f"{sid}  stands still, {waits}" in home.ok("doctor")
+    assert waits in home.json("show", sid)["waits"]["why"]
+    assert home.json("top", "--once")["sessions"][0]["missing"] == ["service `default`", "program `app:triage`"]
+    assert waits in home.process("run", "--resume", sid).stderr
+
+
 def test_a_worker_does_not_run_the_file_that_a_session_came_from(home: Home, sid: str) -> None:
     home.process("answer", sid, "bug")
     other = home.start("greet")

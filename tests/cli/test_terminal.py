@@ -75,6 +75,7 @@ def test_leaving_with_ctrl_c_loses_nothing_and_says_how_to_go_on(home: Home) -> 
         terminal.expect("half an ans")  # the line is being read; a key pressed before that can be missed
         terminal.press("\x03", until="Continue with")
         terminal.expect("holdfast run --resume left")
+        terminal.expect("holdfast answer left --query q-1 TEXT")
         assert terminal.exit_code() == 130
         assert "Traceback" not in terminal.shown
     assert [query["query_id"] for query in home.json("show", "left")["pending"]] == ["q-1", "q-2"]
@@ -85,6 +86,16 @@ def test_leaving_with_ctrl_c_loses_nothing_and_says_how_to_go_on(home: Home) -> 
         terminal.type("three\n")
         terminal.expect("completed")
         assert terminal.exit_code() == 0
+
+
+def test_a_person_is_asked_for_a_task_that_is_missing(home: Home) -> None:
+    with home.terminal("run", "cot", "--id", "asked") as terminal:
+        terminal.expect("Task: ")
+        terminal.type("Is 221 prime?\n")
+        terminal.expect("Is 221 prime?")
+        terminal.expect("> ")
+        terminal.press("\x03", until="Continue with")
+    assert home.json("show", "asked", "--journal")["journal"][0]["record"]["ctx"] == {"task": "Is 221 prime?"}
 
 
 def test_leaving_with_ctrl_d_is_no_error(home: Home) -> None:

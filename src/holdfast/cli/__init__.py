@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,11 @@ _COMMANDS = {
     "enqueue": "Send a message to an agent, for a worker.",
     "queue": "Show what was sent to an agent, and the results.",
     "worker": "Work through what was sent to agents.",
+    "ps": "List background processes.",
+    "kill": "End a background process.",
+    "logs": "Show what has happened in a background process.",
+    "emit": "Emit an event, which starts what its triggers start.",
+    "schedule": "Start turns, strategies and events by the clock.",
     "fork": "Make a new session from the beginning of another.",
     "diff": "Compare two sessions.",
     "replay": "Check that the code here still does what sessions have recorded.",
@@ -32,13 +38,18 @@ _COMMANDS = {
     "top": "See the sessions at work.",
     "export": "Write a session to a file.",
     "import": "Add the session in a file to the store.",
+    "adopt": "See what an imported session would run, and let it.",
+    "keys": "The keys that exported sessions are signed with.",
     "delete": "Remove a session and everything that belongs to it.",
     "gc": "Expire idle sessions, delete old ones.",
     "doctor": "Check every session, and repair what can be repaired.",
+    "eval": "Compare strategies and models on data.",
     "strategies": "List the strategies in Python; show what each does and asks.",
     "check": "Check strategies without running them.",
     "new": "Write a new strategy with a test.",
     "pkg": "Lua packages: find, install, link, check and test them.",
+    "serve": "Serve sessions and agents over HTTP.",
+    "token": "Tokens for the HTTP server: who may do what.",
     "mcp": "Serve strategies to an MCP host: an editor, an agent CLI.",
     "demo": "See a session survive the death of its process.",
     "completion": "Print the script for shell completion.",
@@ -47,6 +58,10 @@ _COMMANDS = {
 
 _MODULES = {"import": "holdfast.cli.import_", "pkg": "holdfast.alc.cli.pkg"}
 """The modules of commands that are not in `holdfast.cli` under their own name."""
+
+
+_GARBAGE_OBJECTS = 50_000
+"""New objects after which garbage is looked for. With Python's 700, that is a tenth of what a short command takes."""
 
 
 class _CommandTable(click.Group):
@@ -61,6 +76,18 @@ class _CommandTable(click.Group):
         module = import_module(_MODULES.get(cmd_name, f"holdfast.cli.{cmd_name}"))
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from holdfast.programs.names import did_you_mean
+
+            if hint := did_you_mean(args[0], _COMMANDS):
+                raise click.UsageError(f"No such command '{args[0]}' ({hint})", ctx) from None
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -101,6 +128,7 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """The entry point of `holdfast`."""
+    gc.set_threshold(_GARBAGE_OBJECTS)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # an odd locale must not turn a result into an error

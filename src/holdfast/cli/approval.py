@@ -55,6 +55,8 @@ def _parse_patterns(text: str) -> dict[str, str] | None:
 
 def _edit_arguments(call: ApprovalCall, read: Callable[[str], str]) -> dict[str, Any] | None:
     """The arguments as a person has edited them, or None if they changed nothing."""
+    from holdfast.core.distinct_keys import distinct
+
     text = json.dumps(call.arguments, ensure_ascii=False)
     while True:
         with _prefilled(text):
@@ -62,7 +64,7 @@ def _edit_arguments(call: ApprovalCall, read: Callable[[str], str]) -> dict[str,
         if not text:
             return None
         try:
-            edited = json.loads(text)
+            edited = json.loads(text, object_pairs_hook=distinct)
             if isinstance(edited, dict):
                 return edited
             why = "it is not an object"

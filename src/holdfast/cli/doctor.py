@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -20,12 +23,28 @@ if TYPE_CHECKING:
     from holdfast.core.state import Session
     from holdfast.engine.offers import ListedOffers
     from holdfast.engine.presence import ProcessRow
-    from holdfast.engine.waits import Wait
+    from holdfast.engine.waits import Wait, WaitTable
     from holdfast.store import Store
+    from holdfast.store.contract import SessionRow
 
 _TRIES = 5
 """How often a session is read again because it changed while it was being checked."""
 
+
+MOST_STILL = 1_000
+"""Sessions that do not move which a report names; the others are counted."""
+
+SHOWN_STILL = 50
+"""Those of them that are shown to a person."""
+
+_YOUNG_OBJECTS = 50_000
+"""Objects after which Python looks for garbage: a page of sessions has more than the usual 700."""
+
+MAX_MAIL = 10_000
+"""Sessions whose messages are counted: more than that is not mail that somebody forgot."""
+
+_SAY_EVERY_S = 5.0
+"""Seconds between two lines of progress if stderr is not a terminal."""
 
 _SANDBOX_S = 5.0
 """Seconds that a worker may take to multiply two numbers."""
@@ -68,7 +87,24 @@ class _Report(msgspec.Struct):
     processes: list[ProcessRow] = []
     """At work on the store, as they have said lately."""
     still: list[_Still] = []
-    """Sessions that do not move, those first that no process which is here can serve."""
+    """Sessions that do not move, those first that no process which is here can serve; at most `MOST_STILL`."""
+    still_count: int = 0
+    """How many there are."""
+    between_turns: int = 0
+    """Those of them that are conversations which wait for their next input."""
+
+    def add_still(self, session_id: str, service: str, wait: Wait) -> None:
+        """A session that does not move."""
+        self.still_count += 1
+        self.between_turns += wait.is_between_turns
+        self.still.append(_Still(session_id, service, wait))
+        if len(self.still) >= 2 * MOST_STILL:
+            self.keep_most_still()
+
+    def keep_most_still(self) -> None:
+        """Those that stand still come first, then those that have waited for the longest."""
+        self.still.sort(key=lambda each: (not each.wait.is_stuck, each.wait.since))
+        del self.still[MOST_STILL:]
 
 
 @click.command("doctor")
@@ -115,21 +151,26 @@ def _print(report: _Report, dry_run: bool) -> None:
 
 def _print_still(report: _Report) -> None:
     """The sessions that do not move, and the processes that could move them."""
-    shown = [each for each in report.still if not each.wait.is_between_turns]
-    resting = len(report.still) - len(shown)
+    shown = [each for each in report.still if not each.wait.is_between_turns][:SHOWN_STILL]
+    resting = report.between_turns
     for each in shown:
         service = "" if each.service == DEFAULT_SERVICE else f" of service {each.service}"
         still = f"{click.style('stands still', fg='red')}, " if each.wait.is_stuck else ""
         click.echo(f"{each.session_id}{service}  {still}{plain(each.wait.why)} (for {_since(each.wait.since)})")
         if each.wait.answers:
             click.echo(dim(f"    holdfast answer {each.session_id}"))
+    if left := report.still_count - resting - len(shown):
+        click.echo(f"… and {count(left, 'session')} more; --json names up to {MOST_STILL:,}.")
     if resting:
         click.echo(f"{count(resting, 'conversation')} between turns.")
-    if report.still:
-        for row in report.processes:
+    for row in report.processes:
+        if report.still or row.troubles:
             click.echo(f"{row.name}  at work for {_since(row.since)}, {_offers_text(row.offers)}")
-        if not report.processes:
-            click.echo("No process is at work on this store; `holdfast worker` starts one.")
+        for trouble in row.troubles:
+            failed = click.style(f"failed {count(trouble.failures, 'time')} in a row", fg="red")
+            click.echo(f"    {trouble.name} {failed}, and is tried again: {plain(trouble.error)}")
+    if report.still and not report.processes:
+        click.echo("No process is at work on this store; `holdfast worker` starts one.")
 
 
 def _since(at: int) -> str:
@@ -174,19 +215,69 @@ def _check_sandbox() -> _SandboxState:
 
 async def _check_all(report: _Report, dry_run: bool) -> None:
     from holdfast.engine.presence import processes
+    from holdfast.engine.waits import WaitTable
 
+    gc.set_threshold(_YOUNG_OBJECTS)
+    progress = _Progress()
     async with open_store() as store:
         now = int(time.time() * 1000)
         report.processes = [row for row in await processes(store) if row.is_here(now)]
-        after: str | None = None
+        waits = WaitTable(report.processes, now)
+        reading = asyncio.ensure_future(store.sessions())
         while True:
-            page = await store.sessions(after=after)
-            for session_id in [row.session_id for row in page.rows] + page.damaged:
+            page = await reading
+            if page.next is not None:  # read while this one is checked
+                reading = asyncio.ensure_future(store.sessions(after=page.next))
+            for session_id in [*await _check_sound(store, page.rows, report, waits), *page.damaged]:
                 await _check(store, session_id, report, dry_run)
+            progress.tell(report.sessions)
             if page.next is None:
-                report.still.sort(key=lambda each: (not each.wait.is_stuck, each.wait.since))
+                report.keep_most_still()
+                progress.clear()
                 return
-            after = page.next
+
+
+class _Progress:
+    """Says how many sessions were checked so far: on a terminal at every page, elsewhere now and then."""
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
+        self._next_at = time.monotonic() + _SAY_EVERY_S
+
+    def tell(self, sessions: int) -> None:
+        text = f"{count(sessions, 'session')} checked …"
+        if self._is_terminal:
+            click.echo(f"\r{text:40}", nl=False, err=True)
+        elif time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _SAY_EVERY_S
+            click.echo(text, err=True)
+
+    def clear(self) -> None:
+        """The report follows."""
+        if self._is_terminal:
+            click.echo(f"\r{'':40}\r", nl=False, err=True)
+
+
+async def _check_sound(store: Store, rows: Sequence[SessionRow], report: _Report, waits: WaitTable) -> list[str]:
+    """Check many sessions together; gives the ids of those with which something is wrong, or may be."""
+    from holdfast.core.summary import summarize
+    from holdfast.engine.waits import messages_left
+
+    sessions = {session.id: session for session in await store.load_sound([row.session_id for row in rows])}
+    with_mail = {each.session_id for each in await store.open_mail(limit=MAX_MAIL)}
+    doubtful: list[str] = []
+    for row in rows:
+        session = sessions.get(row.session_id)
+        if session is None or session.position != row.position or summarize(session) != row.summary:
+            doubtful.append(row.session_id)
+            continue
+        report.sessions += 1
+        if row.owner is None and not session.is_terminal:
+            mail = await messages_left(store, session.id) if session.id in with_mail else 0
+            wait = waits.wait_of(session, mail)
+            if wait is not None:
+                report.add_still(session.id, row.summary.service, wait)
+    return doubtful
 
 
 async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) -> None:
@@ -210,11 +301,14 @@ async def _check(store: Store, session_id: str, report: _Report, dry_run: bool) 
 
 async def _explain(store: Store, session: Session, report: _Report) -> None:
     """Note why a session does not move."""
-    from holdfast.engine.waits import wait_of
+    from holdfast.engine.waits import messages_left, wait_of
 
-    wait = wait_of(session, report.processes, int(time.time() * 1000))
-    if wait is not None and session.started is not None and (await store.session(session.id)).owner is None:
-        report.still.append(_Still(session.id, session.started.service, wait))
+    if session.is_terminal or (await store.session(session.id)).owner is not None:
+        return
+    mail = await messages_left(store, session.id)
+    wait = wait_of(session, report.processes, int(time.time() * 1000), mail)
+    if wait is not None and session.started is not None:
+        report.add_still(session.id, session.started.service, wait)
 
 
 async def _repair_summary(store: Store, session_id: str, dry_run: bool) -> tuple[str, Session | None]:

@@ -25,6 +25,17 @@ _NEXT_STEPS = {
 """What to do next, for kinds of error whose own sentence does not say it."""
 
 
+_EXTRAS = {
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httpx2": "client",
+    "cryptography": "sign",
+}
+"""The extra that brings a package which a command needs."""
+
+
 @dataclass(eq=False)
 class InputError(HoldfastError):
     """Something on the command line that cannot be used."""
@@ -83,6 +94,11 @@ def report_error(error: Exception, *, as_json: bool) -> int:
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             _print({"kind": "os", "error": f"{where}{error.strerror or error}"}, as_json)
+            return ExitCode.BAD_INPUT
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in _EXTRAS:
+            package = name.partition(".")[0]
+            why = f"this needs the package `{package}`: pip install 'holdfast[{_EXTRAS[package]}]'"
+            _print({"kind": "missing_extra", "error": why}, as_json)
             return ExitCode.BAD_INPUT
         case _:
             if os.environ.get("HOLDFAST_DEBUG"):

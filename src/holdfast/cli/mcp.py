@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,21 +20,28 @@ from holdfast.cli.served import load_served, place_below, serve_option
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from holdfast.serve.mcp.hosts import ServerCommand
+    from holdfast.serve.mcp.hosts import ServerAddress, ServerCommand
     from holdfast.serve.mcp.server import Family, McpServer
 
 _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PATH")
 """Variables that decide which strategies there are, and that hosts would not pass on."""
 
 
+class _AllowedCode(NamedTuple):
+    """Which code hosts may have run beside strategies and what they send as text."""
+
+    code_directories: tuple[Path, ...]
+    trusts_specs: bool
+
+
 @click.command("mcp")
 @click.option("--http", "use_http", is_flag=True, help="Serve streamable HTTP instead of standard input and output.")
-@click.option(
-    "--host", metavar="ADDRESS", help="HTTP: the address to listen on; any but loopback needs a token.  [127.0.0.1]"
-)
+@click.option("--host", metavar="ADDRESS", help="HTTP: the address to listen on.  [127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="HTTP: the port; 0 takes a free one.  [8421]")
 @click.option(
-    "--token", envvar="HOLDFAST_MCP_TOKEN", help="HTTP: the token that clients must send.  [env: HOLDFAST_MCP_TOKEN]"
+    "--token",
+    envvar="HOLDFAST_MCP_TOKEN",
+    help="HTTP: the token that clients must send.  [env: HOLDFAST_MCP_TOKEN; default: that of a file, which is made]",
 )
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="HTTP: a host name that clients may use. Repeatable."
@@ -51,6 +58,19 @@ _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PA
     metavar="DIR",
     help="The project's root.  [env: HOLDFAST_PROJECT_ROOT; default: the nearest one around this directory]",
 )
+@click.option(
+    "--code-dir",
+    "code_dirs",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="A directory from which hosts may have files of code run, beside the project's. Repeatable.",
+)
+@click.option(
+    "--trust-specs",
+    is_flag=True,
+    help="Let hosts have specs of Lua packages run outside of the sandbox, with your rights.",
+)
 @click.option("--install", "host_name", metavar="HOST", help="Print the configuration that adds Holdfast to a host.")
 @click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
 @click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
@@ -66,6 +86,8 @@ def mcp_command(
     names: tuple[str, ...],
     tools: Family,
     project: Path | None,
+    code_dirs: tuple[Path, ...],
+    trust_specs: bool,
     host_name: str | None,
     write: bool,
     rotate_key: bool,
@@ -84,10 +106,11 @@ def mcp_command(
         raise InputError("--host, --port and --allow-host need --http")
     if rotate_key:
         return _rotate()
+    allowed = _AllowedCode(code_dirs, trust_specs)
     if host_name is not None:
         if use_http:
-            raise InputError("--install is for hosts that start the server themselves: leave out --http")
-        return _install(host_name, project, tools, write)
+            return _install(host_name, None, _server_address(host, port, token, project), write)
+        return _install(host_name, project, _server_command(project, tools, allowed), write)
     if project is not None:
         os.environ["HOLDFAST_PROJECT_ROOT"] = str(project.absolute())
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="holdfast: %(name)s: %(message)s")
@@ -98,17 +121,28 @@ def mcp_command(
         from holdfast.serve.mcp.stdio import serve_stdio, take_stdio
 
         wire = take_stdio()
-        return _serve(tools, lambda server: serve_stdio(server, wire))
-    from holdfast.serve.mcp.http import HttpSettings, serve_http
+        return _serve(tools, allowed, lambda server: serve_stdio(server, wire))
+    from holdfast.serve.connections import LogRate
+    from holdfast.serve.listener import HttpSettings
+    from holdfast.serve.mcp.http import serve_http
+    from holdfast.serve.mcp.token import load_token, token_path
 
-    options: dict[str, Any] = {"host": host, "port": port, "token": token or None}
-    http = HttpSettings(
-        **{key: value for key, value in options.items() if value is not None}, names=tuple(map(str.lower, names))
-    )
-    return _serve(tools, lambda server: serve_http(server, http, _print_url))
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogRate())
+    http = HttpSettings(**_address(host, port), token=token or load_token(), names=tuple(map(str.lower, names)))
+
+    def ready(url: str) -> None:
+        where = "" if token else f"; the token is in {plain(str(token_path()))}"
+        click.echo(f"holdfast: serving MCP on {url}{where}", err=True)
+
+    return _serve(tools, allowed, lambda server: serve_http(server, http, ready))
 
 
-def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
+def _address(host: str | None, port: int | None) -> dict[str, Any]:
+    return {name: given for name, given in (("host", host), ("port", port)) if given is not None}
+
+
+def _serve(tools: Family, allowed: _AllowedCode, serve: Callable[[McpServer], Awaitable[None]]) -> int:
     from holdfast.engine.holdfast import open_holdfast
     from holdfast.serve.mcp.keys import load_keys
     from holdfast.serve.mcp.server import McpServer
@@ -118,14 +152,10 @@ def _serve(tools: Family, serve: Callable[[McpServer], Awaitable[None]]) -> int:
 
     async def run() -> None:
         async with open_holdfast(settings().url(create=True), service=settings().services) as holdfast:
-            await serve(McpServer(holdfast, family=tools, keys=keys))
+            await serve(McpServer(holdfast, family=tools, keys=keys, **allowed._asdict()))
 
     asyncio.run(run())
     return ExitCode.OK
-
-
-def _print_url(url: str) -> None:
-    click.echo(f"holdfast: serving MCP on {url}", err=True)
 
 
 def _rotate() -> int:
@@ -143,18 +173,17 @@ def _rotate() -> int:
 # --- hosts -----------------------------------------------------------------------------------------
 
 
-def _install(name: str, project: Path | None, tools: Family, write: bool) -> int:
+def _install(name: str, project: Path | None, server: ServerCommand | ServerAddress, write: bool) -> int:
     from holdfast.serve.mcp import hosts
 
     host = hosts.HOSTS.get(name)
     if host is None:
         raise InputError(f"unknown host '{name}'; the hosts are {', '.join(hosts.HOSTS)}")
     root = project.absolute() if project is not None else None
-    launch = _server_command(root, tools)
     path = host.path(root, hosts.UserDirectories(os.environ))
-    report: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(launch)}
+    report: dict[str, Any] = {"host": name, "path": str(path), "format": host.format, "config": host.shown(server)}
     if write:
-        written = hosts.write(host, path, launch)
+        written = hosts.write(host, path, server)
         report |= {"changed": written.changed, "backup": str(written.backup) if written.backup else None}
     if settings().json:
         print_json(report)
@@ -172,9 +201,25 @@ def _install(name: str, project: Path | None, tools: Family, write: bool) -> int
     return ExitCode.OK
 
 
-def _server_command(project: Path | None, tools: Family) -> ServerCommand:
+def _server_address(host: str | None, port: int | None, token: str | None, project: Path | None) -> ServerAddress:
+    """Where the server is that runs by itself, and the token that hosts have to send."""
+    from holdfast.serve.listener import HttpSettings
+    from holdfast.serve.mcp.hosts import ServerAddress
+    from holdfast.serve.mcp.http import PATH
+    from holdfast.serve.mcp.token import load_token
+
+    if project is not None:
+        raise InputError("the file of a project is shared, and must not hold a token: leave out --project")
+    secret = token or load_token()
+    http = HttpSettings(**_address(host, port), token=secret)
+    return ServerAddress(http.url(http.port) + PATH, secret)
+
+
+def _server_command(given: Path | None, tools: Family, allowed: _AllowedCode) -> ServerCommand:
     """How a host starts this server: with full paths, as a host has its own PATH."""
     from holdfast.serve.mcp.hosts import ServerCommand
+
+    project = given.absolute() if given is not None else None
 
     script = Path(sys.executable).with_name("holdfast")
     command, *args = [str(script)] if script.exists() else [sys.executable, "-m", "holdfast.cli"]
@@ -183,6 +228,10 @@ def _server_command(project: Path | None, tools: Family) -> ServerCommand:
         args += ["--tools", tools]
     if project is not None:
         args += ["--project", str(project)]
+    for each in allowed.code_directories:
+        args += ["--code-dir", str(each.absolute())]
+    if allowed.trusts_specs:
+        args.append("--trust-specs")
     for where in settings().serve:
         args += ["--serve", place_below(Path.cwd(), where)]
     for service in settings().named_services:

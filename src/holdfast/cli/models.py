@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +42,16 @@ def model_options(about: str) -> Callable[[F], F]:
         return model(base_url(function))
 
     return add
+
+
+HOST = "host"
+"""The `--model` of a strategy whose questions are answered by whoever runs it, although a model is set."""
+
+
+def model_of_strategy(given: str | None) -> str | None:
+    """The model that answers a strategy: the one that is named, else that of the environment, or None for nobody."""
+    named = given or os.environ.get(MODEL_VARIABLE) or None
+    return None if named == HOST else named
 
 
 def hint_for(fault: str | None) -> str:

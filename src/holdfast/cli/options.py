@@ -160,11 +160,13 @@ def is_person_here() -> bool:
 
 def parse_json(text_or_file: str, option: str) -> Any:
     """A value given as JSON, or as `@file` that holds JSON."""
+    from holdfast.core.distinct_keys import distinct
+
     text, where = text_or_file, option
     if text_or_file.startswith("@"):
         text, where = read_file(text_or_file, option), f"{option} {text_or_file}"
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=distinct)
     except ValueError as error:
         raise InputError(f"{where} is not JSON: {error}") from None
     except RecursionError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import time
 from datetime import datetime
@@ -19,11 +18,15 @@ if TYPE_CHECKING:
 _STATE_COLOURS = {
     "running": "cyan",
     "paused": "yellow",
+    "imported": "blue",
     "completed": "green",
     "done": "green",
     "failed": "red",
     "cancelled": "magenta",
     "expired": "magenta",
+    "abandoned": "magenta",
+    "waiting": "yellow",
+    "caller_departed": "cyan",
 }
 
 _PIPE_WIDTH = 160
@@ -98,7 +101,11 @@ def count(number: int, noun: str) -> str:
 
 def width() -> int:
     """The columns to print on."""
-    return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH
+    if not sys.stdout.isatty():
+        return _PIPE_WIDTH
+    import shutil  # with all that compresses files: a command that is piped does without
+
+    return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns
 
 
 def clock(at: int) -> str:

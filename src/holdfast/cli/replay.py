@@ -73,12 +73,12 @@ async def _check(histories: Sequence[str], program: str | None, ended_too: bool)
 
 async def _sessions_of(hf: Holdfast, program: str, ended_too: bool) -> AsyncIterator[str]:
     """The sessions of a program; a native one may be named without its module, if it is served."""
-    from holdfast.core.state import State
+    from holdfast.core.state import ENDED, State
     from holdfast.programs.registry import find_registered
     from holdfast.store.contract import SessionFilter
 
     native = find_registered(program)
-    states = list(State) if ended_too else [State.RUNNING, State.PAUSED]
+    states = [State.RUNNING, State.PAUSED, *(ENDED if ended_too else ())]
     where = SessionFilter(program=native.name if native is not None else program, states=states)
     for row in await hf.store.all_sessions(where):
         yield row.session_id

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.queries import ApprovalCall
     from holdfast.store.contract import SessionPage, SessionRow, Store
 
-_STATES = ["running", "paused", "completed", "failed", "cancelled", "expired"]
+_STATES = ["running", "paused", "imported", "completed", "failed", "cancelled", "expired"]
 _KINDS = ["llm", "tool", "human", "timer", "child", "input"]
 
 
@@ -50,7 +50,7 @@ def sessions_command(
 
         async with open_store() as store:
             where = SessionFilter(
-                states=[State(state) for state in states],
+                states=tuple(map(State, states)),
                 program=program,
                 waiting_for=waiting_for,
                 parent=await find_session(store, parent) if parent is not None else None,

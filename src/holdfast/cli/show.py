@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("session", type=SessionType())
 @click.option("--journal", is_flag=True, help="Also print everything that happened, in order.")
+@click.option("--cells", is_flag=True, help="Also print the cells of an rlm agent, with what each came to.")
+@click.option("--tree", is_flag=True, help="Show its subagents and other children, of any depth, and their questions.")
 @click.option("--history", is_flag=True, help="Also print the last exchanges with the model, in full.")
 @common()
-def show_command(session: str, journal: bool, history: bool) -> int:
+def show_command(session: str, journal: bool, cells: bool, tree: bool, history: bool) -> int:
     """Show one session: its state, what it waits for, what it spent, how it ended."""
-    return asyncio.run(_show(session, journal, history))
+    return asyncio.run(_show_tree(session) if tree else _show(session, journal, history, cells))
 
 
-async def _show(id_or_prefix: str, journal: bool, history: bool) -> int:
+async def _show(id_or_prefix: str, journal: bool, history: bool, cells: bool) -> int:
     from holdfast.core.errors import JournalError, TransitionError
     from holdfast.store.errors import CorruptSessionError
 
@@ -48,13 +50,72 @@ async def _show(id_or_prefix: str, journal: bool, history: bool) -> int:
         if settings().json:
             if journal:
                 status["journal"] = [entry async for entry in hf.store.journal(session_id)]
+            if cells:
+                status["cells"] = await _cells(hf, session_id)
             print_json(status)
             return ExitCode.OK
         _print_status(status)
+        if cells:
+            for cell in await _cells(hf, session_id):
+                click.echo("\n" + heading(f"Cell {cell['cell']}") + dim(f"  at {cell['position']}"))
+                click.echo(plain(cell["code"]))
+                click.echo(dim(plain(cell["printed"] or cell["told"])))
         if journal:
             click.echo("\n" + heading("Journal"))
             async for entry in hf.store.journal(session_id):
                 _print_entry(entry)
+    return ExitCode.OK
+
+
+async def _cells(hf: Holdfast, session_id: str) -> list[dict[str, Any]]:
+    """The cells that have ended, each with what it came to."""
+    from holdfast.agent.machine.queries import ReplyQuery
+    from holdfast.agent.machine.records import BoundRecord
+    from holdfast.agent.machine.turn import reply_of
+    from holdfast.agent.rlm.fence import find_cell, guessed_cell
+    from holdfast.core.queries import Value
+    from holdfast.core.records import AnsweredRecord, PausedRecord
+
+    replies: set[str] = set()
+    code, found = "", []
+    async for entry in hf.store.journal(session_id):
+        match entry.record:
+            case PausedRecord(queries=queries):
+                replies |= {query.id for query in queries if isinstance(query, ReplyQuery)}
+            case AnsweredRecord(query_id=asked, answer=Value(value=value)) if asked in replies:
+                text = reply_of(value).text
+                code = find_cell(text).code or guessed_cell(text) or ""
+            case BoundRecord(cell=cell, remark=told, printed=printed, bindings=bindings):
+                names = {"set": sorted(bindings.set), "not_kept": bindings.not_kept}
+                shown = {"cell": cell, "position": entry.position, "code": code, "told": told, "printed": printed}
+                found.append({**shown, **names})
+            case _:
+                pass
+    return found
+
+
+async def _show_tree(id_or_prefix: str) -> int:
+    from holdfast.agent.subagents.tree import session_tree
+
+    async with open_engine() as hf:
+        root = await session_tree(hf.store, await find_session(hf.store, id_or_prefix))
+    if settings().json:
+        print_json(root)
+        return ExitCode.OK
+    for depth, node in root.walk():
+        name = node.session_id if not depth else f"{'  ' * depth}└ {node.session_id.removeprefix(root.session_id)}"
+        spent = dim(count(node.tokens, "token")) if node.tokens else ""
+        click.echo(f"{heading(name)}  {coloured_state(node.state)}  {plain(node.program)}  {spent}".rstrip())
+        indent = "  " * depth + "    "
+        if node.task:
+            click.echo(f"{indent}{dim('task')}  {one_line(node.task, 100)}")
+        for question in node.questions:
+            click.echo(f"{indent}{dim('asks')}  {heading(question.id)}  {one_line(question.text, 80)}")
+        if node.is_cut:
+            click.echo(f"{indent}{dim('there are more')}")
+    if first := next((each for _, node in root.walk() for each in node.questions), None):
+        hint = how_to_answer(root.session_id, first.id, 2, is_chat=False, is_approval=first.is_approval)
+        click.echo(dim(f"\n{hint}"))
     return ExitCode.OK
 
 
@@ -78,6 +139,7 @@ def _print_status(status: dict[str, Any]) -> None:
     tokens = metrics["tokens"]
     facts = {
         "program": status.get("strategy", ""),
+        "service": status.get("service", ""),
         "started": f"{date(status['started_at'])} ({ago(status['started_at'])})",
         "last entry": f"{status['position']}, {ago(status['last_activity_at'])}",
         "spent": " · ".join(
@@ -92,6 +154,7 @@ def _print_status(status: dict[str, Any]) -> None:
         "progress": _progress_line(metrics.get("progress")),
         "owner": status.get("owner") or "",
         "waits": status["waits"]["why"].removeprefix("waits ") if status.get("waits", {}).get("missing") else "",
+        "imported": _imported_line(status),
     }
     for name, fact in facts.items():
         if fact:
@@ -109,7 +172,7 @@ def _print_status(status: dict[str, Any]) -> None:
         for query in pending:
             click.echo(_pending_text(query))
         offered = [query for query in pending if query.get("kind") not in ("timer", "child")]
-        if offered:
+        if offered and status["phase"] != "imported":
             first = offered[0]
             hint = how_to_answer(
                 sid,
@@ -145,6 +208,16 @@ def _budget_line(left: dict[str, Any] | None) -> str:
     if left is None:
         return ""
     return " · ".join(f"{amount} {name} left" for name, amount in left.items() if amount is not None)
+
+
+def _imported_line(status: dict[str, Any]) -> str:
+    """Where it came from, and that it waits to be adopted."""
+    if (imported := status.get("imported")) is None:
+        return ""
+    from holdfast.cli.keys import signer_text
+
+    text = f"{date(imported['at'])}, {signer_text(imported.get('key'))}"
+    return text if status["phase"] != "imported" else f"{text}; `holdfast adopt {status['session_id']}` lets it run"
 
 
 def _progress_line(progress: dict[str, Any] | None) -> str:

@@ -8,7 +8,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,23 +47,34 @@ def find_tools(names: Sequence[str]) -> list[Toolish | DeclaredTool]:
     find_modules_here()
     tools: list[Toolish | DeclaredTool] = []
     for name in names:
-        found = _find_tool(name)
+        found = find_object(name, f"--tool {name}")
         tools += found if isinstance(found, (list, tuple)) else [found]
     return tools
 
 
-def _find_tool(spec: str) -> Any:
+def find_commands(names: Sequence[str]) -> list[Callable[..., Any]]:
+    """The functions named as `module:name` or `FILE.py:name`, for people to call."""
+    found = [find_object(name, f"--command {name}") for name in names]
+    for name, function in zip(names, found, strict=True):
+        if not callable(function):
+            raise InputError(f"--command {name}: it is not a function")
+    return found
+
+
+def find_object(spec: str, said_by: str) -> Any:
+    """What `module:name` or `FILE.py:name` names. `said_by` is how an error names the option that says so."""
+    find_modules_here()
     where, colon, name = spec.rpartition(":")
-    module = _load(where if colon else spec, spec)
+    module = _load(where if colon else spec, said_by)
     if not colon or not name:
         own = [key for key, value in vars(module).items() if _is_own(module, key, value)]
         there = f" (it has {', '.join(own)})" if own else ""
-        raise InputError(f"--tool {spec}: name the function, as in {where or spec}:NAME{there}")
+        raise InputError(f"{said_by}: say which name, as in {where or spec}:NAME{there}")
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise InputError(f"--tool {spec}: {where} has no '{name}'")
+        raise InputError(f"{said_by}: {where} has no '{name}'")
     return found
 
 
@@ -71,12 +82,12 @@ def _is_own(module: ModuleType, name: str, value: object) -> bool:
     return inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
 
 
-def _load(where: str, spec: str) -> ModuleType:
+def _load(where: str, said_by: str) -> ModuleType:
     try:
         return _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except Exception as error:
         why = error if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"--tool {spec}: {where or 'it'} cannot be imported: {why}") from error
+        raise InputError(f"{said_by}: {where or 'it'} cannot be imported: {why}") from error
 
 
 def _load_file(path: Path) -> ModuleType:

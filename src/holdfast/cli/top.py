@@ -93,10 +93,21 @@ class _Row:
         self.queue = len(agent_fold(session).inbox.waiting)
         self.tokens = session.metrics.total_tokens
         self.cost = session.metrics.cost
+        self.parent = summary.parent
+        self.depth = 0
+        """How many of its ancestors are shown above it."""
+
+    @property
+    def name(self) -> str:
+        """Its id; below its parent, what that adds to the parent's."""
+        if not self.depth:
+            return self.session_id
+        return "  " * (self.depth - 1) + "└ " + self.session_id.removeprefix(f"{self.parent}")
 
     def to_json(self) -> dict[str, Any]:
         return {
             "session_id": self.session_id,
+            "parent": self.parent,
             "state": self.state,
             "program": self.program,
             "owner": self.owner,
@@ -124,14 +135,21 @@ class _RowReader:
         """The rows, and whether there are more."""
         from holdfast.core.state import State
         from holdfast.engine.presence import processes
-        from holdfast.engine.waits import wait_of
+        from holdfast.engine.waits import messages_left, wait_of
         from holdfast.store.contract import SessionFilter
 
-        where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED])
+        where = None if self._all else SessionFilter(states=[State.RUNNING, State.PAUSED, State.IMPORTED])
         page = await self._store.sessions(where, limit=self._limit or _rows_that_fit())
         here, now = await processes(self._store), int(time.time() * 1000)
         read = [(row, session) for row in page.rows if (session := await self._read(row)) is not None]
-        rows = [_Row(row, session, wait_of(session, here, now)) for row, session in read]
+        mail = {
+            row.session_id: await messages_left(self._store, row.session_id)
+            for row, session in read
+            if row.owner is None and not session.is_terminal
+        }
+        rows = _as_trees(
+            [_Row(row, session, wait_of(session, here, now, mail.get(session.id, 0))) for row, session in read]
+        )
         shown = {row.session_id for row in rows}
         self._known = {session_id: session for session_id, session in self._known.items() if session_id in shown}
         return rows, page.next is not None
@@ -150,6 +168,21 @@ class _RowReader:
             return None
         self._known[row.session_id] = session
         return session
+
+
+def _as_trees(rows: list[_Row]) -> list[_Row]:
+    """The rows with children below their parents, where those are shown as well."""
+    by_id = {row.session_id: row for row in rows}
+    below: dict[str, list[_Row]] = {}
+    for row in reversed(rows):  # the oldest child first
+        if row.parent in by_id:
+            below.setdefault(row.parent, []).append(row)
+
+    def tree(row: _Row, depth: int) -> list[_Row]:
+        row.depth = depth
+        return [row, *(each for child in below.get(row.session_id, []) for each in tree(child, depth + 1))]
+
+    return [each for row in rows if row.parent not in by_id for each in tree(row, 0)]
 
 
 def _rows_that_fit() -> int:
@@ -206,10 +239,12 @@ def _table(rows: list[_Row], columns: int) -> Table:
     table.add_column("TOKENS", no_wrap=True, justify="right", width=7)
     for row in rows:
         waits = ", ".join(_with_counts(row.waits)) or ("the next input" if row.is_between_turns else "")
-        if row.missing:
+        if row.state == "imported":
+            waits = "somebody to adopt it"
+        elif row.missing:
             waits = f"a process that serves {', '.join(row.missing)}"
         table.add_row(
-            plain(row.session_id),
+            plain(row.name),
             Text(row.state, style=state_colour(row.state)),
             plain(row.owner or ""),
             Text(plain(waits)),

@@ -41,7 +41,7 @@ async def _watch(id_or_prefix: str, from_: str | None) -> int:
 
     async with open_engine() as hf:
         session_id = await find_session(hf.store, id_or_prefix)
-        observer = Observers(hf.engine).observe(session_id, entries=True)
+        observer = Observers(hf).observe(session_id, entries=True)
         cursor = await _find_cursor(observer, from_)
         show = _print_json if settings().json else _Screen(observer).show
         seen: ObservedEvent | None = None

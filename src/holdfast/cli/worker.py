@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,12 +18,13 @@ from holdfast.agent.machine.records import TurnRecord
 from holdfast.agent.machine.turn import StoppedOutcome, TurnOutcome
 from holdfast.agent.machine.turn_input import input_of
 from holdfast.agent.worker import DEFAULT_TURNS, DRAIN_S, Worker
+from holdfast.cli.agent_runtime import agents_options, find_agents, make_runtime, model_names
 from holdfast.cli.errors import InputError
-from holdfast.cli.models import MODEL_VARIABLE, close_provider, find_model
+from holdfast.cli.models import MODEL_VARIABLE, close_provider
 from holdfast.cli.options import common, service_option, settings
 from holdfast.cli.output import clock, dim, duration, one_line, print_json, width
 from holdfast.cli.served import load_served, serve_option
-from holdfast.cli.tools import find_servers, find_tools
+from holdfast.cli.tools import find_commands, find_servers, find_tools
 from holdfast.core.errors import ExitCode
 from holdfast.core.records import AnsweredRecord, Entry, PausedRecord
 
@@ -58,6 +59,14 @@ if TYPE_CHECKING:
     help="An MCP server whose tools the models can call. Repeatable.",
 )
 @click.option(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A function that can be sent to sessions as a command; also FILE.py:NAME. Repeatable.",
+)
+@agents_options
+@click.option(
     "--turns",
     type=click.IntRange(min=1),
     default=DEFAULT_TURNS,
@@ -81,6 +90,9 @@ def worker_command(
     base_url: str | None,
     tools: tuple[str, ...],
     servers: tuple[str, ...],
+    commands: tuple[str, ...],
+    agents: tuple[str, ...],
+    no_agents: bool,
     turns: int,
     drain: float,
 ) -> int:
@@ -92,39 +104,21 @@ def worker_command(
     begins no more turns, and exits when those that are running have ended. A second signal ends it at once, and leaves
     its turns to other workers.
     """
-    return asyncio.run(_work(_open_runtime(models, base_url, tools, servers), turns, drain))
-
-
-def _open_runtime(models: Sequence[str], base_url: str | None, tools: Sequence[str], servers: Sequence[str]) -> Runtime:
-    from holdfast.agent.runtime import Runtime
-    from holdfast.agent.tools.catalog import DeclaredTool
-
-    names = [*models] or [name for name in [os.environ.get(MODEL_VARIABLE)] if name]
-    if not load_served() and not names:
+    names = model_names(models)
+    if not load_served() and not names and not tools and not servers:
         raise InputError(
-            f"no model is named: give --model, or set {MODEL_VARIABLE}; a worker without one needs --serve"
+            f"no model is named: give --model, or set {MODEL_VARIABLE}; a worker without one needs --serve or --tool"
         )
-    found_models = [find_model(name, base_url) for name in names]
-    provider, model = found_models[0] if found_models else (None, None)
     found = [*find_tools(tools), *find_servers(servers)]
-    runtime = Runtime(
-        settings().url(),
-        provider=provider,
-        model=model,
-        tools=[tool for tool in found if not isinstance(tool, DeclaredTool)],
-        service=settings().services,
-    )
-    for name, (provider, model) in zip(names, found_models, strict=True):
-        runtime.add_model(name, provider, model)
-    for tool in found:
-        if isinstance(tool, DeclaredTool):
-            runtime.tools.declare(tool.name, tool.description, tool.parameters)
-    return runtime
+    defined = find_agents(agents, none=no_agents)
+    runtime = make_runtime(settings().url(), names, base_url, found, find_commands(commands), agents=defined)
+    return asyncio.run(_work(runtime, turns, drain))
 
 
 async def _work(runtime: Runtime, turns: int, drain: float) -> int:
     from holdfast.agent.model_driver import ModelDriver
 
+    import_module("holdfast.strategies.evaluation.programs")  # those of trials and judges, which workers take up
     await runtime.tools.refresh()
     try:
         async with runtime:

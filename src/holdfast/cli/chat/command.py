@@ -10,20 +10,23 @@ import shlex
 import sys
 from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.agent.machine.errors import InvalidDecisionError
+from holdfast.cli.agent_runtime import agents_options, find_agents
 from holdfast.cli.approval import ask_decision, attention
+from holdfast.cli.bindings import parse_bindings, rlm_options
 from holdfast.cli.display.calls import call_lines
 from holdfast.cli.errors import InputError, usage_error
 from holdfast.cli.models import MODEL_VARIABLE, model_options
 from holdfast.cli.options import common, options_as, read_file, read_stdin, service_option, settings
 from holdfast.cli.output import dim, plain
 from holdfast.cli.parameter_types import SessionType
-from holdfast.cli.tools import find_servers, find_tools
+from holdfast.cli.tools import find_commands, find_servers, find_tools
 from holdfast.core.errors import ExitCode, HoldfastError
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.cli.chat.setup import ChatRequest
     from holdfast.engine.loop_thread import LoopThread
 
-_COMMAND = re.compile(r"(/[a-z]+)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"(/[a-z][a-z0-9_-]*)(?:\s+(.*))?", re.DOTALL)
 _BLOCK = '"""'
 
 
@@ -48,11 +51,17 @@ class ChatOptions:
     system: str | None
     tools: tuple[str, ...]
     servers: tuple[str, ...]
+    commands: tuple[str, ...]
+    agents: tuple[str, ...]
+    no_agents: bool
     allow: tuple[str, ...]
     confirm: tuple[str, ...]
     deny: tuple[str, ...]
     message: str | None
     session_id: str | None
+    rlm: bool
+    files: tuple[Path, ...]
+    bindings: tuple[str, ...]
 
     @property
     def continue_words(self) -> list[str]:
@@ -62,10 +71,19 @@ class ChatOptions:
             words += ["--base-url", self.base_url]
         elif self.model is not None and self.model.startswith("http"):
             words += ["--model", self.model]
+        for file in self.files:
+            words += ["--file", str(file)]
+        for binding in self.bindings:
+            words += ["--bind", binding]
         for tool in self.tools:
             words += ["--tool", tool]
         for server in self.servers:
             words += ["--mcp", server]
+        for command in self.commands:
+            words += ["--command", command]
+        for agents in self.agents:
+            words += ["--agents", agents]
+        words += ["--no-agents"] if self.no_agents else []
         if (store := settings().store) is not None and store != os.environ.get("HOLDFAST_STORE"):
             words += ["--store", store]
         return words
@@ -92,11 +110,20 @@ class ChatOptions:
     metavar="NAME=COMMAND|URL",
     help="An MCP server whose tools the model can call, as 'files=mcp-files .' or 'wiki=https://…'. Repeatable.",
 )
+@click.option(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A function that you can call as /NAME in the chat; also FILE.py:NAME. Repeatable.",
+)
+@agents_options
 @click.option("--allow", multiple=True, metavar="PATTERN", help="Tools that the model may call. Repeatable.")
 @click.option("--confirm", multiple=True, metavar="PATTERN", help="Tools whose calls you are asked about. Repeatable.")
 @click.option("--deny", multiple=True, metavar="PATTERN", help="Tools that the model may not call. Repeatable.")
 @click.option("-m", "--message", metavar="TEXT", help="Take one turn and exit; - reads the text from standard input.")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
+@rlm_options
 @service_option
 @common()
 @options_as(ChatOptions)
@@ -125,9 +152,13 @@ def chat_command(options: ChatOptions) -> int:
         session_id=recorded.session_id if recorded is not None else options.session_id or new_session_id(),
         recorded=recorded,
         tools=[*find_tools(options.tools), *find_servers(options.servers)],
+        commands=find_commands(options.commands),
+        agents=find_agents(options.agents, none=options.no_agents),
         instructions=_read_instructions(options.system) if options.system is not None else None,
         model=options.model,
         base_url=options.base_url,
+        mode="rlm" if options.rlm else None,
+        bindings=parse_bindings(options.files, options.bindings),
         rules=approval_rules(options.allow, options.confirm, options.deny),
     )
     again = shlex.join(["holdfast", "chat", request.session_id, *options.continue_words])
@@ -229,7 +260,11 @@ def _read_and_do(chat: ChatSession, loop: LoopThread) -> bool:
     if command[1] == "/compact":
         _take_turn(chat, loop, chat.compact((command[2] or "").strip()))
         return True
-    for line in loop.wait(chat.command(command[1], (command[2] or "").strip())):
+    name, rest = command[1].removeprefix("/"), (command[2] or "").strip()
+    if any(each.name == name for each in loop.wait(chat.own_commands())):
+        _take_turn(chat, loop, chat.run_command(name, rest))
+        return True
+    for line in loop.wait(chat.command(command[1], rest)):
         _echo(line)
     return True
 

@@ -122,11 +122,25 @@ def compaction_line(summary: str, error: str) -> str:
     return f"✗ not summarised: {one_line(error, 400)}" if error else f"≡ summarised: {one_line(summary, 400)}"
 
 
+FOLDED_LINES = 12
+"""Lines of what a cell came to that a screen shows; `holdfast show --cells` has all."""
+
+
+def folded(told: str) -> str:
+    """What a cell came to, in a few lines."""
+    lines = plain(told).strip().split("\n")
+    more = len(lines) - FOLDED_LINES
+    shown = lines if more <= 1 else [*lines[: FOLDED_LINES - 2], f"… {more + 2} more lines …", *lines[-2:]]
+    return "\n".join(f"  │ {one_line(line, 200)}" for line in shown)
+
+
 def has_value(result: TurnResult) -> bool:
-    """Whether a turn has a value to show; the result of a command is shown already."""
+    """Whether a turn has a value to show; a summary is shown already."""
+    from holdfast.agent.machine.program import COMPACT
     from holdfast.agent.machine.turn import CommandOutcome
 
-    return result.value is not None and not isinstance(result.outcome, CommandOutcome)
+    is_summary = isinstance(result.outcome, CommandOutcome) and result.outcome.command == COMPACT
+    return result.value is not None and not is_summary
 
 
 # --- pipes -------------------------------------------------------------------------------------------
@@ -160,6 +174,7 @@ class _PlainScreen:
                 self._say(text)
                 self._can_retract = True
             case live.ModelStartedEvent():
+                self._end_line()
                 self._can_retract = False
             case live.RetractedEvent() if self._can_retract:
                 self._end_line()
@@ -171,6 +186,8 @@ class _PlainScreen:
                 self.note(f"↻ {plain(why)}; retrying in {delay:.1f} s")
             case live.ToolFinishedEvent(name=name, result=result, is_error=is_error):
                 self.note(f"{'✗' if is_error else '⚙'} {plain(name)} → {result_line(result, is_error)[:200]}")
+            case live.CellFinishedEvent(told=told):
+                self.note(folded(told))
             case live.ToolStartedEvent(name=name, arguments=arguments):
                 self.note(f"⚙ {plain(name)} {one_line(arguments, 200)}")
             case _:
@@ -194,8 +211,9 @@ class _PlainScreen:
     def ended(self, result: TurnResult, hint: str) -> None:
         if not self._has_spoken and result.text:
             self._say(result.text)
-        elif not result.text and has_value(result):
-            self._say(msgspec.json.encode(result.value).decode())
+        if has_value(result):
+            self._end_line()
+            self._say(result.value if isinstance(result.value, str) else msgspec.json.encode(result.value).decode())
         self._end_line()
         if why := stop_line(result, hint, has_spoken=self._has_spoken):
             self.note(why)

@@ -13,6 +13,7 @@ import click
 
 from holdfast.agent.machine.messages import ImageBlock, ReasoningBlock, TextBlock, ToolResultBlock, ToolUseBlock
 from holdfast.agent.machine.queries import ApprovalQuery
+from holdfast.cli.chat.command_arguments import command_arguments
 from holdfast.cli.chat.screen import ChatSummary, Screen, result_line
 from holdfast.cli.display.calls import call_to_approve
 from holdfast.cli.models import find_model, hint_for
@@ -20,6 +21,7 @@ from holdfast.cli.output import count, dim, heading, one_line, plain, width
 from holdfast.core.errors import AnswerConflictError, HoldfastError, StaleQueryError
 
 if TYPE_CHECKING:
+    from holdfast.agent.commands import CommandSpec
     from holdfast.agent.live_events import LiveEvent
     from holdfast.agent.machine.turn_state import TurnState
     from holdfast.agent.results import ReadView, TokenUsage, TurnResult, ViewMessage
@@ -179,10 +181,22 @@ class ChatSession:
     async def _wait_for_outside(self) -> None:
         """Wait until only somebody outside can continue the turn."""
         while True:
-            asked = (await self.session.conversation()).asked
-            if self.waiting and asked and set(asked) <= {query.id for query in self.waiting}:
+            if self.waiting and set(await self._asked()) <= {query.id for query in self.waiting}:
                 return
             await asyncio.sleep(POLL_S)
+
+    async def _asked(self) -> list[str]:
+        """What the turn and its subagents wait for beside subagents, by the ids under which it is answered here."""
+        from holdfast.core.queries import ChildQuery
+        from holdfast.engine.host_view import pending_below
+
+        own = (await self.session.conversation(fresh=True)).asked
+        found = [asked for asked, query in own.items() if not isinstance(query, ChildQuery)]
+        if len(found) == len(own):
+            return found
+        mount = self.session.mount
+        below = await pending_below(mount.store, await mount.holdfast.session(self.session.session_id))
+        return [*found, *(asked for asked, each in below.items() if not isinstance(each.query, ChildQuery))]
 
     async def _show_event(self, event: LiveEvent) -> None:
         from holdfast.agent import live_events as live
@@ -224,7 +238,7 @@ class ChatSession:
 
     async def still_asks(self, query: Query) -> bool:
         """Whether the query still waits: an earlier decision, or somebody elsewhere, may have settled it."""
-        return query.id in (await self.session.conversation(fresh=True)).asked
+        return query.id in await self._asked()
 
     async def decide(self, query: Query, decision: Json) -> bool:
         """Answer, and return False if somebody else did so before. Raises `InvalidDecisionError`."""
@@ -274,11 +288,22 @@ class ChatSession:
 
     # --- commands ----------------------------------------------------------------------------------
 
+    async def own_commands(self) -> list[CommandSpec]:
+        """The commands that plugins and the host have for this session, beside those of every chat."""
+        return [each for each in await self.session.commands().list() if each.plugin]
+
+    async def run_command(self, name: str, rest: str) -> TurnResult | None:
+        """Run a command of a plugin or of the host; raises if its arguments do not fit."""
+        spec = next(each for each in await self.own_commands() if each.name == name)
+        turn = self.session.command(name, **command_arguments(spec, rest))
+        return await self._take_turn(turn, leaves_waiting=False)
+
     async def command(self, name: str, rest: str) -> list[str]:
         """Run a command, and return the lines it prints."""
         match name:
             case "/help":
-                return [f"  {name:<17} {dim(what)}" for name, what in _COMMANDS.items()]
+                own = {f"/{each.name}": each.description for each in await self.own_commands()}
+                return [f"  {plain(name):<17} {dim(plain(what))}" for name, what in {**_COMMANDS, **own}.items()]
             case "/usage":
                 return await self._usage()
             case "/history":
@@ -347,7 +372,7 @@ def _usage_line(used: TokenUsage) -> str:
 
 def _tools_called(messages: Iterable[ViewMessage]) -> set[str]:
     """The tools that were called and existed."""
-    blocks = [block for each in messages for block in each.blocks]
+    blocks = [block for each in messages for block in each.content]
     unknown = {
         block.tool_use_id
         for block in blocks
@@ -369,7 +394,7 @@ def _transcript(messages: Iterable[ViewMessage], most: int | None = None) -> lis
 
 def _message_lines(message: ViewMessage, most: int | None) -> list[str]:
     lines: list[str] = []
-    for block in message.blocks:
+    for block in message.content:
         match block:
             case TextBlock(text=text):
                 text = plain(text).strip()

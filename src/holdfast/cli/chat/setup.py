@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -49,6 +50,14 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None
     model: str | None
     base_url: str | None
+    commands: list[Callable[..., Any]] = []
+    """Functions that are called as `/name`."""
+    agents: list[str] = []
+    """Files and directories that define subagents."""
+    mode: str | None = None
+    """None: as the session is recorded, or else `standard`."""
+    bindings: dict[str, Path] = {}
+    """Files and folders that cells can read, by name."""
     rules: list[Rule] = []
     """Which tools may be called; if there are none, those recorded with the session stay."""
 
@@ -131,6 +140,8 @@ def runtime_for(request: ChatRequest) -> Runtime:
         provider=provider,
         model=model,
         tools=[tool for tool in request.tools if not isinstance(tool, DeclaredTool)],
+        commands=request.commands,
+        agents=request.agents,
         instructions=request.instructions or "",
         options=RuntimeOptions(name="chat"),
         upkeep=Upkeep(only=request.session_id),
@@ -187,6 +198,10 @@ async def open_chat(runtime: Runtime, request: ChatRequest, screen: Screen, *, a
     from holdfast.core.errors import SessionExistsError
 
     builder = runtime.session(request.session_id)
+    if request.mode is not None:
+        builder.mode(request.mode)
+    for name, path in request.bindings.items():
+        builder.bind(name, path)
     if request.rules:
         builder.plugin(Approve(request.rules))
     if request.recorded is None:

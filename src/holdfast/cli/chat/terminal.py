@@ -14,6 +14,7 @@ from holdfast.cli.chat.screen import (
     ChatSummary,
     answer_commands,
     compaction_line,
+    folded,
     has_value,
     result_line,
     stop_line,
@@ -129,11 +130,17 @@ class TerminalScreen:
                     self._draw()
                 elif (left := self._left.pop(call, None)) is not None:
                     self.called(left.name, left.arguments, result, is_error)
+            case live.CellFinishedEvent(told=told):
+                self._settle()
+                self._keep(_styled((folded(told), "red" if "[ERROR]" in told else "dim")))
+            case live.CellStartedEvent(cell=cell):
+                self._settle()
+                self._wait_for(f"cell {cell}")
             case live.PluginFailedEvent(plugin=plugin, hook=hook, error=error):
                 self._settle()
                 notice = f"⚠ plugin '{plugin}' failed in '{hook}': {one_line(error, RESULT_CHARS)}"
                 self._keep(_styled((notice, "yellow")))
-            case live.WaitingEvent() | live.UsageEvent() | live.TurnFinishedEvent():
+            case live.CellPrintedEvent() | live.WaitingEvent() | live.UsageEvent() | live.TurnFinishedEvent():
                 pass
             case _:
                 assert_never(event)
@@ -171,9 +178,11 @@ class TerminalScreen:
         if why := stop_line(result, hint, has_spoken=self._has_spoken):
             is_stopped = result.stopped is not None and result.stopped.reason == "cancelled"
             self._keep(_styled((why, "yellow" if is_stopped else "red")))
-        elif not result.text and has_value(result):
+        elif has_value(result):
             say()
-            say(one_line(result.value, RESULT_CHARS))
+            is_text = isinstance(result.value, str)
+            for line in plain(result.value).split("\n") if is_text else [one_line(result.value, RESULT_CHARS)]:
+                say(line)
         say()
         say(dim(usage_line(result)))
 

@@ -17,6 +17,7 @@ from holdfast.core.events import (
     CompletedEvent,
     ExpiredEvent,
     FailedEvent,
+    ImportedEvent,
     PausedEvent,
     RunningEvent,
     SentEvent,
@@ -50,10 +51,7 @@ def _print_text(event: Event) -> None:
             click.echo(f"{sid}  {state('paused')}\n")
             for query in queries:
                 click.echo(show_query(query) + "\n")
-            first = queries[0]
-            is_approval = call_to_approve(first) is not None
-            hint = how_to_answer(sid, first.id, len(queries), is_chat=is_chat_query(first), is_approval=is_approval)
-            click.echo(dim(hint))
+            click.echo(dim(how_to_answer_first(event)))
         case AcceptedEvent(remaining=remaining):
             waits = f"waits for {', '.join(remaining)}" if remaining else "waits for nothing from you"
             click.echo(f"{sid}  accepted; {waits}")
@@ -69,6 +67,9 @@ def _print_text(event: Event) -> None:
                 click.echo(dim(plain(why)))
                 if {"llm", "tool"} & set(kinds):  # of an agent: whatever a strategy asks is shown to whoever answers
                     click.echo(dim(f"Continue with: holdfast chat {sid}"))
+        case ImportedEvent():
+            click.echo(f"{sid}  {state('imported')}; it does nothing until it is adopted")
+            click.echo(dim(f"See what it would run, and let it: holdfast adopt {sid}"))
         case CompletedEvent(result=result, stats=stats):
             click.echo(f"{sid}  {state('completed')}  {dim(stats_line(stats))}")
             click.echo(pretty(result))
@@ -84,14 +85,22 @@ def _print_text(event: Event) -> None:
 
 def _is_left(event: Event) -> TypeIs[SentEvent]:
     """Whether an answer waits in the mailbox because the program is not here."""
-    return isinstance(event, SentEvent) and bool(event.program)
+    return isinstance(event, SentEvent) and bool(event.program or event.service)
 
 
 def how_to_serve(event: SentEvent) -> str:
     """The command that takes an answer which waits for its program."""
-    where = event.program if ":" in event.program else "FILE"
-    needed = f"--service {event.service}{serve_words()}" if event.service else f"--serve {where}"
-    return f"holdfast run --resume {event.session_id} {needed}"
+    service = [f" --service {event.service}{serve_words()}"] if event.service else []
+    program = [f" --serve {event.program if ':' in event.program else 'FILE'}"] if event.program else []
+    return "".join([f"holdfast run --resume {event.session_id}", *service, *program])
+
+
+def how_to_answer_first(event: PausedEvent) -> str:
+    """The command that answers the first query of a pause."""
+    first, is_approval = event.queries[0], call_to_approve(event.queries[0]) is not None
+    return how_to_answer(
+        event.session_id, first.id, len(event.queries), is_chat=is_chat_query(first), is_approval=is_approval
+    )
 
 
 def how_to_answer(sid: str, query_id: str, pending: int, *, is_chat: bool, is_approval: bool) -> str:

@@ -23,6 +23,7 @@ from holdfast.cli.display.calls import call_line
 from holdfast.cli.output import clock, dim, one_line, width
 from holdfast.core.queries import ChildQuery, Failure, HumanQuery, LlmQuery, Query, TimerQuery, ToolQuery
 from holdfast.core.records import (
+    AdoptedRecord,
     AnsweredRecord,
     AssignedRecord,
     AttemptedRecord,
@@ -32,6 +33,7 @@ from holdfast.core.records import (
     ExpiredRecord,
     FailedRecord,
     InterruptedRecord,
+    LabelledRecord,
     LoggedRecord,
     PatchedRecord,
     PausedRecord,
@@ -117,6 +119,11 @@ def _facts(entry: Entry) -> list[_Fact]:
             return [("answered", "green", f"{asked:<5} {one_line(value, room - 6 - len(_by(by)))}{dim(_by(by))}")]
         case AssignedRecord(llm=llm, by=by):
             return [("assigned", None, f"{one_line(f'its llm queries are answered by: {llm}', room)}{dim(_by(by))}")]
+        case LabelledRecord(title=title, labels=labels, by=by):
+            named = [*([title] if title is not None else []), *(f"#{label}" for label in labels or ())]
+            return [("labelled", None, f"{one_line(' '.join(named) or 'without labels', room)}{dim(_by(by))}")]
+        case AdoptedRecord(by=by):
+            return [("adopted", None, f"it may run here{dim(_by(by))}")]
         case LoggedRecord(message=message, level=level):
             return [("log", None, one_line(f"{level}: {message}", room))]
         case ProgressedRecord(step=step, total=total, message=message):

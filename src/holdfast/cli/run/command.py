@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.agent_runtime import agents_options, find_agents
+from holdfast.cli.bindings import rlm_options
 from holdfast.cli.errors import usage_error
-from holdfast.cli.models import model_options
+from holdfast.cli.models import HOST, MODEL_VARIABLE, model_of_strategy, model_options
 from holdfast.cli.options import common, options_as, project_option, service_option, settings, wait_option
 from holdfast.cli.parameter_types import ProgramType, SessionType
 from holdfast.cli.run.program import Language
@@ -25,6 +27,7 @@ class RunOptions:
     ctx_json: str | None
     fields: tuple[str, ...]
     budget: tuple[str, ...]
+    prices: tuple[str, ...]
     session_id: str | None
     trusted: bool
     project: Path | None
@@ -38,18 +41,28 @@ class RunOptions:
     base_url: str | None
     resume: str | None
     wait: float | None
+    rlm: bool
+    files: tuple[Path, ...]
+    bindings: tuple[str, ...]
+    agents: tuple[str, ...]
+    no_agents: bool
 
     @property
     def is_new_session_described(self) -> bool:
         """Whether any option is given that only makes sense for a new session."""
         values = (self.task, self.ctx_json, self.session_id, self.project, self.deadline, self.memory, self.language)
-        flags = (self.budget, self.trusted, self.variables, self.fields, self.dry_run, self.full)
-        return any(value is not None for value in values) or any(flags)
+        flags = (self.budget, self.prices, self.trusted, self.variables, self.fields, self.dry_run, self.full)
+        return any(value is not None for value in values) or any(flags) or bool(self.files or self.bindings)
 
     def check(self) -> None:
         """Raise a usage error if the options do not go together."""
         if self.base_url is not None and self.model is None:
             raise usage_error("--base-url needs --model")
+        if self.rlm:
+            self._check_rlm()
+            return
+        if self.agents or self.no_agents:
+            raise usage_error("--agents and --no-agents need --rlm")
         if (self.program is None) == (self.resume is None):
             raise usage_error("Give a program to start, or --resume SESSION.")
         if self.resume is not None and self.is_new_session_described:
@@ -60,6 +73,18 @@ class RunOptions:
             raise usage_error("a dry run makes no session: leave out --id and --wait")
         if self.full and not self.dry_run:
             raise usage_error("--full needs --dry-run")
+
+    def _check_rlm(self) -> None:
+        """Raise a usage error if an option is given that has no meaning for an agent in cells."""
+        if self.program is not None or self.resume is not None:
+            raise usage_error("--rlm runs an agent, not a program: give --task, and leave out PROGRAM and --resume")
+        if self.task is None or not self.task.strip():
+            raise usage_error("--rlm needs --task TEXT")
+        unused = (self.ctx_json, self.project, self.deadline, self.memory, self.language, self.wait)
+        if any(value is not None for value in unused) or any((self.fields, self.variables, self.trusted, self.dry_run)):
+            raise usage_error(
+                "with --rlm, only --task, --file, --bind, --agents, --id, --model and --base-url are allowed"
+            )
 
 
 @click.command("run")
@@ -75,6 +100,13 @@ class RunOptions:
 )
 @click.option(
     "--budget", multiple=True, metavar="KEY=VALUE|JSON", help="A limit, such as max_llm_calls=10. Repeatable."
+)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="MODEL=PROMPT,COMPLETION",
+    help="What a model costs for a million tokens, if max_cost is set and nobody knows it. Repeatable.",
 )
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session. Tried again, it is the same one.")
 @click.option(
@@ -102,8 +134,13 @@ class RunOptions:
 )
 @click.option("--dry-run", is_flag=True, help="Show what it would ask, with scripted answers. Nothing is stored.")
 @click.option("--full", is_flag=True, help="With --dry-run: show prompts and answers in full.")
-@model_options("The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL.")
+@model_options(
+    f"The model that answers the strategy's llm queries, such as openai:gpt-5; or URL#MODEL; or {HOST}, to answer them"
+    f" yourself.  [default: env {MODEL_VARIABLE}, or {HOST}]"
+)
 @click.option("--resume", type=SessionType(), metavar="SESSION", help="Resume a session instead of starting one.")
+@rlm_options
+@agents_options
 @serve_option
 @service_option
 @wait_option
@@ -122,18 +159,46 @@ def run_command(options: RunOptions) -> int:
     from holdfast.cli.run.session import resume_session
 
     options.check()
+    if options.rlm:
+        return _run_in_cells(options)
     if options.resume is not None:
-        return resume_session(options.resume, options.wait, options.model, options.base_url)
+        model = None if options.model == HOST else options.model
+        return resume_session(options.resume, options.wait, model, options.base_url)
     return _start(options)
 
 
+def _run_in_cells(options: RunOptions) -> int:
+    """One turn of a new agent that works in cells."""
+    import shlex
+
+    from holdfast.cli.bindings import parse_bindings
+    from holdfast.cli.chat.command import talk
+    from holdfast.cli.chat.setup import ChatRequest, runtime_for
+    from holdfast.core.ids import new_session_id
+
+    request = ChatRequest(
+        session_id=options.session_id or new_session_id(),
+        recorded=None,
+        tools=[],
+        instructions=None,
+        model=options.model,
+        base_url=options.base_url,
+        mode="rlm",
+        bindings=parse_bindings(options.files, options.bindings),
+        agents=find_agents(options.agents, none=options.no_agents),
+    )
+    again = shlex.join(["holdfast", "chat", request.session_id])
+    return talk(runtime_for(request), request, options.task, again)
+
+
 def _start(options: RunOptions) -> int:
-    from holdfast.cli.run.inputs import parse_budget, parse_ctx, parse_env
+    from holdfast.cli.bindings import bound_texts
+    from holdfast.cli.run.inputs import checked_ctx, parse_budget, parse_ctx, parse_env, parse_prices
     from holdfast.cli.run.program import find_program, source_file
     from holdfast.cli.run.session import NewSession, start_session
 
     assert options.program is not None
-    ctx = parse_ctx(options.task, options.ctx_json, options.fields)
+    ctx = parse_ctx(options.task, options.ctx_json, options.fields, bound_texts(options.files, options.bindings))
     budget = parse_budget(options.budget)
     program = find_program(
         options.program,
@@ -147,13 +212,16 @@ def _start(options: RunOptions) -> int:
     )
     if ":" in options.program or (options.trusted and options.program.endswith((".py", ".lua"))):
         settings().serve += (options.program,)  # whoever continues the session has to name it, too
+    if ctx is None and program.kind == "lua":
+        ctx = {}  # so that a package says itself what it needs
+    ctx = checked_ctx(program, ctx, options.fields, is_dry=options.dry_run)
     try:
         if options.dry_run:
             from holdfast.cli.run.dry_run import show_dry_run
 
             return show_dry_run(program, ctx, budget, is_full=options.full)
-        session = NewSession(program, ctx, budget, options.session_id)
-        return start_session(session, options.wait, options.model, options.base_url)
+        session = NewSession(program, ctx, budget, options.session_id, parse_prices(options.prices))
+        return start_session(session, options.wait, model_of_strategy(options.model), options.base_url)
     except HoldfastError as error:
         if error.kind != "invalid_source" or settings().json:
             raise

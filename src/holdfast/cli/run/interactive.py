@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,14 +14,14 @@ import click
 from holdfast.agent.machine.errors import InvalidDecisionError
 from holdfast.cli.approval import ask_decision, attention
 from holdfast.cli.display.calls import call_to_approve
-from holdfast.cli.display.events import is_chat_query, print_event, show_query
+from holdfast.cli.display.events import how_to_answer_first, is_chat_query, print_event, show_query
 from holdfast.cli.engine import open_store
 from holdfast.cli.options import serve_words, settings
 from holdfast.cli.output import dim, heading, plain
 from holdfast.cli.session_lookup import check_runs_here
 from holdfast.core.errors import AnswerConflictError, ExitCode, StaleQueryError
 from holdfast.core.events import AcceptedEvent, Event, PausedEvent, RunningEvent, SentEvent
-from holdfast.core.queries import HumanQuery, Query, ToolQuery
+from holdfast.core.queries import HumanQuery, LlmQuery, Query, ToolQuery
 from holdfast.engine.sync import SyncHoldfast, open_sync
 from holdfast.engine.upkeep import Upkeep
 
@@ -41,28 +41,27 @@ def ask_person(begin: Callable[[SyncHoldfast], Event], model: SessionModel | Non
     """
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401 - gives `input` its line editing, and lines longer than the terminal's 4,096
-    session_id = ""
+    session_id, event = "", None
     try:
         engine = model.sync_engine() if model else _open_engine()
         with engine as hf:
-            event = begin(hf)
-            session_id = event.session_id
+            begun = event = begin(hf)
+            session_id = begun.session_id
             with _display_held(model):
                 click.echo(f"{heading('Session')} {session_id}  {dim('(Ctrl-C leaves it waiting)')}\n")
-            event = _converse(hf, session_id, event, model)
+            for latest in _conversation(hf, begun, model):
+                event = latest  # what the session waits for if the person leaves now
         return print_event_with_hint(event, model)
     except (EOFError, KeyboardInterrupt) as left:
         if model is not None and model.calls.has_begun:
             session_id = model.session_id  # it has asked something, so it is in the store
         if not session_id:
             raise
-        served = serve_words()
-        by_model = " --model …" if model else ""
-        click.echo(
-            f"\n\nSession {session_id} waits; nothing is lost. Continue with\n"
-            f"  holdfast run --resume {session_id}{by_model}{served}\n"
-            f"  holdfast answer {session_id} TEXT{served}"
-        )
+        by_model = " --model SERVICE:MODEL" if model else ""
+        click.echo(f"\n\nSession {session_id} waits; nothing is lost.")
+        click.echo(f"Continue with: holdfast run --resume {session_id}{by_model}{serve_words()}")
+        if isinstance(event, PausedEvent):
+            click.echo(how_to_answer_first(event))
         return ExitCode.OK if isinstance(left, EOFError) else ExitCode.INTERRUPTED
 
 
@@ -73,11 +72,16 @@ def _open_engine() -> SyncHoldfast:
 def print_event_with_hint(event: Event, model: SessionModel | None) -> int:
     """Print an event, and what to do if the model failed; return the exit code."""
     code = print_event(event)
-    if model is None or settings().json:
+    if settings().json:
         return code
-    if isinstance(event, PausedEvent):
-        click.echo(dim(f"Let the model continue with: holdfast run --resume {event.session_id} --model …"))
-    elif code != ExitCode.OK and (hint := model.calls.hint()):
+    if isinstance(event, PausedEvent) and (
+        model is not None or any(isinstance(each, LlmQuery) for each in event.queries)
+    ):
+        whose = "the model continue" if model is not None else "a model answer"
+        click.echo(
+            dim(f"Let {whose} with: holdfast run --resume {event.session_id} --model SERVICE:MODEL{serve_words()}")
+        )
+    elif model is not None and code != ExitCode.OK and (hint := model.calls.hint()):
         click.echo(f"What to do: {hint}.", err=True)
     return code
 
@@ -86,9 +90,11 @@ def _display_held(model: SessionModel | None) -> contextlib.AbstractContextManag
     return model.calls.held() if model is not None else contextlib.nullcontext()
 
 
-def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionModel | None) -> Event:
-    shown = ""
+def _conversation(hf: SyncHoldfast, event: Event, model: SessionModel | None) -> Iterator[Event]:
+    """Ask the person at each event; the last event is that with which there is nothing more to ask here."""
+    session_id, shown = event.session_id, ""
     while True:
+        yield event
         match event:
             case PausedEvent(queries=[query, *others]) if not is_chat_query(query):
                 shown = ""
@@ -97,7 +103,8 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionMod
                     click.echo(show_query(query) + more)
                     left = _answer(hf, session_id, query)
                 if left is not None:
-                    return left
+                    yield left
+                    return
             case AcceptedEvent():
                 pass
             case RunningEvent(waits_for=kinds, why=why):
@@ -109,10 +116,10 @@ def _converse(hf: SyncHoldfast, session_id: str, event: Event, model: SessionMod
                     shown = waits
                     asyncio.run(_check_runs_here(session_id))
                 if why:
-                    return event
+                    return
                 time.sleep(POLL_S)
             case _:
-                return event
+                return
         event = hf.resume(session_id, wait=0)
 
 
@@ -133,7 +140,7 @@ def _answer(hf: SyncHoldfast, session_id: str, query: Query) -> SentEvent | None
         click.echo(f"{plain(str(error))}\n", err=True)  # if the query still waits, it is asked again
         return None
     click.echo()
-    return event if isinstance(event, SentEvent) and event.program else None
+    return event if isinstance(event, SentEvent) and (event.program or event.service) else None
 
 
 def _read_answer(query: Query) -> Any:

@@ -14,9 +14,11 @@ from holdfast.cli.output import plain
 from holdfast.cli.served import load_served
 from holdfast.cli.session_lookup import check_runs_here, find_session
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import PausedEvent
 
 if TYPE_CHECKING:
     from holdfast.cli.run.model import SessionModel
+    from holdfast.core.budget import Price
     from holdfast.core.events import Event
     from holdfast.core.records import Program
     from holdfast.engine.holdfast import Holdfast
@@ -31,6 +33,19 @@ class NewSession:
     budget: dict[str, Any] | None
     session_id: str | None
     """None: a new id is made up."""
+    prices: dict[str, Price]
+    """Prices that were given, by model; a limit of money also needs those of the others."""
+
+    def session_prices(self, model: str | None) -> dict[str, Price] | None:
+        """The prices that it is recorded with. Raises `InvalidBudgetError` if it needs one that is not known."""
+        from holdfast.core.budget import Budget
+
+        limit = (self.budget or {}).get("max_cost")
+        if model is None or not isinstance(limit, (int, float)):
+            return self.prices or None
+        from holdfast.agent.providers.prices import session_prices
+
+        return session_prices(model, self.prices, Budget(max_cost=limit))
 
 
 def start_session(new: NewSession, wait: float | None, model: str | None, base_url: str | None) -> int:
@@ -43,6 +58,8 @@ def start_session(new: NewSession, wait: float | None, model: str | None, base_u
         session_id = check_id(session_id, "session id") if session_id is not None else new_session_id()
         answering = SessionModel(model, base_url, session_id)
     options: dict[str, Any] = {"ctx": new.ctx, "budget": new.budget, "id": session_id, "llm": model}
+    if (prices := new.session_prices(model)) is not None:
+        options["prices"] = prices
     from holdfast.cli.run.interactive import ask_person, print_event_with_hint
 
     if is_person_here():
@@ -87,9 +104,14 @@ def resume_session(
 
 
 async def warn_if_stuck(hf: Holdfast, event: Event) -> None:
-    """Say on standard error if a session is running, but its program cannot be run here."""
+    """Say on standard error if a session could continue, but not here: its program cannot be run, or its mail taken."""
     if event.status == "running":
         try:
             await check_runs_here(hf.store, event.session_id)
         except HoldfastError as error:
             click.echo(f"holdfast: {plain(str(error))}", err=True)
+    elif isinstance(event, PausedEvent) and await hf.store.mailbox(event.session_id, limit=1):
+        waits = (await hf.status(event.session_id, pending=None)).get("waits", {})
+        click.echo(
+            f"holdfast: {event.session_id} {plain(waits.get('why', 'has mail that is not taken here'))}", err=True
+        )

@@ -25,9 +25,12 @@ from bench import (
     UnavailableError,
     agent,
     agent_instructions,
+    cells,
     cli,
     engine,
+    evaluation,
     growth,
+    http,
     inbox,
     instructions,
     journal,
@@ -37,6 +40,8 @@ from bench import (
     mcp,
     observe,
     sandbox,
+    scale,
+    schedules,
 )
 from bench.langgraph_peer import VARIABLE as LANGGRAPH_VARIABLE
 
@@ -48,13 +53,18 @@ BENCHMARKS = (
     | lua.BENCHMARKS
     | lua_instructions.BENCHMARKS
     | sandbox.BENCHMARKS
+    | scale.BENCHMARKS
     | agent.BENCHMARKS
     | agent_instructions.BENCHMARKS
+    | cells.BENCHMARKS
     | mcp.BENCHMARKS
     | cli.BENCHMARKS
     | observe.BENCHMARKS
     | inbox.BENCHMARKS
     | large_values.BENCHMARKS
+    | schedules.BENCHMARKS
+    | evaluation.BENCHMARKS
+    | http.BENCHMARKS
 )
 
 RESULTS = Path(__file__).parent / "results"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench import Figure, Plan, Round, Target, UnavailableError
@@ -37,25 +38,36 @@ def mark() -> None:
 
 def count(plan: Plan, module: str, function: str, *arguments: object) -> list[int]:
     """User-space instructions between the marks that a function of this package sets, in a process of its own."""
+    call = f"from bench import {module}; {module}.{function}(*{arguments!r})"
+    *marked, _ = _counted(plan, ["-c", call], os.environ)
+    if len(marked) < 2:
+        raise UnavailableError(f"callgrind does not see where this Python calls {_MARK}")
+    return marked[1:]
+
+
+def count_command(plan: Plan, words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """User-space instructions of a whole `holdfast` command, from its start to its end."""
+    return sum(_counted(plan, ["-m", "holdfast.cli", *words], environment))
+
+
+def _counted(plan: Plan, words: Sequence[str], environment: Mapping[str, str]) -> list[int]:
+    """Instructions of this Python up to each mark in turn, and then to its end."""
     with tempfile.TemporaryDirectory(dir=plan.directory, prefix="callgrind-") as directory:
         kept = Path(directory) / "counted"
         done = subprocess.run(
             [
                 *("valgrind", "--tool=callgrind", f"--dump-before={_MARK}", f"--callgrind-out-file={kept}"),
-                *(sys.executable, "-c", f"from bench import {module}; {module}.{function}(*{arguments!r})"),
+                *(sys.executable, *words),
             ],
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "HOLDFAST_PATIENCE": PATIENCE, "PYTHONHASHSEED": SEED},
+            env={**environment, "HOLDFAST_PATIENCE": PATIENCE, "PYTHONHASHSEED": SEED},
         )
         if done.returncode:
-            raise AssertionError(f"{module}.{function}{arguments} failed: {done.stderr.strip()[-2000:]}")
+            raise AssertionError(f"{' '.join(words)} failed: {done.stderr.strip()[-2000:]}")
         parts = sorted(Path(directory).glob("counted.*"), key=lambda part: int(part.suffix[1:]))
-        found = [int(_SUMMARY.findall(part.read_text())[-1]) for part in parts]
-    if len(found) < 2:
-        raise UnavailableError(f"callgrind does not see where this Python calls {_MARK}")
-    return found[1:]
+        return [int(_SUMMARY.findall(part.read_text())[-1]) for part in [*parts, kept]]
 
 
 def instructions(plan: Plan, name: str, found: float, limit: int | None = None) -> Figure:

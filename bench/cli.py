@@ -1,7 +1,8 @@
-"""`cli-time`: what everyday commands take from their start to their end."""
+"""What everyday commands take from their start to their end, in milliseconds and in instructions."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bench import Figure, Plan, Round, Target
+from bench.callgrind import count_command, instructions, require_callgrind
 from bench.engine import Host
 from holdfast.engine.holdfast import open_holdfast
 
@@ -20,15 +22,9 @@ SESSIONS = 20
 
 async def cli_time(plan: Plan) -> list[Figure]:
     """`holdfast sessions`, `show` and `--help`, each in a process of its own, on a store of some sessions."""
-    url = f"sqlite:///{plan.directory / 'cli.db'}"
-    async with open_holdfast(url) as holdfast:
-        ids = [await Host(holdfast).run(10, 3) for _ in range(SESSIONS)]
-    commands = {"sessions": ["sessions"], "show": ["show", ids[0]], "--help": ["--help"]}
+    commands, environment = await _prepare(plan)
     targets = {"sessions": [Target("value", "<=", 150)]}
-    environment = _installed(plan) | {"HOLDFAST_STORE": url}
     rounds: dict[str, list[Round]] = {name: [] for name in commands}
-    for words in commands.values():
-        _run(words, environment)  # compiles what has changed
     for number in range(1, RUNS + 1):
         for name, words in commands.items():
             rounds[name].append(Round(_run(words, environment)))
@@ -37,6 +33,29 @@ async def cli_time(plan: Plan) -> list[Figure]:
     return [
         Figure(f"cli-time: holdfast {name}", "ms", rounds[name], targets=targets.get(name, [])) for name in commands
     ]
+
+
+async def cli_instructions(plan: Plan) -> list[Figure]:
+    """The same commands in instructions, which a busy machine does not change."""
+    require_callgrind()
+    commands, environment = await _prepare(plan)
+    figures = []
+    for name, words in commands.items():
+        found = await asyncio.to_thread(count_command, plan, words, environment)
+        figures.append(instructions(plan, f"cli-instructions: holdfast {name}", found))
+    return figures
+
+
+async def _prepare(plan: Plan) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The commands, and an environment in which each has run once on a store of some sessions."""
+    url = f"sqlite:///{plan.directory / 'cli.db'}"
+    async with open_holdfast(url) as holdfast:
+        ids = [await Host(holdfast).run(10, 3) for _ in range(SESSIONS)]
+    commands = {"sessions": ["sessions"], "show": ["show", ids[0]], "--help": ["--help"]}
+    environment = _installed(plan) | {"HOLDFAST_STORE": url}
+    for words in commands.values():
+        _run(words, environment)  # compiles what has changed
+    return commands, environment
 
 
 def _installed(plan: Plan) -> dict[str, str]:
@@ -52,4 +71,7 @@ def _run(words: list[str], environment: dict[str, str]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {"cli-time": cli_time}
+BENCHMARKS: dict[str, Callable[[Plan], Awaitable[list[Figure]]]] = {
+    "cli-time": cli_time,
+    "cli-instructions": cli_instructions,
+}

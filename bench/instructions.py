@@ -11,6 +11,7 @@ from bench.callgrind import count, instructions, mark, require_callgrind
 from bench.engine import FOREVER, RESUME_PAUSES, Host, asks
 from holdfast.core.records import Program
 from holdfast.engine.holdfast import open_holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.registry import Strategy
 
 WARM_UP = 100
@@ -48,7 +49,8 @@ def make_trips(url: str, program: Strategy | Program = asks) -> None:
     """Run in a process of its own: feed one session."""
 
     async def run() -> None:
-        async with open_holdfast(url) as holdfast:
+        idle = Upkeep(on=False)  # it looks at the clock, and callgrind is slow: it would have its turn every few trips
+        async with open_holdfast(url, upkeep=idle) as holdfast:
             host = Host(holdfast, program)
             session_id = await host.run(FOREVER, WARM_UP)
             mark()

@@ -46,15 +46,15 @@ def serve_steps() -> None:
 
 
 class _Engine:
-    """What a worker takes for its socket: the requests are there when it reads, and its replies go nowhere."""
+    """What a worker takes for its pipes: the requests are there when it reads, and its replies go nowhere."""
 
     def __init__(self) -> None:
         self._requests = _requests([frame(_step(number)) for number in range(WARM_UP + TRIPS)])
 
-    def recv(self, _: int) -> bytes:
+    def receive(self, _: int) -> bytes:
         return next(self._requests)
 
-    def sendall(self, _: bytes) -> None:
+    def send_all(self, _: bytes) -> None:
         return None
 
 

@@ -106,7 +106,7 @@ def watch_alone(url: str, last: str) -> None:
 
     async def run() -> None:
         async with open_holdfast(url, upkeep=Upkeep(on=False)) as hf:
-            observer = Observers(hf.engine).observe("chat")
+            observer = Observers(hf).observe("chat")
             cursor = (await observer.current()).cursor
             watching = asyncio.create_task(_seen_at(observer, cursor, last))
             await asyncio.sleep(0.1)

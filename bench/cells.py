@@ -1,0 +1,237 @@
+"""The benchmarks of RLM mode: what a cell takes, what 300 variables cost, a waiting gather, and tokens sent."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from bench import Figure, Plan, Round, Target
+from holdfast.agent.machine.messages import AgentMessage, TextBlock
+from holdfast.agent.providers.provider import ModelReply, ModelRequest, StreamItem
+from holdfast.agent.runtime import Runtime
+from holdfast.agent.session import AgentSession
+from holdfast.agent.session_builder import AgentState
+from holdfast.core.tokens import estimate_tokens
+
+TURNS = 40
+"""Turns that a figure is made of."""
+
+VARIABLES, RECORDS = 300, 55
+"""Variables that a session holds, and records in each: about 3.5 KB of JSON."""
+
+TEXT_BYTES = 10 * 1024 * 1024
+"""Bytes of the text of the comparison."""
+
+
+class CellsModel:
+    """A model that follows a function of the request, and says nothing of what it costs."""
+
+    id = "bench"
+    model = "m-1"
+
+    def __init__(self, reply: Callable[[ModelRequest], str], *, counts: bool = False) -> None:
+        self._reply = reply
+        self._counts = counts
+        self.sent = 0
+        """Tokens that it was sent, estimated, if it counts them: that takes longer than Holdfast does."""
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamItem]:
+        if self._counts:
+            self.sent += estimate_tokens(request.system)
+            self.sent += sum(estimate_tokens(message.text) for message in request.messages)
+        yield ModelReply(content=[TextBlock(self._reply(request))])
+
+
+def cell(code: str) -> str:
+    return f"```python\n{code}\n```"
+
+
+async def _turn_ms(session: AgentSession, turns: int = TURNS) -> tuple[float, float]:
+    """The median time of a turn that is one cell, and the median CPU time of this process for it, in milliseconds."""
+    times, spent = [], []
+    for _ in range(turns):
+        began, before = time.perf_counter(), time.process_time()
+        await session.turn("go").run()
+        times.append((time.perf_counter() - began) * 1000)
+        spent.append((time.process_time() - before) * 1000)
+    return sorted(times)[len(times) // 2], sorted(spent)[len(spent) // 2]
+
+
+def _stored(path: Path) -> int:
+    """Bytes of all records and blobs in a store."""
+    connection = sqlite3.connect(path)
+    try:
+        (records,) = connection.execute("SELECT sum(length(body)) FROM journal").fetchone()
+        (blobs,) = connection.execute("SELECT coalesce(sum(length(data)), 0) FROM blobs").fetchone()
+        return int(records) + int(blobs)
+    finally:
+        connection.close()
+
+
+async def cells(plan: Plan) -> list[Figure]:
+    """A cell that does next to nothing, alone and beside 300 variables of which it changes one."""
+    trivial, trivial_cpu, held, held_cpu = list[Round](), list[Round](), list[Round](), list[Round]()
+    reopened, reopened_cpu, all_read, leaves = list[Round](), list[Round](), list[Round](), list[Round]()
+    fill = f'for n in range({VARIABLES}):\n    exec(f\'v{{n}} = [dict(id=i, name="n" + str(i), tag=[1, 2], w=1.5) '
+    fill += f"for i in range({RECORDS})]')"
+    for number in range(plan.repeat):
+        path = plan.directory / f"cells-{number}.db"
+        codes = {"code": "x = 1\nfinish(x)"}
+        model = CellsModel(lambda request, codes=codes: cell(codes["code"]))  # type: ignore[misc]
+        async with Runtime(f"sqlite:///{path}", provider=model) as runtime:
+            session = await runtime.session("s").rlm().open()
+            await _turn_ms(session, 5)
+            wall, cpu = await _turn_ms(session)
+            trivial.append(Round(wall))
+            trivial_cpu.append(Round(cpu))
+            codes["code"] = f"{fill}\nfinish(1)"
+            await session.turn("go").run()
+            codes["code"] = "v7[0]['w'] += 1\nfinish(len(v9))"
+            await session.turn("go").run()
+            stored = _stored(path)
+            more, more_cpu = await _turn_ms(session)
+            held.append(Round(more - wall))
+            held_cpu.append(Round(more_cpu - cpu))
+            leaves.append(Round((_stored(path) - stored) / TURNS))
+        async with Runtime(f"sqlite:///{path}", provider=model) as runtime:
+            began, before = time.perf_counter(), time.process_time()
+            session = await runtime.session("s").open()
+            await session.turn("go").run()
+            reopened.append(Round((time.perf_counter() - began) * 1000))
+            reopened_cpu.append(Round((time.process_time() - before) * 1000))
+            codes["code"] = f"finish({' + '.join(f'len(v{n})' for n in range(0, VARIABLES))})"
+            began = time.perf_counter()
+            await session.turn("go").run()
+            all_read.append(Round((time.perf_counter() - began) * 1000))
+    return [
+        Figure("a turn of one trivial cell, SQLite", "ms", trivial, targets=[Target("value", "<=", 5)]),
+        Figure("… CPU time", "ms", trivial_cpu, targets=[Target("value", "<=", 5)]),
+        Figure("more with 300 variables, one changed", "ms", held, targets=[Target("value", "<=", 3)]),
+        Figure("… CPU time", "ms", held_cpu, targets=[Target("value", "<=", 3)]),
+        Figure("bytes stored a turn, one of 300 changed", "bytes", leaves, targets=[Target("value", "<=", 6_000)]),
+        Figure("first turn after reopening, 2 of 300 read", "ms", reopened, targets=[Target("value", "<=", 25)]),
+        Figure("… CPU time", "ms", reopened_cpu, targets=[Target("value", "<=", 25)]),
+        Figure("a turn that reads all 300", "ms", all_read, targets=[Target("value", "<=", 1_000)]),
+    ]
+
+
+def _waits(held: asyncio.Event) -> Callable[..., Awaitable[int]]:
+    async def wait(n: int) -> int:
+        """Wait."""
+        await held.wait()
+        return n
+
+    return wait
+
+
+async def waiting(plan: Plan) -> list[Figure]:
+    """The stored snapshot of a gather over 50 calls, with 300 variables held."""
+    sizes = []
+    for number in range(plan.repeat):
+        path = plan.directory / f"waiting-{number}.db"
+        codes = {"code": f"for n in range({VARIABLES}):\n    exec(f'v{{n}} = list(range(900))')\nfinish(1)"}
+        model = CellsModel(lambda request, codes=codes: cell(codes["code"]))  # type: ignore[misc]
+        held = asyncio.Event()
+
+        async with Runtime(f"sqlite:///{path}", provider=model, tools=[_waits(held)]) as runtime:
+            session = await runtime.session("s").rlm().open()
+            await session.turn("go").run()
+            code = "import asyncio\nx = v3\nfinish(sum(await asyncio.gather(*[wait_async(n) for n in range(50)])))"
+            codes["code"] = code
+            working = asyncio.create_task(session.turn("go").run())
+            while (found := await runtime.mount.store.snapshot("s")) is None:  # noqa: ASYNC110 - other tables tell nobody
+                await asyncio.sleep(0.01)
+            sizes.append(Round(float(len(found.data))))
+            held.set()
+            await working
+    return [Figure("snapshot of a gather over 50 calls", "bytes", sizes, targets=[Target("value", "<=", 64 * 1024)])]
+
+
+async def tokens(plan: Plan) -> list[Figure]:
+    """Tokens sent for one task on 10 MB of text: in cells, and with the text in the conversation piece by piece."""
+    line = "2026-11-17 the request took a while and then it was answered\n"
+    text = line * (TEXT_BYTES // len(line)) + "NEEDLE 4711\n"
+    steps = ["hits = [line for line in text.splitlines() if 'NEEDLE' in line]\nprint(hits)", "finish(hits[0])"]
+
+    def in_cells(request: ModelRequest) -> str:
+        return cell(steps[sum(message.role == "assistant" for message in request.messages)])
+
+    sent, plain = [], []
+    for number in range(plan.repeat):
+        model = CellsModel(in_cells, counts=True)
+        async with Runtime("memory:", provider=model) as runtime:
+            session = await runtime.session(f"s{number}").rlm().bind("text", text).open()
+            await session.turn("Find the needle.").run()
+        sent.append(Round(float(model.sent)))
+        reader = CellsModel(lambda request: "nothing here", counts=True)
+        async with Runtime("memory:", provider=reader) as runtime:
+            size = 256 * 1024
+            for part in range(0, len(text), size):
+                session = await runtime.session(f"p{part}").open()
+                await session.turn(f"Find the needle.\n{text[part : part + size]}").run()
+        plain.append(Round(float(reader.sent)))
+    return [
+        Figure("tokens sent for 10 MB, in cells", "tokens", sent, targets=[Target("value", "<=", 10_000)]),
+        Figure("tokens sent for 10 MB, in the conversation", "tokens", plain),
+    ]
+
+
+SEEDED, TURNS_OF_LASH = 36, 12
+"""Messages that are there before, and turns of one run, as in the benchmarks of lash."""
+
+_SENTENCES = "[f'Sentence number {n} says something about it.' for n in range(45)]"
+
+_GLOBALS = (
+    "table = {f'k{n}': {'id': n, 'name': f'name {n}', 'tags': ['a', 'b']} for n in range(24)}\n"
+    f"sentences = {_SENTENCES}\ntext = ''\nfor n in range(40):\n    text += f'step {{n}} '\n"
+    "nested = {'a': {'b': {'c': [1, 2, 3]}}}\nthree = [table['k0'], table['k1'], table['k2']]\nfinish(len(text))"
+)
+_LARGE_PRINT = (
+    "text = '\\n'.join(f'{n} ' + 'x' * 72 for n in range(70))\n"
+    "payload = [{'id': n, 'text': text} for n in range(16)]\nprint(echo(payload))\nfinish(1)"
+)
+
+LASH = {
+    "rlm": ("finish('done')", 506.1 / 12),
+    "rlm_tool_calls": ("\n".join(f"r{n} = echo('{n}')" for n in range(4)) + "\nfinish([r0, r1, r2, r3])", 346.0 / 12),
+    "rlm_globals": (_GLOBALS, 530.8 / 12),
+    "rlm_large_print": (_LARGE_PRINT, 658.0 / 12),
+}
+"""Cells like those of lash's benchmarks, with the ceiling of a turn on lash's machine in ms."""
+
+
+async def beside_lash(plan: Plan) -> list[Figure]:
+    """Turns like those of lash's benchmarks. Its figures are ceilings on another machine: no comparison of the two."""
+
+    def echo(value: object) -> object:
+        """Give it back."""
+        return value
+
+    figures = []
+    for name, (code, ceiling) in LASH.items():
+        walls, cpus = [], []
+        for number in range(plan.repeat):
+            model = CellsModel(lambda request, code=code: cell(code))  # type: ignore[misc]
+            path = plan.directory / f"{name}-{number}.db"
+            async with Runtime(f"sqlite:///{path}", provider=model, tools=[echo]) as runtime:
+                said = [
+                    AgentMessage("user" if n % 2 == 0 else "assistant", [TextBlock(f"Sentence {n} of the chat.")])
+                    for n in range(SEEDED)
+                ]
+                state = AgentState(session_id="s", messages=said)
+                session = await runtime.session("s").rlm().open_with_state(state)
+                await session.turn("go").run()
+                wall, cpu = await _turn_ms(session, TURNS_OF_LASH)
+                walls.append(Round(wall))
+                cpus.append(Round(cpu))
+        figures += [
+            Figure(f"{name}, a turn", "ms", walls, targets=[Target("value", "<=", round(ceiling, 1))]),
+            Figure("… CPU time", "ms", cpus),
+        ]
+    return figures
+
+
+BENCHMARKS = {"cells": cells, "cells-lash": beside_lash, "cells-waiting": waiting, "cells-tokens": tokens}

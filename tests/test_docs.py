@@ -100,6 +100,7 @@ def command_options(group: click.Group, name: str = "holdfast") -> Iterator[tupl
 
 def test_the_page_about_the_command_line_has_every_option() -> None:
     page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    set(command_options(cli))  # which imports each command, and must not change what the second look sees
     options = set(command_options(cli))
     assert len(options) > 100
     assert sorted(each for each in options if not re.search(rf"{each[1]}(?![\w-])", page)) == []

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from holdfast.agent.machine.approval import Approval as Approval
     from holdfast.agent.machine.approval import Rule as Rule
     from holdfast.agent.machine.policy import Spec as Spec
-    from holdfast.agent.machine.turn import Limits as Limits
+    from holdfast.agent.machine.turn_limits import Limits as Limits
     from holdfast.agent.mcp.client import McpClient as McpClient
     from holdfast.agent.plugins.approve import Approve as Approve
     from holdfast.agent.plugins.output_budget import OutputBudget as OutputBudget
@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from holdfast.agent.plugins.plugin import Plugin as Plugin
     from holdfast.agent.plugins.plugin import PluginCall as PluginCall
     from holdfast.agent.plugins.plugin import Replace as Replace
+    from holdfast.agent.processes.plugin import ProcessControls as ProcessControls
     from holdfast.agent.runtime import Runtime as Runtime
     from holdfast.agent.runtime_options import ModelOptions as ModelOptions
     from holdfast.agent.runtime_options import RuntimeOptions as RuntimeOptions
     from holdfast.agent.session import AgentSession as AgentSession
+    from holdfast.agent.subagents.definition import AgentDefinition as AgentDefinition
+    from holdfast.agent.subagents.files import load_agents as load_agents
     from holdfast.agent.sync import SyncRuntime as SyncRuntime
     from holdfast.agent.tools.context import ToolContext as ToolContext
     from holdfast.agent.tools.function import tool as tool
     from holdfast.alc.lua.kind import LuaKind as LuaKind
     from holdfast.alc.lua.source import lua_code as lua_code
     from holdfast.alc.lua.source import lua_package as lua_package
+    from holdfast.client.holdfast import HoldfastClient as HoldfastClient
+    from holdfast.client.holdfast import connect as connect
+    from holdfast.client.sync import connect_sync as connect_sync
     from holdfast.core.budget import Budget as Budget
     from holdfast.core.budget import Price as Price
     from holdfast.core.decide import GivenAnswer as GivenAnswer
@@ -49,38 +55,52 @@ if TYPE_CHECKING:
     from holdfast.store import Store as Store
     from holdfast.store import open_store as open_store
     from holdfast.store.contract import SessionFilter as SessionFilter
+    from holdfast.strategies.evaluation.data.dataset import Dataset as Dataset
+    from holdfast.strategies.evaluation.evaluation import Evaluation as Evaluation
+    from holdfast.strategies.evaluation.evaluation import evaluate as evaluate
+    from holdfast.strategies.evaluation.plan import Plan as Plan
 
     open = open_holdfast
 
 __version__ = "0.2.0.dev0"
 
-SESSION_KINDS = {"agent": "holdfast.agent.machine.kind"}
+SESSION_KINDS = {
+    "agent": "holdfast.agent.machine.kind",
+    "process": "holdfast.agent.processes.machine",
+    "trigger": "holdfast.agent.triggers.machine",
+}
 """Program kinds that bring records of their own to a session, and the module that registers each with `core.kinds`."""
 
 _HOMES = {
     "AbortTurn": "holdfast.agent.plugins.plugin",
+    "AgentDefinition": "holdfast.agent.subagents.definition",
     "AgentSession": "holdfast.agent.session",
     "Approval": "holdfast.agent.machine.approval",
     "Approve": "holdfast.agent.plugins.approve",
     "Attempt": "holdfast.engine.drivers",
     "Budget": "holdfast.core.budget",
     "Context": "holdfast.programs.native.ctx",
+    "Dataset": "holdfast.strategies.evaluation.data.dataset",
     "Deny": "holdfast.agent.plugins.plugin",
+    "Evaluation": "holdfast.strategies.evaluation.evaluation",
     "Failure": "holdfast.core.queries",
     "GivenAnswer": "holdfast.core.decide",
     "Holdfast": "holdfast.engine.holdfast",
+    "HoldfastClient": "holdfast.client.holdfast",
     "HoldfastError": "holdfast.core.errors",
     "Instead": "holdfast.agent.plugins.plugin",
-    "Limits": "holdfast.agent.machine.turn",
+    "Limits": "holdfast.agent.machine.turn_limits",
     "LuaKind": "holdfast.alc.lua.kind",
     "McpClient": "holdfast.agent.mcp.client",
     "Upkeep": "holdfast.engine.upkeep",
     "ModelOptions": "holdfast.agent.runtime_options",
     "NotDone": "holdfast.engine.drivers",
     "OutputBudget": "holdfast.agent.plugins.output_budget",
+    "Plan": "holdfast.strategies.evaluation.plan",
     "Plugin": "holdfast.agent.plugins.plugin",
     "PluginCall": "holdfast.agent.plugins.plugin",
     "Price": "holdfast.core.budget",
+    "ProcessControls": "holdfast.agent.processes.plugin",
     "QueryFailedError": "holdfast.programs.errors",
     "Replace": "holdfast.agent.plugins.plugin",
     "Reply": "holdfast.engine.drivers",
@@ -94,6 +114,10 @@ _HOMES = {
     "SyncRuntime": "holdfast.agent.sync",
     "ToolContext": "holdfast.agent.tools.context",
     "Usage": "holdfast.core.queries",
+    "connect": "holdfast.client.holdfast",
+    "connect_sync": "holdfast.client.sync",
+    "load_agents": "holdfast.agent.subagents.files",
+    "evaluate": "holdfast.strategies.evaluation.evaluation",
     "lua_code": "holdfast.alc.lua.source",
     "lua_package": "holdfast.alc.lua.source",
     "new_session_id": "holdfast.core.ids",

@@ -13,7 +13,7 @@ import pytest
 from holdfast import ToolContext
 from holdfast.agent.live_events import LiveEvent, ToolOutputEvent
 from holdfast.agent.tools import Tool
-from holdfast.agent.tools.subprocesses import KILL_AFTER_S, OUTPUT_BYTES, SubprocessResult
+from holdfast.agent.tools.subprocesses import KILL_AFTER_S, OUTPUT_BYTES, SubprocessResult, reap
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import tool_call
 from tests.agent.helpers import Home
@@ -94,3 +94,16 @@ async def test_a_process_that_will_not_end_is_killed_with_its_children(tmp_path:
         await soon(work)
         await until(lambda: not any(map(lives, both)))
         assert os.getpid() not in both
+
+
+def test_a_process_is_reaped_although_every_task_of_its_loop_is_cancelled() -> None:
+    async def leave() -> int:
+        process = await asyncio.create_subprocess_exec("sleep", "0.5")
+        reaping.append(asyncio.create_task(reap(process)))
+        await asyncio.sleep(0)
+        return process.pid  # the loop ends now, and cancels what is left
+
+    reaping: list[asyncio.Task[None]] = []
+    pid = asyncio.run(leave())
+    assert reaping[0].cancelled()
+    assert not Path(f"/proc/{pid}").exists()

@@ -111,11 +111,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 async def reap(process: asyncio.subprocess.Process) -> None:
     """Wait until a killed process is gone, also when cancelled meanwhile: nobody else would, and its end is near."""
-    ended = asyncio.create_task(process.wait())
     cancelled: asyncio.CancelledError | None = None
-    while not ended.done():
+    while process.returncode is None:
         try:
-            await asyncio.wait([ended])
+            await process.wait()
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:

@@ -48,6 +48,8 @@ class GateRules:
     """Whether a message in which a key stands twice is refused here, and not behind the gate."""
     same_port: bool = False
     """Whether pages of other ports of this machine are refused, too."""
+    ends_streams: bool = True
+    """Whether streams are ended by the gate as soon as it closes, and not by themselves after a last word."""
 
 
 class RequestGate:
@@ -60,7 +62,7 @@ class RequestGate:
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """End streams that wait for news at once, and calls after a while."""
+        """End streams that wait for news at once, unless they do so themselves, and calls after a while."""
         self._closing.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +126,7 @@ class RequestGate:
 
     async def _close_of(self, method: str) -> None:
         await self._closing.wait()
-        if method != "GET":
+        if method != "GET" or not self._rules.ends_streams:
             await asyncio.sleep(GRACE_S)
 
 

@@ -47,7 +47,9 @@ async def serve_site(
     door.is_metrics_open = options.has_open_metrics
     door.features |= {"webhooks", *options.features}
     app = WebApp(ApiApp(door, ENDPOINTS))
-    rules = GateRules(http, VALUE_BODY_BYTES, _refuse, needs_token=False, checks_keys=False, same_port=True)
+    rules = GateRules(
+        http, VALUE_BODY_BYTES, _refuse, needs_token=False, checks_keys=False, same_port=True, ends_streams=False
+    )
     sending = asyncio.create_task(door.webhook_sender.run())
     try:
         await serve(_Site(app, rules), http, lambda url: ready(url, door))

@@ -280,11 +280,11 @@ class View:
         elif state is State.PAUSED:
             is_driven = any(not isinstance(query, (ChildQuery, TimerQuery)) for query in pending)
             kin.is_moving = is_driven and not isinstance(event, PausedEvent)
-            if kin.is_moving and needs and not await self._has_owner(session_id):
+            if kin.is_moving and needs and not await self._is_in_hand(session):
                 kin.is_moving, kin.is_stuck = False, True
         elif state is State.IMPORTED:
             kin.is_stuck = True
-        elif not is_idle or await self._has_owner(session_id):
+        elif not is_idle or await self._is_in_hand(session):
             kin.is_moving = True
         else:
             why = engine.children.stuck.get(session_id, "")
@@ -298,8 +298,10 @@ class View:
             kin.event = msgspec.structs.replace(event, why="")  # somebody else has what is missing here
         return kin
 
-    async def _has_owner(self, session_id: str) -> bool:
-        return (await self._engine.owner.store.session(session_id)).owner is not None
+    async def _is_in_hand(self, session: Session) -> bool:
+        """Whether somebody owns a session, or has written to it since it was read: then it is about to be read anew."""
+        row = await self._engine.owner.store.session(session.id)
+        return row.owner is not None or row.position != session.position
 
     async def _wait(self, left: float | None) -> None:
         """Wait until something was heard of a session; or, where others than the first go on, for a while."""

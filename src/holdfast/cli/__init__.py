@@ -40,6 +40,7 @@ _COMMANDS = {
     "import": "Add the session in a file to the store.",
     "adopt": "See what an imported session would run, and let it.",
     "keys": "The keys that exported sessions are signed with.",
+    "copy-store": "Copy a whole store, from SQLite to PostgreSQL or back.",
     "delete": "Remove a session and everything that belongs to it.",
     "gc": "Expire idle sessions, delete old ones.",
     "doctor": "Check every session, and repair what can be repaired.",
@@ -73,8 +74,9 @@ class _CommandTable(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(_MODULES.get(cmd_name, f"holdfast.cli.{cmd_name}"))
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        name = cmd_name.replace("-", "_")
+        module = import_module(_MODULES.get(cmd_name, f"holdfast.cli.{name}"))
+        command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def resolve_command(

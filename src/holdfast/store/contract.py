@@ -10,7 +10,7 @@ A store keeps, for each session,
 - a **snapshot**, where its program makes them: the latest, and only while the session lives;
 - a **checkpoint** and **segments**: what follows from the first part of the journal, so that it need not be read;
 
-and beside the sessions state items. What upkeep asks of it is in `store.upkeep`.
+and beside the sessions state items. What upkeep asks of it is in `store.upkeep`, and copies in `store.inventory`.
 
 What holds for all methods
 - *Durable, then acknowledged.* When a method that writes returns, what it wrote survives the death of the process and,
@@ -59,6 +59,7 @@ from holdfast.store.commits import (
 )
 from holdfast.store.errors import StateConflictError
 from holdfast.store.filters import check_filter, parse_cursor
+from holdfast.store.inventory import InventoryStore
 from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
@@ -124,7 +125,7 @@ class StateItem(msgspec.Struct, frozen=True):
     version: int
 
 
-class Store(UpkeepStore, OverviewStore):
+class Store(UpkeepStore, OverviewStore, InventoryStore):
     """Where sessions live. One object may be used by many tasks of one event loop at a time.
 
     The public methods are the contract, and check what they are given. A store implements `open` and `close`, and for

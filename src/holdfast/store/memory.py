@@ -19,6 +19,7 @@ from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, Stat
 from holdfast.store.environment import Clock, SystemClock
 from holdfast.store.errors import MessageConflictError, MessageTakenError
 from holdfast.store.filters import cursor_of, matches
+from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import decode_bodies, encode_bodies, is_large_commit
 from holdfast.store.leases import (
     NEW,
@@ -374,6 +375,17 @@ class MemoryStore(Store):
     async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
         keys = (key for space, key in self._state if space == namespace)
         return sorted(key for key in keys if key.startswith(prefix) and key > after)[:limit]
+
+    async def _namespaces(self) -> list[str]:
+        return sorted({namespace for namespace, _ in self._state})
+
+    async def _tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        return [Tombstone(each, self._deleted[each]) for each in sorted(self._deleted) if each > after][:limit]
+
+    async def _bury(self, tombstones: Sequence[Tombstone]) -> None:
+        for each in tombstones:
+            if each.session_id not in self._by_id:
+                self._deleted.setdefault(each.session_id, each.deleted_at)
 
     # --- ends and change ---------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from holdfast.store.errors import (
     MessageTakenError,
 )
 from holdfast.store.filters import cursor_of
+from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import (
     JournalPart,
     StoredCommit,
@@ -307,6 +308,22 @@ class PostgresStore(UpkeepOfPostgres):
         # No key holds the character NUL, so what comes after it in `after` makes no difference.
         arguments = (namespace, sql.escape(prefix), after.partition("\0")[0], limit)
         return [key for (key,) in await self._fetch(statement, *arguments)]
+
+    async def _namespaces(self) -> list[str]:
+        return sorted(name for (name,) in await self._fetch("select distinct namespace from holdfast.state"))
+
+    async def _tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        statement = "select id, deleted_at from holdfast.tombstones where id > $1 order by id limit $2"
+        return [Tombstone(*row) for row in await self._fetch(statement, after.partition("\0")[0], limit)]
+
+    async def _bury(self, tombstones: Sequence[Tombstone]) -> None:
+        ids, times = [each.session_id for each in tombstones], [each.deleted_at for each in tombstones]
+        await self._fetch_one(
+            "insert into holdfast.tombstones select id, at from unnest($1::text[], $2::bigint[]) as given (id, at)"
+            " where not exists (select from holdfast.sessions s where s.id = given.id) on conflict do nothing",
+            ids,
+            times,
+        )
 
     # --- ends ------------------------------------------------------------------------------------
 

@@ -23,13 +23,14 @@ from holdfast.store.commits import Checkpoint, Commit, CommitReceipt, Lease, Seg
 from holdfast.store.contract import SessionFilter, SessionPage, SessionRow, StateItem, Store
 from holdfast.store.errors import CorruptSessionError, MessageConflictError, StoreUnavailableError
 from holdfast.store.filters import cursor_of
+from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import JournalPart, blobs_of, check_parts, decode_parts, is_large_commit
 from holdfast.store.leases import next_version
 from holdfast.store.limits import IN_PLACE_ROWS, READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
-from holdfast.store.sqlite import overview, upkeep
+from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.append import KnownRows, SqliteAppend
@@ -421,7 +422,6 @@ class SqliteStore(Store):
         return await self._run_write("", work)
 
     async def _list_state(self, namespace: str, prefix: str, after: str, limit: int) -> list[str]:
-
         def work(connection: sqlite3.Connection) -> list[str]:
             rows = connection.execute(
                 "SELECT key FROM state WHERE namespace = ? AND key > ? AND substr(key, 1, ?) = ? ORDER BY key LIMIT ?",
@@ -431,10 +431,18 @@ class SqliteStore(Store):
 
         return await (self._run_lookup if limit <= READ_LIMIT else self._run_read)("", work)
 
+    async def _namespaces(self) -> list[str]:
+        return await self._run_read("", inventory.namespaces)
+
+    async def _tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        return await self._run_read("", lambda connection: inventory.tombstones(connection, after, limit))
+
+    async def _bury(self, tombstones: Sequence[Tombstone]) -> None:
+        await self._run_write("", lambda connection: inventory.bury(connection, tombstones))
+
     # --- ends ------------------------------------------------------------------------------------
 
     async def _delete(self, session_id: str, at: int) -> None:
-
         def work(connection: sqlite3.Connection) -> bool:
             try:
                 num = sql.find_number(connection, session_id)

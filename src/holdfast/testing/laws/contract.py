@@ -23,6 +23,7 @@ from holdfast.testing.laws.checkpoints import CheckpointLaws
 from holdfast.testing.laws.ends import DeletionLaws, PruningLaws
 from holdfast.testing.laws.forks import ForkLaws, SharedEndLaws
 from holdfast.testing.laws.hostile import HostileLaws
+from holdfast.testing.laws.inventory import InventoryLaws
 from holdfast.testing.laws.journal import AppendLaws, CreationLaws, DamageLaws, ReadingLaws
 from holdfast.testing.laws.leases import FencingLaws, HolderLaws, LeaseLaws
 from holdfast.testing.laws.listings import DueLaws, ListingLaws, RepairLaws
@@ -52,6 +53,7 @@ class StoreContract(
     DueLaws,
     RepairLaws,
     OverviewLaws,
+    InventoryLaws,
     LargeValueLaws,
     SnapshotLaws,
     CheckpointLaws,

@@ -27,6 +27,7 @@ from holdfast.store.contract import (
 )
 from holdfast.store.environment import Clock
 from holdfast.store.errors import StoreUnavailableError
+from holdfast.store.inventory import Tombstone
 from holdfast.store.journal_rows import encode_bodies
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.memory import MemoryStore
@@ -392,6 +393,15 @@ class SimulatedStore(Store):
 
     async def _delete(self, session_id: str, at: int) -> None:
         await self._call("_delete", session_id, at)
+
+    async def _namespaces(self) -> list[str]:
+        return await self._call("_namespaces")  # type: ignore[no-any-return]
+
+    async def _tombstones(self, after: str, limit: int) -> list[Tombstone]:
+        return await self._call("_tombstones", after, limit)  # type: ignore[no-any-return]
+
+    async def _bury(self, tombstones: Sequence[Tombstone]) -> None:
+        await self._call("_bury", tombstones)
 
 
 def returned(call: Coroutine[Any, Any, T]) -> T:

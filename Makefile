@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
+# Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup run test check format bench bench-instructions soak simulate chaos fuzz conformance web screenshots docs clean
 
 help:  ## print this list

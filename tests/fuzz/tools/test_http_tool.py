@@ -72,14 +72,16 @@ def bomb(packer: Any) -> bytes:
     return b"".join([*(packer.compress(zeros) for _ in range(512)), packer.flush()])
 
 
-KNOWN = [
-    response(bomb(zstd().ZstdCompressor()), Content_Encoding="zstd"),
-    response(bomb(zlib.compressobj(wbits=31)), Content_Encoding="gzip"),
-    response(gzip.compress(bomb(zlib.compressobj(wbits=31))), Content_Encoding="gzip, gzip"),
-    response(b"not packed", Content_Encoding="gzip"),
-    response(b"busy", 400, Retry_After="²"),
-]
-"""Responses that once took all memory, or raised something else than a failure of the tool."""
+def known_responses() -> list[bytes]:
+    """Responses that once took all memory, or raised something else than a failure of the tool."""
+    zipped = bomb(zlib.compressobj(wbits=31))
+    return [
+        response(bomb(zstd().ZstdCompressor()), Content_Encoding="zstd"),
+        response(zipped, Content_Encoding="gzip"),
+        response(gzip.compress(zipped), Content_Encoding="gzip, gzip"),
+        response(b"not packed", Content_Encoding="gzip"),
+        response(b"busy", 400, Retry_After="²"),
+    ]
 
 
 class Service:
@@ -121,6 +123,6 @@ def test_a_changed_response_is_a_result_or_a_failure_that_says_why(fuzzer: Fuzze
         service = Service()
         runner.run(service.open())
         try:
-            fuzzer.run(lambda body: runner.run(service.check(body)), responses(), examples=120, known=KNOWN)
+            fuzzer.run(lambda body: runner.run(service.check(body)), responses(), examples=120, known=known_responses())
         finally:
             runner.run(service.close())

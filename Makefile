@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DOCS := .venv-docs
 STAMP := $(VENV)/.ready
 
 # Where this is set, every process that a test starts compiles all that it imports: the suite takes twice as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run test check format bench bench-instructions soak simulate chaos fuzz conformance web screenshots docs clean
+.PHONY: help setup run test check format bench bench-instructions soak simulate chaos fuzz conformance web screenshots docs site package clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-19s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,9 +70,22 @@ web: setup  ## build the console from web/ into the package (needs Node 20.19 or
 screenshots: setup  ## the pictures of the console in docs/images, from `holdfast serve --demo` (needs chromium)
 	$(BIN)/python -m tests.console.screenshots
 
-docs: setup  ## write the pages about strategies; check links, code blocks and generated pages of docs/ and README.md
+docs: setup $(DOCS)/.ready  ## write the generated pages, check all of them, and build the site into build/site
 	$(BIN)/python -m holdfast.strategies.pages docs/strategies
 	$(BIN)/pytest tests/test_docs.py tests/programs/api/test_page.py tests/strategies/test_pages.py
+	$(MAKE) --no-print-directory site
+
+site: $(DOCS)/.ready  ## build the site alone
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet && echo "build/site/index.html"
+
+$(DOCS)/.ready: constraints.txt
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	@echo "installing what builds the site into $(DOCS) ..."
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mkdocs-material mkdocstrings-python
+	@touch $@
+
+package: setup  ## build the wheel and the sdist, check them, and try each extra in a new environment
+	$(BIN)/python -m tests.package.run
 
 clean:  ## remove the virtual environment and all caches
-	rm -rf $(VENV) web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS) build dist web/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

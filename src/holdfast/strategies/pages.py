@@ -23,7 +23,7 @@ from holdfast.strategies.python_language import PythonLanguage
 
 INDEX = "README.md"
 
-_LIBRARY = "../../src/holdfast/strategies/library"
+_LIBRARY = "src/holdfast/strategies/library"
 """Where the sources are, seen from the pages."""
 
 _COLUMNS = 116
@@ -98,7 +98,7 @@ async def _page(listed: StrategyEntry, names: set[str]) -> str:
             if (paper := meta.paper)
             else []
         ),
-        f"Source: [`{listed.name}.py`]({_LIBRARY}/{listed.name}.py). This page is made from it, by `make docs`.",
+        f"Source: `{_LIBRARY}/{listed.name}.py`. This page is made from it, by `make docs`.",
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 

@@ -1,0 +1,122 @@
+"""`make package`: build the wheel and the sdist, check them, and try them where there is nothing else of Holdfast.
+
+Every extra is tried twice: without it, its command has to name it; with it, the command has to get further.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+CONSTRAINTS = ROOT / "constraints.txt"
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A part of Holdfast that comes with an extra."""
+
+    name: str
+    args: tuple[str, ...]
+    """A call of the command, or, after `python`, of the interpreter."""
+    words: str
+    """What it prints once the extra is there."""
+    stdin: str = ""
+
+
+EXTRAS = [
+    Extra("postgres", ("sessions", "--store", "postgresql://nobody@127.0.0.1:1/none"), "cannot be used"),
+    Extra("serve", ("serve", "--port", "0", "--host", "no-such-host.invalid"), "cannot listen on no-such-host.invalid"),
+    Extra("mcp", ("mcp",), ""),
+    Extra("providers", ("chat", "--model", "anthropic:claude-sonnet-4-5"), "pydantic-ai-slim[anthropic]", "hello\n"),
+    Extra("sign", ("keys", "--new"), "holdfast"),
+]
+
+
+class Place:
+    """A folder outside of the repository with an environment of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        venv.create(folder / "env", with_pip=True)
+        self._bin = folder / "env" / "bin"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HOLDFAST"))}
+        self._env = {**kept, "HOLDFAST_HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "data")}
+        self._env.pop("ANTHROPIC_API_KEY", None)
+
+    def pip(self, *args: str) -> None:
+        self.run(
+            "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", str(CONSTRAINTS), *args
+        )
+
+    def run(self, command: str, *args: str, stdin: str = "", check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(self._bin / command), *args],
+            cwd=self.folder,
+            env=self._env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise SystemExit(f"{command} {' '.join(args)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+
+def build(place: Place) -> list[Path]:
+    """The wheel and the sdist, checked."""
+    place.pip("build", "twine")
+    place.run("python", "-m", "build", "--outdir", str(place.folder / "dist"), str(ROOT))
+    built = sorted((place.folder / "dist").iterdir())
+    place.run("twine", "check", "--strict", *map(str, built))
+    return built
+
+
+def try_extra(place: Place, wheel: Path, extra: Extra) -> None:
+    without = place.run("holdfast", *extra.args, stdin=extra.stdin, check=False)
+    named = f"holdfast[{extra.name}]"
+    if named not in without.stderr:
+        raise SystemExit(f"without {named}, `holdfast {' '.join(extra.args)}` does not name it:\n{without.stderr}")
+    place.pip(f"{wheel}[{extra.name}]")
+    done = place.run("holdfast", *extra.args, stdin=extra.stdin, check=False)
+    said = done.stdout + done.stderr
+    if named in said or "a bug in Holdfast" in said or extra.words not in said:
+        raise SystemExit(f"with {named}, `holdfast {' '.join(extra.args)}` says:\n{said}")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        say("building the wheel and the sdist")
+        built = build(Place(folder / "build"))
+        for each in built:
+            say(f"  {each.name}, {each.stat().st_size / 1e6:.1f} MB")
+        wheel = next(each for each in built if each.suffix == ".whl")
+        say("the wheel alone, in a new environment")
+        alone = Place(folder / "alone")
+        alone.pip(str(wheel))
+        alone.run("holdfast", "demo")
+        alone.run("holdfast", "run", "cot", "--task", "Is 221 prime?", "--dry-run")
+        for extra in EXTRAS:
+            say(f"  with the extra {extra.name}")
+            try_extra(alone, wheel, extra)
+        say("the sdist, in a new environment")
+        source = Place(folder / "source")
+        source.pip(str(next(each for each in built if each.suffix == ".gz")))
+        source.run("holdfast", "demo")
+    say("all of it works")
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

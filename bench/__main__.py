@@ -95,7 +95,8 @@ def _options() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="name",
-        help=f"which ones: {', '.join(BENCHMARKS)}, or a pattern as '*-instructions' (default: all)",
+        help=f"which ones: {', '.join(BENCHMARKS)}, a beginning of names as 'scale', or a pattern as '*-instructions'"
+        " (default: all)",
     )
     parser.add_argument(
         "--seconds",
@@ -114,13 +115,18 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.langgraph_python:
         os.environ[LANGGRAPH_VARIABLE] = options.langgraph_python
-    matches = {name: fnmatch.filter(BENCHMARKS, name) for name in options.names}
+    matches = {name: _named(name) for name in options.names}
     if unknown := [name for name, found in matches.items() if not found]:
         parser.error(f"no benchmark is called {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     options.names = list(dict.fromkeys(itertools.chain.from_iterable(matches.values())))
     if options.seconds <= 0 or options.repeat < 1 or options.turns < 1:
         parser.error("--seconds must be above 0, and --repeat and --turns at least 1")
     return options
+
+
+def _named(name: str) -> list[str]:
+    """The benchmarks of a name or pattern, or those whose names begin with it."""
+    return fnmatch.filter(BENCHMARKS, name) or fnmatch.filter(BENCHMARKS, f"{name}-*")
 
 
 def _run(plan: Plan, name: str) -> list[Figure] | str:

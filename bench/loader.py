@@ -130,24 +130,26 @@ class _Model:
 
     def copies(self, count: int, num: int) -> Iterator[tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]]:
         """For each copy the rows of its sessions, the first of which has the number after `num`, and of journals."""
+        kind = self._first.removesuffix("-0")
         for number in range(1, count + 1):
-            name = self._first.replace("-0", f"-{number}")
+            name = f"{kind}-{number}"
             sessions: list[tuple[Any, ...]] = []
             lines: list[tuple[Any, ...]] = []
             for row, journal in self._members:
                 num += 1
-                session_id = row["id"].replace(self._first, name)
-                parent = row["parent"] and row["parent"].replace(self._first, name)
-                sessions.append(tuple((row | {"id": session_id, "num": num, "parent": parent}).values()))
+                row["num"], row["id"] = num, row["id"].replace(self._first, name)
+                row["parent"] = row["parent"] and row["parent"].replace(self._first, name)
+                sessions.append(tuple(row.values()))
                 for line in journal:
-                    lines.append(self._line(line, session_id, num, name))
+                    lines.append(self._line(line, row["id"], num, name))
+            self._first = name
             yield sessions, lines
 
     def _line(self, line: dict[str, Any], session_id: str, num: int, name: str) -> tuple[Any, ...]:
-        body = line["body"].replace(self._first, name)
+        line["session"], line["body"] = num, line["body"].replace(self._first, name)
         head = f"{session_id}/{line['first']}/{line['last']}/{line['at']}/{line['later']}/None/"
-        checksum = crc32(body.encode(), crc32(head.encode()))
-        return tuple((line | {"session": num, "body": body, "checksum": checksum}).values())
+        line["checksum"] = crc32(line["body"].encode(), crc32(head.encode()))
+        return tuple(line.values())
 
 
 _COLUMNS = (
@@ -156,6 +158,15 @@ _COLUMNS = (
     *("asks", "turns", "tokens", "cost", "title", "labels", "forked_from", "failure"),
 )
 _JOURNAL = ["session", "first", "last", "at", "later", "checksum", "body"]
+
+
+_PLAIN_INDEXES = """
+select c.relname as name, pg_get_indexdef(i.indexrelid) as statement
+  from pg_index i join pg_class c on c.oid = i.indexrelid
+ where i.indrelid in ('holdfast.sessions'::regclass, 'holdfast.journal'::regclass)
+   and not exists (select from pg_constraint where conindid = i.indexrelid)
+"""
+"""Those that no constraint needs."""
 
 
 def _copy_sqlite(path: str, first: str, count: int, say: Callable[[int], None]) -> None:
@@ -169,6 +180,11 @@ def _copy_sqlite(path: str, first: str, count: int, say: Callable[[int], None]) 
         lines = connection.execute(f"SELECT {', '.join(_JOURNAL)} FROM journal WHERE session = ?", (row[0],))
         model.add(row, lines.fetchall())
     (num,) = connection.execute("SELECT max(num) FROM sessions").fetchone()
+    indexes = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    ).fetchall()
+    for name, _ in indexes:  # made of all rows at once they take a fraction of the time
+        connection.execute(f"DROP INDEX {name}")
     copies, done = model.copies(count, num), 0
     while batch := list(islice(copies, BATCH)):
         connection.execute("BEGIN IMMEDIATE")
@@ -183,6 +199,8 @@ def _copy_sqlite(path: str, first: str, count: int, say: Callable[[int], None]) 
         connection.execute("COMMIT")
         done += len(batch)
         say(done)
+    for _, statement in indexes:
+        connection.execute(statement)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
 
@@ -202,6 +220,9 @@ async def _copy_postgres(url: str, first: str, count: int, say: Callable[[int], 
             model.add(tuple(row), [tuple(line) for line in lines])
         copies = model.copies(count, await connection.fetchval("select max(num) from holdfast.sessions"))
         await connection.execute("alter table holdfast.sessions disable trigger refuse_deleted_id")
+        indexes = await connection.fetch(_PLAIN_INDEXES)
+        for index in indexes:  # made of all rows at once they take a fraction of the time
+            await connection.execute(f"drop index holdfast.{index['name']}")
         done = 0
         while batch := list(islice(copies, BATCH)):
             for table, names, part in (("sessions", columns, 0), ("journal", _JOURNAL, 1)):
@@ -209,6 +230,8 @@ async def _copy_postgres(url: str, first: str, count: int, say: Callable[[int], 
                 await connection.copy_records_to_table(table, schema_name="holdfast", columns=names, records=records)
             done += len(batch)
             say(done)
+        for index in indexes:
+            await connection.execute(index["statement"])
         await connection.execute("alter table holdfast.sessions enable trigger refuse_deleted_id")
         await connection.execute(
             "select setval(pg_get_serial_sequence('holdfast.sessions', 'num'), max(num)) from holdfast.sessions"

@@ -38,12 +38,22 @@ async def test_a_start_that_is_tried_again_gets_the_same_event_here_and_in_anoth
         for engine in (hf, other):
             again = await engine.start(two_questions, ctx={"a": [1, 2]}, budget={"max_llm_calls": 5}, id="mine")
             assert again == msgspec.structs.replace(first, replayed=True)
-        await other.feed("mine", "1")
-        assert prompts(await hf.start(two_questions, ctx={"a": [1, 2]}, budget={"max_llm_calls": 5}, id="mine")) == {
-            "q-0": "one"
-        }
     entries = await hf.store.entries("mine")
     assert sum(isinstance(entry.record, StartedRecord) for entry in entries) == 1
+
+
+async def test_a_start_that_is_tried_again_gets_the_questions_that_are_open_now_and_then_the_end(
+    hf: Holdfast, tmp_path: Path
+) -> None:
+    await hf.start(two_questions, id="mine")
+    async with quiet(sqlite(tmp_path)) as other:
+        await other.feed("mine", "1")
+        for engine in (hf, other):
+            again = await engine.start(two_questions, id="mine")
+            assert (prompts(again), again.replayed) == ({"q-1": "two"}, True)
+        await other.feed("mine", "2")
+        again = await hf.start(two_questions, id="mine")
+        assert (result(again), again.replayed) == (["1", "2"], True)
 
 
 async def test_a_start_of_what_has_ended_that_is_tried_again_gets_its_end(hf: Holdfast) -> None:

@@ -64,6 +64,7 @@ from holdfast.store.journal_pages import journal_pages
 from holdfast.store.limits import READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.overview import OverviewStore, timed
+from holdfast.store.sound_sessions import LOADED_ENTRIES
 from holdfast.store.supervisor import Supervisor
 from holdfast.store.upkeep import UpkeepStore, in_range
 from holdfast.store.watch import LiveItem, LiveStream, Watch, live_item
@@ -263,15 +264,16 @@ class Store(UpkeepStore, OverviewStore, InventoryStore):
             session.apply(entry)
         return session
 
-    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+    async def load_sound(self, session_ids: Sequence[str], longest: int = LOADED_ENTRIES) -> list[Session]:
         """Those of these sessions that can be read and folded, as `load` gives them; for going through a store.
 
-        One that is damaged, missing or longer than a few pages is left out: `load` says what is wrong with it.
+        One that is damaged, missing or has more than `longest` entries is left out: `load` says what is wrong with it.
         """
         found: list[Session] = []
         for session_id in session_ids:
             with contextlib.suppress(HoldfastError):
-                found.append(await self.load(session_id))
+                if await self.position(session_id) <= longest:
+                    found.append(await self.load(session_id))
         return found
 
     async def journal(self, session_id: str, after: int = 0) -> AsyncIterator[Entry]:

@@ -168,14 +168,14 @@ class PostgresStore(UpkeepOfPostgres):
         parts = check_parts(session_id, sharing.parts_of(rows, after, limit), after, last)
         return decode_parts(session_id, parts, await self._blobs(session_id, blobs_of(parts)))
 
-    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+    async def load_sound(self, session_ids: Sequence[str], longest: int = LOADED_ENTRIES) -> list[Session]:
         """See `Store.load_sound`: all of them in one statement."""
-        rows = await self._fetch(sharing.READ_MANY, list(session_ids), 0, LOADED_ENTRIES)
+        rows = await self._fetch(sharing.READ_MANY, list(session_ids), 0, longest)
         journals: dict[str, list[JournalPart]] = {}
         for session_id, lines in groupby(rows, key=itemgetter("id")):
             own = [tuple(line)[1:] for line in lines]
             with contextlib.suppress(CorruptSessionError):
-                parts = sharing.parts_of(own, 0, LOADED_ENTRIES)
+                parts = sharing.parts_of(own, 0, longest)
                 journals[session_id] = check_parts(session_id, parts, 0, own[0][0])
         blobs: dict[str, bytes] = {}
         for session_id, parts in journals.items():

@@ -10,7 +10,7 @@ from operator import itemgetter
 from holdfast.core.errors import HoldfastError
 from holdfast.core.state import Session
 from holdfast.store.journal_rows import JournalPart, JournalRow, blobs_of, check_parts
-from holdfast.store.sound_sessions import LOADED_ENTRIES, fold_sound
+from holdfast.store.sound_sessions import fold_sound
 from holdfast.store.sqlite import statements as sql
 
 _TOGETHER = 500
@@ -25,37 +25,37 @@ _JOURNALS = (
 )
 
 
-def load_sound(connection: sqlite3.Connection, session_ids: Sequence[str]) -> list[Session]:
+def load_sound(connection: sqlite3.Connection, session_ids: Sequence[str], longest: int) -> list[Session]:
     """See `Store.load_sound`."""
     found: list[Session | None] = []
     waiting = iter(session_ids)
     while some := list(islice(waiting, _TOGETHER)):
         try:
-            found += _together(connection, some)
+            found += _together(connection, some, longest)
         except sqlite3.DatabaseError:  # one of them lies where the file is damaged
-            found += [_alone(connection, session_id) for session_id in some]
+            found += [_alone(connection, session_id, longest) for session_id in some]
     return [session for session in found if session is not None]
 
 
-def _together(connection: sqlite3.Connection, session_ids: Sequence[str]) -> list[Session | None]:
+def _together(connection: sqlite3.Connection, session_ids: Sequence[str], longest: int) -> list[Session | None]:
     marks = ", ".join("?" * len(session_ids))
-    rows = connection.execute(_JOURNALS.format(ids=marks), (*session_ids, LOADED_ENTRIES))
+    rows = connection.execute(_JOURNALS.format(ids=marks), (*session_ids, longest))
     found: list[Session | None] = []
     for session_id, lines in groupby(rows, key=itemgetter(_SESSION_ID)):
         own = list(lines)
         position, is_sharing = own[0][_POSITION], own[0][_SHARES]
         if is_sharing or type(position) is not int:  # part of its journal belongs to another session, or it is damaged
-            found.append(_alone(connection, session_id))
+            found.append(_alone(connection, session_id, longest))
         else:
             parts = [JournalPart(JournalRow(*row[_ROW:]), 1, position, session_id) for row in own]
             found.append(_folded(connection, session_id, parts, position))
     return found
 
 
-def _alone(connection: sqlite3.Connection, session_id: str) -> Session | None:
+def _alone(connection: sqlite3.Connection, session_id: str, longest: int) -> Session | None:
     try:
         num, head = sql.find(connection, session_id)
-        if head.position > LOADED_ENTRIES:
+        if head.position > longest:
             return None
         parts = sql.read_journal(connection, session_id, num, 0, head.position)
     except (HoldfastError, sqlite3.DatabaseError):

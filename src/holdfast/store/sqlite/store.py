@@ -30,6 +30,7 @@ from holdfast.store.limits import IN_PLACE_ROWS, READ_LIMIT
 from holdfast.store.mailbox import MailboxItem, MessageReceipt
 from holdfast.store.off_loop import off_loop
 from holdfast.store.overview import SessionTotals, Trait
+from holdfast.store.sound_sessions import LOADED_ENTRIES
 from holdfast.store.sqlite import inventory, overview, upkeep
 from holdfast.store.sqlite import shared_history as sharing
 from holdfast.store.sqlite import statements as sql
@@ -245,9 +246,9 @@ class SqliteStore(Store):
             parts, blobs = await self._run_read(session_id, work)
         return decode_parts(session_id, parts, blobs)
 
-    async def load_sound(self, session_ids: Sequence[str]) -> list[Session]:
+    async def load_sound(self, session_ids: Sequence[str], longest: int = LOADED_ENTRIES) -> list[Session]:
         """See `Store.load_sound`. All of it in one thread: to go there and back for each would take longer."""
-        return await self._run_read("", lambda connection: load_sound(connection, session_ids))
+        return await self._run_read("", lambda connection: load_sound(connection, session_ids, longest))
 
     async def _last_entries(self, session_ids: Sequence[str], limit: int) -> dict[str, list[Entry]]:
         return await self._run_read("", lambda connection: overview.last_entries(connection, session_ids, limit))

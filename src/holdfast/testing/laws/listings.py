@@ -34,6 +34,16 @@ class ListingLaws(Laws):
             asked = [pending.query for pending in session.pending.values()]
             assert asked == [pending.query for pending in alone.pending.values()]
 
+    async def test_sessions_that_are_longer_than_wanted_are_not_loaded_together(self, store: Store) -> None:
+        task = await begin(store, "s-1")
+        for _ in range(3):
+            await task.log("and on")
+        await fork_of(task, "s-fork", 4)
+        await begin(store, "s-2")
+        for longest, found in ((0, []), (3, ["s-2"]), (4, ["s-1", "s-2", "s-fork"])):
+            together = await store.load_sound(["s-1", "s-fork", "s-2"], longest)
+            assert sorted(session.id for session in together) == found
+
     async def test_an_empty_store_lists_nothing(self, store: Store) -> None:
         page = await store.sessions()
         assert (page.rows, page.next) == ([], None)

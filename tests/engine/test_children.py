@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.events import CompletedEvent, PausedEvent
 from holdfast.core.queries import Value
-from holdfast.core.records import AnsweredRecord, CompletedRecord, Entry
+from holdfast.core.records import AnsweredRecord, CompletedRecord
 from holdfast.engine.errors import SessionFailedError
 from holdfast.engine.holdfast import Holdfast, open_holdfast
 from holdfast.programs.errors import ProgramNotFoundError, QueryFailedError
@@ -17,7 +17,7 @@ from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store.contract import SessionFilter
 from holdfast.testing.patience import soon
-from tests.engine.helpers import prompts, quiet, result, sqlite
+from tests.engine.helpers import append_by_hand, prompts, quiet, result, sqlite
 
 
 @strategy(name="runtime-child")
@@ -116,36 +116,11 @@ async def test_a_child_of_an_unknown_program_fails_inside_its_parent(hf: Holdfas
 async def test_a_parent_is_told_after_a_restart_that_its_child_has_ended(tmp_path: Path) -> None:
     async with quiet(sqlite(tmp_path)) as hf:
         event = await soon(hf.start(parent))
-        child_id = f"{event.session_id}.q-0"
-        session = await hf.store.load(child_id)
     async with quiet(sqlite(tmp_path)) as hf:
-        await end_by_hand(hf, child_id, session.position)
+        answered = AnsweredRecord(query_id="q-0", answer=Value(value="!"))
+        await append_by_hand(hf.store, f"{event.session_id}.q-0", answered, CompletedRecord(result="by hand"))
     async with open_holdfast(sqlite(tmp_path)) as hf:
         assert await soon(hf.result(event.session_id)) == "got by hand"
-
-
-async def end_by_hand(hf: Holdfast, session_id: str, position: int) -> None:
-    """The last commit of a process that died before it could tell the parent."""
-    from holdfast.core.summary import summarize
-    from holdfast.store.commits import Commit
-
-    session = await hf.store.load(session_id)
-    entries = [
-        Entry(position + 1, 1, AnsweredRecord(query_id="q-0", answer=Value(value="!"))),
-        Entry(position + 2, 1, CompletedRecord(result="by hand")),
-    ]
-    for entry in entries:
-        session.apply(entry)
-    await hf.store.append(
-        Commit(
-            session_id=session_id,
-            expected=position,
-            entries=entries,
-            summary=summarize(session),
-            owner="gone",
-            hold_ms=0,
-        )
-    )
 
 
 async def test_children_go_on_in_a_fresh_engine(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import takeover, timers
+from holdfast.engine import patrol, takeover, timers
 from holdfast.engine.holdfast import open_holdfast
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
@@ -33,7 +33,7 @@ async def asks(ctx: Context) -> str:
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store on which nobody looks for anything in the time that a test takes."""
-    for module, name in ((takeover, "LOOK_MS"), (takeover, "PATROL_MS"), (timers, "LOOK_MS")):
+    for module, name in ((takeover, "LOOK_MS"), (patrol, "PATROL_MS"), (timers, "LOOK_MS")):
         monkeypatch.setattr(module, name, 3_600_000)
     if request.param == "sqlite":
         return sqlite(tmp_path)

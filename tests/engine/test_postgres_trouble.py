@@ -15,6 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Value
 from holdfast.core.state import State
 from holdfast.engine.holdfast import Holdfast, open_holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.programs.native.ctx import Context
 from holdfast.programs.registry import strategy
 from holdfast.store.errors import StoreUnavailableError
@@ -152,6 +153,25 @@ async def test_self_driving_sessions_move_on_after_the_server_was_restarted(own_
 async def naps(ctx: Context) -> str:
     await ctx.sleep(0.2)
     return "awake"
+
+
+@strategy(name="trouble-any-model")
+async def asks_any_model(ctx: Context) -> str:
+    return str(await ctx.llm("hello?"))
+
+
+async def test_a_session_whose_row_is_locked_does_not_hold_up_the_takeover_of_others(server: str) -> None:
+    url = fresh_database(server)
+    async with open_holdfast(url, upkeep=Upkeep(on=False)) as starter, open_holdfast(url) as heir:
+        for session_id in ("other-0", "other-1", "other-2", "locked"):  # the last one is listed first
+            await starter.start(asks_any_model, id=session_id, llm="any", wait=0)
+        async with connected(url) as connection, connection.transaction():
+            await connection.execute("select from holdfast.sessions where id = 'locked' for update")
+            heir.drive("llm", lambda query: "hello")
+            async with asyncio.timeout(0.8 * LOCK_WAIT_S):  # as long as its commit waits, and no longer
+                assert [await heir.result(f"other-{number}") for number in range(3)] == ["hello"] * 3
+            assert (await heir.store.session("locked")).summary.state is State.PAUSED
+        assert await soon(heir.result("locked")) == "hello"
 
 
 async def test_a_session_whose_row_is_locked_does_not_hold_up_the_timers_of_others(server: str) -> None:

@@ -1,4 +1,4 @@
-"""Takeover: sessions that nobody looks after any more are resumed, and children that nobody waits for are ended.
+"""Takeover: sessions that nobody looks after any more are resumed.
 
 There are two ways to lose an owner. One that let go of its sessions, or whose lease ran out, leaves *orphans*: they
 have something to do and no owner. One that died leaves its leases behind; where the store can tell that, its sessions
@@ -6,20 +6,17 @@ are taken over as soon as it has had the time to come back.
 
 Orphans are looked for whenever another process has changed something, and else seldom. A look asks the store which
 needs its open sessions have, and lists only those that this process may move: what waits for a host is never listed.
-Whether a parent has missed the end of its child, or a child that of its parent, no row tells; the *patrol* looks at
-some of them at a time, round and round, and rests for a hundred times as long as it took.
+What was seen and left is looked at again once it has changed, and by the patrol (see `patrol`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Awaitable, Sequence
 
-from holdfast.core.needs import parse_needs
 from holdfast.core.state import State
-from holdfast.engine.children import answers_parent
 from holdfast.engine.engine import Engine
+from holdfast.engine.errands import Errands
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import SessionFilter, Store
 from holdfast.store.upkeep import OpenSession
@@ -46,18 +43,6 @@ LOOK_REST_MS = 1_000
 LOOK_ROWS = 100
 """Sessions of the same needs that one look takes up: the next one follows at once if there are more."""
 
-PATROL_MS = 2_000
-"""Milliseconds between steps of the patrol, at least."""
-
-PATROL_ROWS = 50
-"""Sessions of each kind that one step of the patrol looks at."""
-
-PATROL_SHARE = 100
-"""After a step of the patrol, this many times as long as it took passes before the next: it costs 1 % of a core."""
-
-PATROL_REST_MS = 4_000
-"""Milliseconds that pass after a step of the patrol at the most, for the same reason as after a look."""
-
 SEEN = 10_000
 """Orphans that are remembered because there was nothing to be done about them here."""
 
@@ -71,15 +56,13 @@ it is doing would be done twice."""
 RETURN_LOOKS = 4
 """Looks at whether it has come back, meanwhile."""
 
-AT_ONCE = 16
-"""Sessions of a dead owner that are taken over at a time: there may be hundreds, and the others have work to do."""
-
 
 class Takeover:
     """Resumes what was left behind."""
 
     def __init__(self, scope: UpkeepScope) -> None:
         self._scope = scope
+        self.errands = Errands()
         self._declined: set[tuple[str, int]] = set()
         """Sessions of dead owners, by epoch, that were looked at and are not resumed here."""
         self._seen: dict[str, tuple[int, int, int]] = {}
@@ -87,8 +70,6 @@ class Takeover:
         self._is_unsure = False
         """Whether some orphan has to be looked at again soon."""
         self._changes: Watch | None = None
-        self._places: dict[str, int] = {}
-        """Where the patrol is, by the needs of the sessions that it looks at; children have a place of their own."""
 
     def look_soon(self) -> None:
         """Look for orphans at once, and try again what was declined."""
@@ -118,7 +99,7 @@ class Takeover:
         """Some orphans that this process may move, and whether there may be more of them."""
         store, offers = engine.owner.store, engine.owner.offers
         if self._scope.only is not None:
-            return await self._family(self._scope.only, store), False
+            return await open_family(self._scope.only, store), False
         orphans = list(await store.open_mail(offers.services, LOOK_ROWS))
         is_cut = len(orphans) == LOOK_ROWS
         for needs in await store.open_needs(offers.services):
@@ -129,12 +110,12 @@ class Takeover:
         return orphans, is_cut
 
     async def _resume_orphans(self, orphans: Sequence[OpenSession], engine: Engine) -> bool:
-        """Resume orphans that were not looked at before; whether there were any."""
+        """Resume orphans that were not looked at before; whether there were any that need no second look."""
         if self._scope.only is not None:
-            await self._attend(orphans, engine)
+            await self.attend(orphans, engine)
             return False
         fresh = [each for each in orphans if self._seen.get(each.session_id) != each.mark]
-        again = await self._attend(fresh, engine)
+        again = await self.attend(fresh, engine)
         self._is_unsure = bool(again)
         for each in fresh:
             if each.session_id in again:
@@ -143,64 +124,23 @@ class Takeover:
             self._seen[each.session_id] = each.mark
         while len(self._seen) > SEEN:
             del self._seen[next(iter(self._seen))]
-        return bool(fresh)
+        return len(fresh) > len(again)
 
-    @staticmethod
-    async def _family(only: str, store: Store) -> list[OpenSession]:
-        """The open ones of a session and its children."""
-        where = SessionFilter(states=[State.RUNNING, State.PAUSED], id_prefix=only)
-        rows = [row for row in await store.all_sessions(where) if row.owner is None]
-        return [OpenSession(row.session_id, row.position, row.epoch, 0) for row in rows]
-
-    async def _attend(self, orphans: Sequence[OpenSession], engine: Engine) -> set[str]:
+    async def attend(self, orphans: Sequence[OpenSession], engine: Engine) -> set[str]:
         """Look at orphans; gives those that have to be looked at again soon.
 
-        The store could not be reached, or their owner has died just now, and may come back.
+        The store could not be reached, somebody holds them up, or their owner has died just now, and may come back.
         """
         if not orphans:
             return set()
-        again: set[str] = set()
-        lost = {session_id for session_id, _ in await _lost(engine.owner.store)}
-        for each in orphans:
-            may_return = each.session_id in lost
-            if may_return or not await self._scope.attempt(each.session_id, engine.attend, each.position):
-                again.add(each.session_id)
-        return again
+        positions = {each.session_id: each.position for each in orphans}
+        may_return = {session_id for session_id, _ in await _lost(engine.owner.store)} & positions.keys()
 
-    # --- the patrol --------------------------------------------------------------------------------
+        def attend(session_id: str) -> Awaitable[bool]:
+            return self._scope.attempt(session_id, engine.attend, positions[session_id])
 
-    async def run_patrol(self, engine: Engine) -> None:
-        """Release leases that have run out, and look after parents, children and the rest, until cancelled."""
-        monotonic = engine.owner.clock.monotonic
-        while True:
-            began = monotonic()
-            await engine.owner.store.release_expired()
-            await self._patrol(engine)
-            rest = min(PATROL_SHARE * (monotonic() - began), PATROL_REST_MS / 1000)
-            await asyncio.sleep(max(PATROL_MS / 1000, rest))
-
-    async def _patrol(self, engine: Engine) -> None:
-        store, offers = engine.owner.store, engine.owner.offers
-        for needs in await store.open_needs(offers.services) if self._scope.only is None else ():
-            if offers.may_move(needs) or "child" in parse_needs(needs).words:
-                before = self._places.get(needs)
-                found = await store.open_sessions(needs, offers.services, before=before, limit=PATROL_ROWS)
-                self._walk_on(needs, found[-1].number if len(found) == PATROL_ROWS else None)
-                await self._attend(found, engine)
-        if self._scope.only is not None:
-            await self._attend(await self._family(self._scope.only, store), engine)
-        children = await store.open_children(offers.services, before=self._places.get(""), limit=PATROL_ROWS)
-        self._walk_on("", children[-1].number if len(children) == PATROL_ROWS else None)
-        for child in children:
-            if answers_parent(child.session_id, child.parent):
-                end = partial(engine.children.end_if_abandoned, parent_id=child.parent)
-                await self._scope.attempt(child.session_id, end)
-
-    def _walk_on(self, place: str, last: int | None) -> None:
-        """Begin after the last one that was looked at, the next time; or with the newest again."""
-        self._places.pop(place, None)
-        if last is not None:
-            self._places[place] = last
+        left = [session_id for session_id in positions if session_id not in may_return]
+        return may_return | await self.errands.run(left, attend)
 
     # --- owners that died --------------------------------------------------------------------------
 
@@ -210,20 +150,26 @@ class Takeover:
             if lost := await _lost(engine.owner.store):
                 still = await _still_lost(lost, engine.owner.store)
                 self._declined &= still
-                await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
-                self._declined |= still
+                again = await self._resume([session_id for session_id, _ in sorted(still - self._declined)], engine)
+                self._declined |= {each for each in still if each[0] not in again}
             await asyncio.sleep(LOST_MS / 1000)
 
-    async def _resume(self, session_ids: list[str], engine: Engine) -> None:
+    async def _resume(self, session_ids: list[str], engine: Engine) -> set[str]:
+        """Take sessions over; gives those that have to be looked at again."""
         engine.owner.random.shuffle(session_ids)  # others do the same, and should not all begin with the same one
-        slots = asyncio.Semaphore(AT_ONCE)
 
-        async def resume(session_id: str) -> None:
-            async with slots:
-                engine.owner.takeovers += 1
-                await self._scope.attempt(session_id, engine.attend)
+        async def resume(session_id: str) -> bool:
+            engine.owner.takeovers += 1
+            return await self._scope.attempt(session_id, engine.attend)
 
-        await asyncio.gather(*map(resume, session_ids))
+        return await self.errands.run(session_ids, resume)
+
+
+async def open_family(only: str, store: Store) -> list[OpenSession]:
+    """The open ones of a session and its children."""
+    where = SessionFilter(states=[State.RUNNING, State.PAUSED], id_prefix=only)
+    rows = [row for row in await store.all_sessions(where) if row.owner is None]
+    return [OpenSession(row.session_id, row.position, row.epoch, 0) for row in rows]
 
 
 async def _still_lost(lost: set[tuple[str, int]], store: Store) -> set[tuple[str, int]]:

@@ -7,12 +7,11 @@ process has changed something.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
-from collections.abc import AsyncIterator, Iterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Sequence
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.errands import Errands
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.watch import Watch
 
@@ -30,12 +29,6 @@ LOOK_SHARE = 4
 
 LOOK_REST_MS = 1_000
 """Milliseconds that pass after a look at the most: one that took long has waited for the store, not worked."""
-
-AT_ONCE = 16
-"""Sessions that are woken at a time: somebody may hold up one of them, and the others are due as well."""
-
-LATE_S = 0.5
-"""Seconds after which one that is held up is left to itself."""
 
 BATCH = 100
 """Due sessions that are asked for at a time."""
@@ -65,10 +58,9 @@ class Timers:
         """Sessions in which something is due that only a worker takes up, and there is none here now."""
         self._next_reset = 0
         self._is_unsure = False
-        """Whether the store could not be reached for some session at the last look."""
+        """Whether some session could not be woken at the last look: the store was away, or somebody holds it up."""
         self._changes: Watch | None = None
-        self._waking: dict[str, asyncio.Task[None]] = {}
-        """Sessions that are being woken."""
+        self.errands = Errands()
 
     def add(self, due: int) -> None:
         """Something is due then (unix ms)."""
@@ -92,7 +84,7 @@ class Timers:
     async def run(self, engine: Engine) -> None:
         """Wake what is due, until cancelled."""
         now, monotonic = engine.owner.now, engine.owner.clock.monotonic
-        with engine.owner.store.watch_others() as self._changes, self._ending_what_is_under_way():
+        with engine.owner.store.watch_others() as self._changes:
             while True:
                 began, at = monotonic(), now()
                 await self._look(engine, at)
@@ -109,14 +101,6 @@ class Timers:
                         rest_ms = min(rest_ms, max(1, self._due[0] - now()))
                     await asyncio.sleep(rest_ms / 1000)
 
-    @contextlib.contextmanager
-    def _ending_what_is_under_way(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            for task in self._waking.values():
-                task.cancel()
-
     async def _look(self, engine: Engine, now: int) -> None:
         is_full = now >= self._next_reset
         if is_full:
@@ -127,25 +111,13 @@ class Timers:
             await self._wake_all([each for each in session_ids if each not in self._left_to_workers], engine)
 
     async def _wake_all(self, session_ids: Sequence[str], engine: Engine) -> None:
-        """Wake sessions, some at a time. Nobody waits for long for one that others hold up: it goes on beside them."""
-        slots = asyncio.Semaphore(AT_ONCE)
-
-        async def wake(session_id: str) -> None:
-            async with slots:
-                self._is_unsure |= not await self._scope.attempt(session_id, engine.wake)
+        async def wake(session_id: str) -> bool:
+            is_done = await self._scope.attempt(session_id, engine.wake)
             if engine.waits_for_worker(session_id):
                 self._left_to_workers.add(session_id)
+            return is_done
 
-        begun = {each: asyncio.create_task(wake(each)) for each in session_ids if each not in self._waking}
-        for session_id, task in begun.items():
-            self._waking[session_id] = task
-            task.add_done_callback(partial(self._woken, session_id))
-        if begun:
-            _, late = await asyncio.wait(begun.values(), timeout=LATE_S)
-            self._is_unsure |= bool(late)
-
-    def _woken(self, session_id: str, _: asyncio.Task[None]) -> None:
-        del self._waking[session_id]
+        self._is_unsure |= bool(await self.errands.run(session_ids, wake))
 
     @staticmethod
     async def _due_sessions(engine: Engine, now: int, after: int) -> AsyncIterator[list[str]]:

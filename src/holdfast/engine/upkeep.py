@@ -1,7 +1,8 @@
 """`Upkeep`: what a process does for the sessions of its store by itself, because time passes or a process has died.
 
-The work is in four modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
-`retention` ends idle sessions and deletes old ones, `presence` says that this process is here. Whatever they find they
+The work is in five modules: `timers` wakes sessions that are due, `takeover` resumes what nobody looks after any more,
+`patrol` looks after parents and children that have missed each other, `retention` ends idle sessions and deletes old
+ones, `presence` says that this process is here. Whatever they find they
 hand to the engine, and the engine's commits decide which of several processes that found the same does it. Each is a
 standing task: an error that nobody foresaw is logged, and it goes on.
 """
@@ -10,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from holdfast.engine.engine import Engine
+from holdfast.engine.patrol import Patrol
 from holdfast.engine.presence import Presence
 from holdfast.engine.retention import Retention
 from holdfast.engine.takeover import Takeover
@@ -52,6 +55,7 @@ class Upkeep:
         self._scope = UpkeepScope(only)
         self._timers = Timers(self._scope)
         self._takeover = Takeover(self._scope)
+        self._patrol = Patrol(self._scope, self._takeover.errands, self._takeover.attend)
         self.retention = Retention(self._scope, idle_ttl_ms, keep_ended_ms)
         self._presence = Presence()
         self._tasks: list[StandingTask] = []
@@ -63,7 +67,7 @@ class Upkeep:
             loops = {
                 "waking what is due": self._timers.run,
                 "resuming orphans": self._takeover.run_orphans,
-                "releasing leases and looking after children": self._takeover.run_patrol,
+                "releasing leases and looking after children": self._patrol.run,
                 "resuming sessions of dead owners": self._takeover.run_lost,
                 "ending and deleting what is too old": self.retention.run,
             }
@@ -77,7 +81,8 @@ class Upkeep:
 
     async def stop(self) -> None:
         """End what `start` began."""
-        ending = [running for task in self._tasks for running in task.cancel()]
+        ending: list[asyncio.Task[Any]] = [running for task in self._tasks for running in task.cancel()]
+        ending += [*self._timers.errands.cancel(), *self._takeover.errands.cancel()]
         await asyncio.gather(*ending, return_exceptions=True)
         self._tasks = []
 

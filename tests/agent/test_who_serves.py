@@ -9,7 +9,7 @@ from holdfast.agent.providers.provider import ModelRequest
 from holdfast.agent.runtime import Runtime
 from holdfast.agent.tools.tool import Tool
 from holdfast.core.records import Entry
-from holdfast.engine.takeover import PATROL_MS
+from holdfast.engine.patrol import PATROL_MS
 from holdfast.store import Store
 from holdfast.testing.patience import soon, until
 from holdfast.testing.provider import ScriptedProvider, ScriptStep, tool_call

@@ -27,8 +27,8 @@ from holdfast.store.upkeep import OpenChild, OpenSession
 PATROL_MS = 2_000
 """Milliseconds between steps of the patrol, at least."""
 
-PATROL_ROWS = 50
-"""Sessions of each kind that one step of the patrol passes."""
+PATROL_ROWS = 20
+"""Sessions of each kind that one step of the patrol passes: some milliseconds of reading."""
 
 PATROL_LOOKS = 10
 """Sessions of each kind that one step looks at more closely: that takes some statements for each."""

@@ -228,8 +228,10 @@ class ListenConnection:
             self._wake.set()
 
         connection.add_termination_listener(broken)
+        # A look is one exchange with the server: if this process is held up in the middle of it, the answer still counts.
+        snapshot = await connection.prepare(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
         await connection.add_listener(CHANNEL, self._heard)
-        seen = _Seen()
+        seen = _Seen(snapshot)
         tuned: set[str] = set()
         look_at = 0.0
         while True:
@@ -258,7 +260,7 @@ class ListenConnection:
     async def _look(self, connection: Any, seen: _Seen) -> None:
         """Find out what nobody announced. Also shows, once in a while, that the connection is alive."""
         ids = self._watches.ids()
-        snapshot = await connection.fetchval(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
+        snapshot = await seen.look.fetchval(timeout=CONNECT_TIMEOUT_S)
         if snapshot != seen.snapshot or not ids <= seen.marks.keys():
             self._watches.notify_any()
             self._watches.notify_of_others()
@@ -288,7 +290,9 @@ class ListenConnection:
 class _Seen:
     """What the last look has seen. Nothing is known at first, so the first look wakes every watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Any) -> None:
+        self.look = look
+        """The prepared statement of a look."""
         self.snapshot = ""
         self.marks: dict[str, str] = {}
 

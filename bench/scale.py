@@ -157,7 +157,7 @@ def _counted_calls(store: Store) -> list[str]:
 
 
 async def _periodic(plan: Plan, name: str, url: str) -> list[Figure]:
-    """The slowest of the statements that upkeep makes: the quickest of several times, without what else the machine did."""
+    """The slowest of the statements that upkeep makes; of each the quickest time, without what else the machine did."""
     async with open_store(url) as store:
         services = [SERVICE]
         now = time.time_ns() // 1_000_000

@@ -37,8 +37,8 @@ PATROL_ENTRIES = 100
 """Entries of the longest journal that is read in passing. Sessions with longer ones are looked at more closely, which
 reads no more of them than is new."""
 
-PATROL_SHARE = 100
-"""After a step of the patrol, this many times as long as it took passes before the next: it costs 1 % of a core."""
+PATROL_SHARE = 300
+"""After a step of the patrol, this many times as long as it took passes before the next: it costs 0.3 % of a core."""
 
 PATROL_REST_MS = 4_000
 """Milliseconds that pass after a step at the most: one that took long has waited for the store, not worked."""

@@ -228,7 +228,7 @@ class ListenConnection:
             self._wake.set()
 
         connection.add_termination_listener(broken)
-        # A look is one exchange with the server: if this process is held up in the middle of it, the answer still counts.
+        # A look is then one exchange with the server: if this process is held up meanwhile, the answer still counts.
         snapshot = await connection.prepare(_SNAPSHOT, timeout=CONNECT_TIMEOUT_S)
         await connection.add_listener(CHANNEL, self._heard)
         seen = _Seen(snapshot)

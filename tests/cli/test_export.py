@@ -109,6 +109,13 @@ def test_doctor_finds_a_sound_store_sound(home: Home) -> None:
     assert sandbox["runs"] is True
 
 
+def test_doctor_says_on_a_terminal_how_far_it_is(home: Home) -> None:
+    home.start("greet")
+    with home.terminal("doctor") as terminal:
+        terminal.expect("1 session checked …")
+        assert terminal.exit_code() == 0
+
+
 def test_doctor_repairs_listings_from_the_journal(home: Home) -> None:
     sid = home.start("greet")
     change(home, "UPDATE sessions SET state = 'completed', pending = 7")

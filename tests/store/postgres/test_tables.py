@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import asyncpg
 import pytest
 
+from holdfast.core.state import State
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.testing.laws.blobs import LARGE
-from holdfast.testing.sessions import begin, entries_of, feed, messages_of
+from holdfast.testing.sessions import START, begin, entries_of, feed, messages_of
 from tests.store.postgres.helpers import connected, execute
 
 
@@ -86,3 +89,26 @@ async def test_a_record_removed_with_sql_is_missed(store: PostgresStore, databas
     await execute(database, "delete from holdfast.journal where first = $1", position)
     with pytest.raises(CorruptSessionError, match=f"position {position}: the record is missing"):
         await store.read(task.id)
+
+
+async def test_deleting_what_is_too_old_takes_as_many_statements_for_many_sessions_as_for_one(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+    run = asyncpg.Connection._do_execute
+
+    async def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal made
+        made += 1
+        return await run(*arguments, **named)
+
+    monkeypatch.setattr(asyncpg.Connection, "_do_execute", counted)
+    statements = list[int]()
+    for count in (1, 20):
+        for number in range(count):
+            task = await begin(store, f"s-{count}-{number}", ctx=LARGE)
+            await task.end(State.COMPLETED)
+        made = 0
+        assert len(await store.prune(START * 2)) == count
+        statements.append(made)
+    assert statements[0] == statements[1]

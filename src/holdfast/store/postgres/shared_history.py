@@ -8,7 +8,7 @@ from a fork to its sources, which are older, and never back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.core.errors import SessionDeletedError, SessionNotFoundError
@@ -83,6 +83,29 @@ async def fork(connection: Any, source: str, at: int, commit: Commit, stored: St
     )
     await write_rest(connection, append)
     return CommitReceipt(commit.session_id, at, row["epoch"])
+
+
+_PLAIN = """
+select num from unnest($1::bigint[]) as n (num)
+ where not exists (select from holdfast.shares where session = n.num or source = n.num)
+"""
+"""Sessions that share nothing with a fork. While they are locked, nobody can make one of them."""
+
+
+async def delete_sessions(connection: Any, sessions: Mapping[str, int], at: int) -> None:
+    """Remove everything of locked sessions, by their ids, as `delete_session` does; at once where nothing is shared."""
+    plain = {num for (num,) in await connection.fetch(_PLAIN, list(sessions.values()))}
+    for session_id, num in sessions.items():
+        if num not in plain:
+            await delete_session(connection, session_id, num, at)
+    if plain:
+        gone = [session_id for session_id, num in sessions.items() if num in plain]
+        await connection.execute("insert into holdfast.tombstones select id, $2 from unnest($1::text[]) id", gone, at)
+        for table in ("mailbox", "snapshots", "checkpoints", "segments", "journal"):
+            await connection.execute(f"delete from holdfast.{table} where session = any($1::bigint[])", plain)
+        await connection.execute("delete from holdfast.sessions where num = any($1::bigint[])", plain)
+        blobs = "delete from holdfast.blob_refs where session = any($1::bigint[]) returning blob"
+        await sql.drop_unkept(connection, list({blob for (blob,) in await connection.fetch(blobs, plain)}))
 
 
 async def delete_session(connection: Any, session_id: str, num: int, at: int) -> None:

@@ -123,8 +123,7 @@ class UpkeepOfPostgres(ConnectedStore):
         of = await self._services(services)
         async with self._transaction() as connection:
             over = await connection.fetch(OVER, ended_before, of, limit)
-            for session_id, num in over:
-                await sharing.delete_session(connection, session_id, num, ended_before)
+            await sharing.delete_sessions(connection, dict(over), ended_before)
         for session_id, _ in over:
             self._changed(session_id)
         return [session_id for session_id, _ in over]

@@ -293,16 +293,21 @@ def _parse(number: int, text: bytes) -> _Header | _Blob | _Line | _End:
     try:
         if number == 1:
             _check_version(text)
-        return msgspec.json.decode(text, type=_Header | _Blob | _Line | _End)
+        return _line_decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ExportFileError(number, str(error)[: 4 * ERROR_PREVIEW_CHARS]) from None
 
 
-def _check_version(text: bytes) -> None:
-    class Version(msgspec.Struct):
-        version: int = 0
+class _Version(msgspec.Struct):
+    version: int = 0
 
-    found = msgspec.json.decode(text, type=Version).version
+
+_line_decoder = msgspec.json.Decoder(_Header | _Blob | _Line | _End)
+_version_decoder = msgspec.json.Decoder(_Version)
+
+
+def _check_version(text: bytes) -> None:
+    found = _version_decoder.decode(text).version
     if found > EXPORT_VERSION:
         raise SchemaVersionError("export file", found, EXPORT_VERSION)
 

@@ -58,6 +58,10 @@ class CommitFolds:
     """Sessions whose commits make no sense."""
     _sessions: dict[str, Session] = field(default_factory=dict)
 
+    def known(self, session_id: str) -> Session | None:
+        """A session after those commits, if they make sense."""
+        return None if session_id in self.broken else self._sessions.get(session_id)
+
     def session(self, session_id: str) -> Session:
         """A session after those commits."""
         return self._sessions.setdefault(session_id, Session(session_id))
@@ -115,9 +119,15 @@ class Evidence:
 
     @cached_property
     def sessions(self) -> dict[str, Session]:
-        """The sessions that the journals tell of, except those whose journals make no sense."""
+        """The sessions that the journals tell of, except those whose journals make no sense.
+
+        Where commits were folded one by one and have led to the same entries, they need not be folded again.
+        """
         found: dict[str, Session] = {}
         for session_id, entries in self.journals.items():
+            if (known := self.folds.known(session_id)) is not None and known.position == len(entries):
+                found[session_id] = known
+                continue
             with contextlib.suppress(HoldfastError):
                 found[session_id] = Session.fold(session_id, entries)
         return found

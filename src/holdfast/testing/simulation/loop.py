@@ -36,6 +36,9 @@ QUIET_NS = 20_000_000
 """Virtual nanoseconds without a callback that make a moment a quiet one: a call of the store that is neither slow nor
 stuck takes less."""
 
+NEVER_NS = 2**62
+"""Later than any moment of a run (virtual ns)."""
+
 THREAD_NS = (50_000, 3_000_000)
 """Virtual nanoseconds, from and to, that a function in a thread takes."""
 
@@ -235,7 +238,8 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
             self._shuffled,
             self._digest.update,
         )
-        while not task.done():
+        is_done = task.done
+        while not is_done():
             now = self.now_ns
             while timers and timers[0][0] <= now:
                 _, _, handle, process = heapq.heappop(timers)
@@ -271,12 +275,12 @@ class SimulatedLoop(_Base):  # type: ignore[misc]
 
     def _pass_time(self) -> None:
         """Nothing can run now: go on at the next moment at which something can."""
-        moments = [each.stands_until for each in self._processes if each.ready]
-        if self._timers:
-            moments.append(self._timers[0][0])
-        if not moments:
+        soonest = self._timers[0][0] if self._timers else NEVER_NS
+        for each in self._processes:
+            if each.ready and each.stands_until < soonest:
+                soonest = each.stands_until
+        if soonest == NEVER_NS:
             raise EndlessRunError("everything waits, and nothing will ever happen")
-        soonest = min(moments)
         if self.on_quiet is not None and soonest - self.now_ns >= QUIET_NS:
             self.on_quiet()
         self.now_ns = soonest

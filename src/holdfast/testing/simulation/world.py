@@ -125,14 +125,17 @@ class _FaultyLink(Link):
         world, process = self._world, self._process.name
         faults, random = world.faults, world.network
         there_s, back_s = random.uniform(*NEAR_S), random.uniform(*NEAR_S)
-        if world.strikes(faults.slow_calls, process, f"slow {call}", random):
+        if faults.slow_calls and world.strikes(faults.slow_calls, process, f"slow {call}", random):
             slow_s = self._until_calm(random.expovariate(1 / faults.slow_s))
             if slow_s > LONG_S:
                 world.disturbances.setdefault(process, []).append(world.loop.time())
             there_s, back_s = (there_s + slow_s, back_s) if random.random() < 0.5 else (there_s, back_s + slow_s)
-        is_refused = world.strikes(faults.store_errors, process, f"error at {call}", random)
-        is_lost = call in WRITES and world.strikes(faults.lost_replies, process, f"lost reply of {call}", random)
-        if world.strikes(faults.stuck_calls, process, f"stuck {call}", random):
+        is_refused = is_lost = False
+        if faults.store_errors:
+            is_refused = world.strikes(faults.store_errors, process, f"error at {call}", random)
+        if faults.lost_replies and call in WRITES:
+            is_lost = world.strikes(faults.lost_replies, process, f"lost reply of {call}", random)
+        if faults.stuck_calls and world.strikes(faults.stuck_calls, process, f"stuck {call}", random):
             happens = random.random() < 0.5
             back_s, is_refused, is_lost = self._until_calm(random.uniform(*STUCK_S)), not happens, happens
             world.disturbances.setdefault(process, []).append(world.loop.time())

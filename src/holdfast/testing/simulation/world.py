@@ -16,7 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.store.commits import Commit, CommitReceipt
 from holdfast.store.environment import Environment, SteadyClock
 from holdfast.testing.simulation.faults import Faults
-from holdfast.testing.simulation.loop import ProcessState, SimulatedLoop
+from holdfast.testing.simulation.loop import CURRENT, ProcessState, SimulatedLoop
 from holdfast.testing.simulation.outside import Outside
 from holdfast.testing.simulation.store import WRITES, Fate, Link, SimulatedStore, StoreServer
 from holdfast.testing.simulation.trace import TraceLine, commit_bytes, commit_text
@@ -250,6 +250,11 @@ class World:
     def processes(self) -> dict[str, SimulatedProcess]:
         """The processes that live now, by name."""
         return {name: each.process for name, each in self._programs.items() if each.process is not None}
+
+    @property
+    def current(self) -> SimulatedProcess:
+        """The process that the running code belongs to."""
+        return next(each for each in self.processes.values() if each.state is CURRENT.get())
 
     @property
     def names(self) -> list[str]:

@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import cached_property
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -189,7 +190,7 @@ class Agents(Scenario):
             provider=self.provider(process),
             model="simulated-1",
             models=ModelOptions(retry=RetryPolicy(call_timeout_s=CALL_S)),
-            tools=[self._tool(process, policy) for policy in POLICIES],
+            tools=self.tools,
             lease_ms=LEASE_MS,
             environment=process.environment,
             **options,
@@ -213,7 +214,12 @@ class Agents(Scenario):
         if index is not None and request.params.get("seed") not in allowed:
             self.malformed.append(f"{request.key}: {said!r} was sent after the setting in {request.params}")
 
-    def _tool(self, process: SimulatedProcess, policy: str) -> Any:
+    @cached_property
+    def tools(self) -> list[Any]:
+        """The tools of all processes: one of each policy."""
+        return [self._tool(policy) for policy in POLICIES]
+
+    def _tool(self, policy: str) -> Any:
         outside = self.world.outside
 
         async def effect(ctx: ToolContext) -> str:
@@ -224,7 +230,7 @@ class Agents(Scenario):
 
             session_id, _, asked = ctx.key.rpartition("/")
             attempt = Attempt(session_id, asked, ctx.attempt)
-            return str(await outside.perform(process, policy, attempt, call_back=call_back))
+            return str(await outside.perform(self.world.current, policy, attempt, call_back=call_back))
 
         settings: Any = {"recovery": policy, "probe": outside.probe if policy == "confirm" else None}
         return Tool.of(effect, name=policy, **settings)

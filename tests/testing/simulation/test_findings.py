@@ -13,6 +13,7 @@ from holdfast import strategy
 from holdfast.engine.drivers import Attempt
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.native.ctx import Context
+from holdfast.store.errors import StoreUnavailableError
 from holdfast.testing.simulation import (
     Client,
     Faults,
@@ -168,6 +169,42 @@ class StuckMailbox(LongTool):
 
 def test_a_mailbox_that_cannot_be_read_costs_no_healthy_effect_its_lease() -> None:
     assert problems(StuckMailbox, 10, Faults(until_s=1.0)) == []
+
+
+@strategy(name="simulated_sleeper")
+async def sleeper(ctx: Context) -> Any:
+    return await ctx.sleep(1.0)
+
+
+class StuckWake(ParentAndChild):
+    """The first read of a session that is due gets stuck, for longer than the looks for timers wait, and fails."""
+
+    name: ClassVar[str] = "stuck wake"
+
+    @asynccontextmanager
+    async def opened(self, process: SimulatedProcess, **options: Any) -> AsyncIterator[Holdfast]:
+        async with super().opened(process, **options) as hf:
+            store: Any = hf.store
+            read, stuck = store._session, [5.0]
+
+            async def session(session_id: str) -> Any:
+                row = await read(session_id)
+                if process.name == "engine-0" and self.world.loop.time() > 1.0 and stuck:
+                    await asyncio.sleep(stuck.pop())
+                    raise StoreUnavailableError(store.url, "it does not answer")
+                return row
+
+            store._session = session
+            yield hf
+
+    async def drive(self, client: Client, number: int) -> None:
+        await client.start(sleeper, "s")
+
+
+def test_a_timer_whose_session_could_not_be_read_for_long_is_met_soon_after() -> None:
+    run = simulate(StuckWake, 1, Faults(until_s=1.0))
+    assert run.problems == []
+    assert run.virtual_s < 8.0
 
 
 @strategy(name="simulated_counter")

@@ -7,11 +7,13 @@ python -m holdfast.testing.simulation --seeds 1000
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from typing import NamedTuple
 
 from holdfast.testing.simulation.broken_run import report, shrink
 from holdfast.testing.simulation.faults import profile
@@ -20,6 +22,9 @@ from holdfast.testing.simulation.scenarios import SCENARIOS
 from holdfast.testing.simulation.scenarios.bystander import Bystander
 from holdfast.testing.simulation.scenarios.harm import HARM
 from holdfast.testing.simulation.trace import side_by_side
+
+SAY_EVERY_S = 15.0
+"""Seconds between two lines that say how far many runs are."""
 
 NAMED = {**SCENARIOS, **HARM, Bystander.name: Bystander}
 """All scenarios; those that aim at one thing run only when they are named."""
@@ -62,33 +67,63 @@ def _one(options: argparse.Namespace) -> int:
 
 
 def _many(names: list[str], options: argparse.Namespace) -> int:
-    work = [(name, seed, options.off) for seed in _seeds(options) for name in names]
-    began, broken = time.monotonic(), 0
-    with multiprocessing.Pool(options.jobs) as pool:
-        for number, (command, problem) in enumerate(pool.imap_unordered(_outcome, work, chunksize=8), 1):
-            if problem:
-                broken += 1
-                print(f"{command}\n  {problem}", flush=True)
-                if broken >= options.most:
-                    pool.terminate()
-                    break
-            if number % 500 == 0:
-                speed = number / (time.monotonic() - began)
-                print(
-                    f"{number} of {len(work)} runs, {broken} broken, {speed:.0f} a second", file=sys.stderr, flush=True
-                )
-    print(f"{len(work) if broken < options.most else 'stopped'} runs, {broken} broken")
-    return 1 if broken else 0
+    seeds = range(options.first, options.first + options.seeds)
+    work = [(name, seed, options.off) for seed in seeds for name in names]
+    progress = _Progress(len(work))
+    with multiprocessing.Pool(options.jobs, gc.freeze) as pool:  # what was imported is never garbage
+        for outcome in pool.imap_unordered(_outcome, work, chunksize=8):
+            progress.add(outcome)
+            if progress.broken >= options.most:
+                pool.terminate()
+                break
+    print(f"{progress} in {progress.took_s:.0f} s")
+    return 1 if progress.broken else 0
 
 
-def _seeds(options: argparse.Namespace) -> Iterator[int]:
-    return iter(range(options.first, options.first + options.seeds))
+class _Outcome(NamedTuple):
+    """What came of one run."""
+
+    scenario: str
+    command: str
+    problem: str
+    """The first law that it broke; empty if it broke none."""
 
 
-def _outcome(work: tuple[str, int, list[str]]) -> tuple[str, str]:
+def _outcome(work: tuple[str, int, list[str]]) -> _Outcome:
     name, seed, off = work
     run = simulate(NAMED[name], seed, without(profile(seed), *off))
-    return (run.command, str(run.problems[0])) if run.problems else ("", "")
+    return _Outcome(name, run.command, str(run.problems[0]) if run.problems else "")
+
+
+class _Progress:
+    """Counts runs, prints those that break a law at once, and says every few seconds how far it is."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._began = self._said = time.monotonic()
+        self._runs: Counter[str] = Counter()
+        self.broken = 0
+
+    @property
+    def took_s(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
+
+    def add(self, outcome: _Outcome) -> None:
+        """Another run is over."""
+        self._runs[outcome.scenario] += 1
+        if outcome.problem:
+            self.broken += 1
+            print(f"{outcome.command}\n  {outcome.problem}", flush=True)
+        if time.monotonic() - self._said >= SAY_EVERY_S:
+            self._said = time.monotonic()
+            speed = self._runs.total() / self.took_s
+            left_s = (self._total - self._runs.total()) / speed
+            print(f"{self}, {speed:.1f} a second, {left_s / 60:.0f} min left", file=sys.stderr, flush=True)
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{name} {runs}" for name, runs in sorted(self._runs.items()))
+        return f"{self._runs.total()} of {self._total} runs ({each}), {self.broken} broken"
 
 
 if __name__ == "__main__":

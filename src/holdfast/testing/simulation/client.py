@@ -97,7 +97,7 @@ class Client:
             await self.insist(lambda: self.hf.cancel(session_id, "enough"))
             self.history.cancelled[session_id] = self.now_s()
         except TransitionError:
-            pass
+            self.history.ended[session_id] = self.now_s()
 
     async def open_questions(self, below: str) -> list[tuple[str, str]]:
         """What sessions whose ids begin so ask a person now, as (session, query)."""

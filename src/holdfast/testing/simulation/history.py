@@ -71,6 +71,8 @@ class History:
         """Sessions whose start was acknowledged, and when."""
         self.cancelled: dict[str, float] = {}
         """Sessions whose cancellation was acknowledged, and when."""
+        self.ended: dict[str, float] = {}
+        """Sessions that could not be cancelled because they had ended, as their caller was told, and when."""
         self.watched: dict[tuple[str, str], list[Sighting]] = {}
         """The entries that each observer has seen of each session, in all its lives."""
 
@@ -94,6 +96,8 @@ class History:
                 case "stale":
                     if end is None or end.at_s > returned_s:
                         yield call.session_id, f"{where} and was told that nobody waits for it, but somebody does"
+                    elif end.is_answered and end.value == call.value:
+                        yield call.session_id, f"{where} and was told that nobody waits for it, but it is there"
                 case "sent" | "unknown":
                     pass
         for seen in self.shown:

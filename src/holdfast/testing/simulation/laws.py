@@ -62,6 +62,9 @@ def once(run: Evidence) -> Iterator[Problem]:
     for session_id, at_s in run.history.cancelled.items():
         if run.ended.get(session_id, float("inf")) > at_s:
             yield Problem("once", session_id, f"{session_id} was cancelled at {at_s:.3f}, and went on")
+    for session_id, at_s in run.history.ended.items():
+        if run.ended.get(session_id, float("inf")) > at_s:
+            yield Problem("once", session_id, f"{session_id} was said to have ended at {at_s:.3f}, and went on")
 
 
 def never_again(run: Evidence) -> Iterator[Problem]:
@@ -154,7 +157,7 @@ def _has_happened(run: Evidence, key: str, session_id: str) -> bool:
     """Whether an effect had happened when its query was answered: none may be made up, whatever its policy."""
     answered_s = run.settled[session_id, key.rpartition("/")[2]].at_s
     effects = run.world.outside.of(key)
-    return any(each.value is not None and each.began_s <= answered_s for each in effects)
+    return any(each.happened_s is not None and each.happened_s <= answered_s for each in effects)
 
 
 def _is_store_error(text: str) -> bool:

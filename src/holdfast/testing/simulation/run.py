@@ -12,7 +12,7 @@ from random import Random
 from holdfast.store.patience import PATIENCE
 from holdfast.testing.simulation.evidence import CommitFolds, Evidence, Problem
 from holdfast.testing.simulation.faults import Faults, profile
-from holdfast.testing.simulation.laws import LAWS, LAWS_OF_THE_END
+from holdfast.testing.simulation.laws import LAWS, LAWS_OF_THE_END, errors
 from holdfast.testing.simulation.loop import CURRENT, EndlessRunError
 from holdfast.testing.simulation.scenario import Scenario
 from holdfast.testing.simulation.store import ServerCall
@@ -27,13 +27,10 @@ orphans (2 s) and lost notifications (2 s), and timers and effects of up to 10 s
 QUIET_EVERY_S = 2.5
 """Virtual seconds between two quiet moments at which the laws are checked: most runs have two to four of them."""
 
-LOOK_S = 0.5
-"""Virtual seconds between looks at whether everything has ended before things stop going wrong."""
-
 IN_COMPANY = 0.25
 """Share of the runs in which the engines are still at work while all sessions are inspected."""
 
-GENERATOR = 5
+GENERATOR = 6
 """Version of what is drawn in the scenarios of Holdfast: a seed means another run once it has changed."""
 
 
@@ -115,7 +112,7 @@ def simulate(
         if crash is not None:
             process = world.processes[crash[0]]
             process.state.on_step = (crash[1], lambda: world.kill(process))
-        await _go_wrong(world, made)
+        await _go_wrong(world)
         world.heal()
         unsettled = await made.settle(CALM_S)
         world.loop.on_quiet = None
@@ -126,7 +123,9 @@ def simulate(
         problems.extend(made.liveness.problems())
         steps.update({name: process.state.steps for name, process in world.processes.items()})
         if run.is_settled:
+            known = len(list(errors(run)))
             problems.extend(await _inspected(world, made))
+            problems.extend(list(errors(run))[known:])
 
     try:
         with logged_to(world):
@@ -195,28 +194,25 @@ async def _inspected(world: World, scenario: Scenario) -> list[Problem]:
         return [Problem("no bricks", "", f"the inspection has not ended after {CALM_S:g} s; {world.errors}")]
 
 
-async def _go_wrong(world: World, scenario: Scenario) -> None:
-    """Let happen to the processes what is planned for them, for as long as there is anything left that it could hit."""
+async def _go_wrong(world: World) -> None:
+    """Let happen to the processes what is planned for them.
+
+    That goes on when all sessions have come to their end: what was under way then, as a late call or a process that
+    stands still, must not change them any more.
+    """
     for at_s, what, act in sorted(_plan(world), key=lambda each: each[0]):
-        if not await _work_left(scenario, at_s):
-            return
+        await _until(world, at_s)
         alive = sorted(world.processes)
         name = alive[world.chaos.randrange(len(alive))] if alive else ""
         steps = world.chaos.randint(1, AIM)
         if name and world.allows(name, what):
             process = world.processes[name]
             process.state.on_step = (process.state.steps + steps, _acting(act, process))
-    await _work_left(scenario, world.faults.until_s)
+    await _until(world, world.faults.until_s)
 
 
-async def _work_left(scenario: Scenario, until_s: float) -> bool:
-    """Wait until a moment; False, and earlier, once everything has come to its end by itself."""
-    loop = scenario.world.loop
-    while (left_s := until_s - loop.time()) > 0:
-        await asyncio.sleep(min(LOOK_S, left_s))
-        if not scenario.unsettled():
-            return False
-    return True
+async def _until(world: World, moment_s: float) -> None:
+    await asyncio.sleep(max(0.0, moment_s - world.loop.time()))
 
 
 def _acting(act: Callable[[SimulatedProcess], None], process: SimulatedProcess) -> Callable[[], None]:

@@ -218,7 +218,8 @@ class LoadedSession:
         listed = "" if delegate is None else delegate.description
         access = (None if policy.tools is None else tuple(policy.tools), tuple(policy.deny), listed)
         generation = self._runtime.tools.generation + self._overlay.generation
-        key = _CatalogKey(self._include_base, self._overlay_revision, generation, (*self.hooks.revision, access))
+        revisions = self.hooks.revision if self.hooks.plugins else ()
+        key = _CatalogKey(self._include_base, self._overlay_revision, generation, (*revisions, access))
         found = self._catalogs.get(key)
         if found is None:
             found = self._catalogs[key] = self._build(policy, delegate)
@@ -343,9 +344,13 @@ class LoadedSessions:
         await loaded.load_plugins(policy)
         return loaded
 
-    async def at_work(self, conversation: Conversation) -> LoadedSession:
-        """A session whose turn is about to be worked on; its plugins have been told. Raises `AbortTurn`."""
-        loaded = await self.get(conversation.session_id, conversation.policy or Policy(), conversation.parent)
+    async def at_work(self, conversation: Conversation, policy: Policy | None = None) -> LoadedSession:
+        """A session whose turn is about to be worked on; its plugins have been told. Raises `AbortTurn`.
+
+        `policy` is that of the conversation, for a caller who has it.
+        """
+        policy = policy or conversation.policy or Policy()
+        loaded = await self.get(conversation.session_id, policy, conversation.parent)
         if loaded.hooks.plugins and conversation.running is not None:
             await loaded.hooks.turn_started(conversation.running)
         return loaded

@@ -75,7 +75,7 @@ class ModelDriver:
         assert recorded is not None
         policy = self._runtime.provided(recorded)
         try:
-            loaded = await self._mount.loaded_sessions.at_work(conversation)
+            loaded = await self._mount.loaded_sessions.at_work(conversation, recorded)
             if isinstance(query, SummaryQuery):
                 return await self._sum_up(query, conversation, policy, attempt)
             request = await self._request(loaded, conversation, policy, attempt)

@@ -257,7 +257,7 @@ class TurnBuilder:
             output=self._output,
             command=self._command,
             prompt=self._prompt,
-            spec=self._turn_spec(conversation),
+            spec=None if self._spec is None else self._turn_spec(self._spec, conversation),
         )
         asked = conversation.input
         session.own_turns.add(turn_id)
@@ -276,14 +276,12 @@ class TurnBuilder:
             return _Begun(conversation, begun, is_here=True)
         return await self._taken(asked)
 
-    def _turn_spec(self, conversation: Conversation) -> Spec | None:
+    def _turn_spec(self, spec: Spec, conversation: Conversation) -> Spec:
         """The spec of this turn, with what follows from it here. Raises `ProviderUnavailableError`."""
         session = self._session
-        if self._spec is None:
-            return None
-        if self._spec.provider is not None:
-            session.runtime.check_provider(self._spec.provider, session.session_id)
-        return session.runtime.completed(self._spec, conversation.next_policy or session.policy)
+        if spec.provider is not None:
+            session.runtime.check_provider(spec.provider, session.session_id)
+        return session.runtime.completed(spec, conversation.next_policy or session.policy)
 
     async def _taken(self, asked: str) -> _Begun:
         """The turn, once its input is in the journal. If another process owns the session, that takes a moment."""
@@ -305,7 +303,7 @@ class TurnBuilder:
         session, turn_id = self._session, self._named()
         conversation = await session.conversation(fresh=True)
         turn = conversation.turns[turn_id]
-        spec = self._turn_spec(conversation)
+        spec = None if self._spec is None else self._turn_spec(self._spec, conversation)
         now = _turn_identity(self._content, self._output, self._command, self._prompt, spec)
         before = _turn_identity(turn.content, turn.output, turn.command, turn.prompt, turn.spec)
         if encode(now) != encode(before):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -20,17 +19,23 @@ _SESSION_CHARS = 26  # 130 bits: cannot be guessed, cannot collide
 _TURN_CHARS = 12  # 60 bits: enough for the turns and items of one session
 
 
-def new_session_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+def _system_bytes(size: int) -> bytes:
+    from secrets import token_bytes  # not before it is needed: whoever only lists sessions does without
+
+    return token_bytes(size)
+
+
+def new_session_id(random_bytes: Callable[[int], bytes] = _system_bytes) -> str:
     """A fresh session id, `s-` and 26 characters, from the operating system's CSPRNG or another source of bytes."""
     return "s-" + random_bytes(_SESSION_CHARS).translate(_BY_BYTE).decode()
 
 
-def new_turn_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+def new_turn_id(random_bytes: Callable[[int], bytes] = _system_bytes) -> str:
     """A fresh turn id: `t-` and 12 characters."""
     return "t-" + random_bytes(_TURN_CHARS).translate(_BY_BYTE).decode()
 
 
-def new_item_id(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+def new_item_id(random_bytes: Callable[[int], bytes] = _system_bytes) -> str:
     """A fresh id of an item of an inbox: `i-` and 12 characters."""
     return "i-" + random_bytes(_TURN_CHARS).translate(_BY_BYTE).decode()
 

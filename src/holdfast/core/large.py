@@ -40,7 +40,7 @@ def is_large(value: object) -> bool:
             nodes += len(item)
             open_items += islice(item, LARGE_NODES)
         elif isinstance(item, msgspec.Struct):
-            open_items += [getattr(item, name) for name in item.__struct_fields__]
+            open_items += msgspec.structs.astuple(item)
         if nodes > LARGE_NODES or chars > LARGE_CHARS:
             return True
     return False

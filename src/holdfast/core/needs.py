@@ -85,9 +85,12 @@ def is_for_host(session: Session, query: Query) -> bool:
 
     Models that a session names, or that any process may bring, are no matter of a host's.
     """
+    return _goes_to_host(query, query_needs(session, query))
+
+
+def _goes_to_host(query: Query, needs: Sequence[Need]) -> bool:
     if not query.is_question or is_own(query) or query.tool_needed == "":
         return False
-    needs = query_needs(session, query)
     return not needs or needs[0].kind == "host"
 
 
@@ -100,13 +103,6 @@ def count_asked(session: Session) -> int:
     """How many such queries there are, as far as that can be told without looking at each of many: those of a group
     are begun together."""
     pending = session.pending
-    if len(pending) == 1:  # as nearly always
-        (only,) = pending.values()
-        if only.attempts and only.deaths:
-            return 0
-        if only.query.kind == "llm" and type(session.kind_fold) is KindFold:  # a strategy: who answers is known
-            return 1 if session.llm == HOST else 0
-        return int(is_for_host(session, only.query))
     asked = 0
     for group, query in pending.groups.items():
         sample = pending.get(query.id)
@@ -153,8 +149,10 @@ MAX_NEEDS_CHARS = 500
 """Characters of the needs in a row: a few dozen tools, and a key that fits into an index."""
 
 
-def row_needs(session: Session) -> str:
+def row_needs(session: Session, own: str | None) -> str:
     """What a process has to have to move a session, as its row says it: sorted, and joined by commas.
+
+    `own` is what its program kind waits for, beside its queries.
 
     That is a model (`llm`, `model:NAME`, `provider:NAME`), a tool (`tool:NAME`), `human` for whoever answers people,
     `child`, a word of its program kind, or `run`. Empty if it has ended, or only a host, a person or time moves it on.
@@ -163,30 +161,39 @@ def row_needs(session: Session) -> str:
     state, groups, kind_fold = session.state, session.pending.groups, session.kind_fold
     if state != "paused":
         return RUN if state == "running" else ""
-    if len(groups) == 1:  # as nearly all
-        if type(kind_fold) is KindFold and "llm" in groups:  # a strategy, and who answers it is known
-            return _answerer_needs(session.llm)
-        if kind_fold.waiting_for is None:
-            return ",".join(_process_needs(session, next(iter(groups.values()))))
-    own = kind_fold.waiting_for
-    found = {name for query in groups.values() for name in _process_needs(session, query)}
+    found = {name for query in groups.values() for name in _process_needs(query, query_needs(session, query))}
     if own is not None and kind_fold.next_due() is None:
         found |= {own, *map(_need_name, kind_fold.waiting_needs())}
     text = ",".join(sorted(found))
     return text if len(text) <= MAX_NEEDS_CHARS else MANY
 
 
-def _process_needs(session: Session, query: Query) -> list[str]:
-    """What a process has to have to answer a query by itself."""
-    if query.kind == "child":
-        return ["child"]
+def only_query_traits(session: Session, only: PendingQuery) -> tuple[str, int]:
+    """`row_needs` and `count_asked` of a session that is paused and waits for this alone, as nearly always."""
+    query, is_under_way = only.query, only.attempts and only.deaths
+    if query.kind == "llm" and type(session.kind_fold) is KindFold:  # a strategy, and who answers it is known
+        return _answerer_needs(session.llm), int(session.llm == HOST and not is_under_way)
     needs = query_needs(session, query)
+    asks = 0 if is_under_way else int(_goes_to_host(query, needs))
+    return ",".join(_process_needs(query, needs)), asks
+
+
+def _process_needs(query: Query, needs: Sequence[Need]) -> Sequence[str]:
+    """What a process has to have to answer a query, which has these needs, by itself."""
+    if query.kind == "child":
+        return ("child",)
     if needs:
-        return [_need_name(need) for need in needs if need.kind != "host"]
+        return _need_names(tuple(needs))
     if query.kind == "tool":
         tool = query.tool_needed
-        return [] if tool is None else [_need_name(Need("tool", tool))]
-    return [query.kind] if query.kind in ("llm", "human") else []
+        return () if tool is None else (_need_name(Need("tool", tool)),)
+    return (query.kind,) if query.kind in ("llm", "human") else ()
+
+
+@lru_cache(maxsize=256)
+def _need_names(needs: tuple[Need, ...]) -> tuple[str, ...]:
+    """What of these a process can have. Kept, as the next."""
+    return tuple(_need_name(need) for need in needs if need.kind != "host")
 
 
 @lru_cache(maxsize=256)

@@ -15,9 +15,9 @@ class PendingQuery:
     __slots__ = ("asked_at", "attempts", "deaths", "due_at", "group", "query")
 
     def __init__(self, query: Query, asked_at: int, attempts: int = 0, deaths: int = 0) -> None:
-        wait = query.wait_ms
+        wait: int | None = getattr(query, query.wait_field)
         self.query = query
-        self.group = query.group
+        self.group = query.group if query.is_grouped else query.kind
         self.asked_at = asked_at
         self.due_at = None if wait is None else asked_at + wait
         self.attempts = attempts
@@ -33,14 +33,15 @@ class PendingQuery:
 class PendingQueries(dict[str, PendingQuery]):
     """Those of one session, by id, in the order in which they were asked. Changed by these methods only."""
 
-    __slots__ = ("_counts", "_due", "groups")
+    __slots__ = ("_counts", "due_times", "groups")
 
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, Query] = {}
         """One query of each group: those of a group are answered by the same, and for the same reasons."""
         self._counts: dict[str, int] = {}
-        self._due: dict[str, int] = {}
+        self.due_times: dict[str, int] = {}
+        """When those are due that ever are (unix ms)."""
 
     def add(self, pending: PendingQuery) -> None:
         """A query was asked."""
@@ -52,7 +53,7 @@ class PendingQueries(dict[str, PendingQuery]):
             self._counts[group] = 1
             self.groups[group] = query
         if pending.due_at is not None:
-            self._due[query.id] = pending.due_at
+            self.due_times[query.id] = pending.due_at
 
     def count(self, group: str) -> int:
         """How many of a group there are."""
@@ -70,7 +71,7 @@ class PendingQueries(dict[str, PendingQuery]):
         else:
             del self._counts[group], self.groups[group]
         if pending.due_at is not None:
-            del self._due[asked]
+            del self.due_times[asked]
         return pending
 
     def remove_all(self) -> None:
@@ -78,12 +79,8 @@ class PendingQueries(dict[str, PendingQuery]):
         self.clear()
         self.groups.clear()
         self._counts.clear()
-        self._due.clear()
-
-    def next_due(self) -> int | None:
-        """When the first of them is due (unix ms), or None if none ever is."""
-        return min(self._due.values()) if self._due else None
+        self.due_times.clear()
 
     def due(self, now: int) -> list[PendingQuery]:
         """Those that are due, in the order in which they were asked."""
-        return [self[asked] for asked, due in self._due.items() if due <= now]
+        return [self[asked] for asked, due in self.due_times.items() if due <= now]

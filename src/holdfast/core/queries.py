@@ -31,23 +31,22 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_f
     """Who answers, as hosts, drivers and listings know it: `llm`, `tool`, `human`, `timer`, `child`, …"""
     is_patient: ClassVar[bool] = False
     """Whether a session may wait for this for any time without being idle."""
+    wait_field: ClassVar[str] = "timeout_ms"
+    """The field that says how long after it was asked the clock answers it; None there if it never does."""
+    is_grouped: ClassVar[bool] = False
+    """Whether who can answer it depends on more than its kind: then its group has a name of its own."""
     is_question: ClassVar[bool] = True
     """Whether somebody outside of the runtime may be asked it."""
 
     @property
     def group(self) -> str:
-        """The same for all queries of a session that the same processes can answer: its kind, and maybe a name."""
+        """The same for all queries of a session that the same processes can answer: its kind, unless `is_grouped`."""
         return self.kind
 
     @property
     def tool_needed(self) -> str | None:
         """The tool by which a process can answer it; empty if any process that runs tools can, None if none can."""
         return None
-
-    @property
-    def wait_ms(self) -> int | None:
-        """How long after it was asked the clock answers it, or None if it never does."""
-        return self.timeout_ms
 
     def to_json(self) -> dict[str, Json]:
         """Its fields on the wire, without its id: the key of that differs between one query and several."""
@@ -134,6 +133,7 @@ class ToolQuery(Query, frozen=True, tag="tool"):
     name: str
     arguments: dict[str, Json] = {}
     kind = "tool"
+    is_grouped = True
 
     @property
     def group(self) -> str:
@@ -171,11 +171,8 @@ class TimerQuery(Query, frozen=True, tag="timer"):
 
     delay_ms: int
     kind = "timer"
+    wait_field = "delay_ms"
     is_question = False
-
-    @property
-    def wait_ms(self) -> int | None:
-        return self.delay_ms
 
     def to_json(self) -> dict[str, Json]:
         return {"delay_ms": self.delay_ms}

@@ -143,7 +143,7 @@ class LazyReplayFold:
         undelivered = self._undelivered
         if not self._is_paused or not undelivered:
             return None
-        if not pause_is_over(self._wake, pending, undelivered, self._has_failure):
+        if pending and not pause_is_over(self._wake, pending, undelivered, self._has_failure):
             return None
         self._undelivered = []
         self._is_paused = self._has_failure = False

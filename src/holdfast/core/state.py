@@ -210,10 +210,11 @@ class Session:
 
     def next_due(self) -> int | None:
         """When the clock has to look at the session next, or None if never: a timer, a timeout, its kind's own part."""
-        own, earliest = self.kind_fold.next_due(), self.pending.next_due()
-        if own is None or earliest is None:
-            return own if earliest is None else earliest
-        return min(own, earliest)
+        own, due_times = self.kind_fold.next_due(), self.pending.due_times
+        if not due_times:
+            return own
+        earliest = min(due_times.values())
+        return earliest if own is None else min(own, earliest)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -289,8 +290,8 @@ class Session:
         undelivered = self.undelivered
         is_over = (
             self.state is PAUSED
-            and len(undelivered) > 0  # whatever it waits for, it continues with an answer
-            and pause_is_over(self.wake, self.pending, undelivered, self.failure_undelivered)
+            and len(undelivered) > 0  # it continues with an answer, and with the last in any case
+            and (not self.pending or pause_is_over(self.wake, self.pending, undelivered, self.failure_undelivered))
         )
         if is_over:  # the program continues, and is given the answers
             self.state, self._rules = RUNNING, _RULES[RUNNING]

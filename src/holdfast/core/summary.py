@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core.ids import DEFAULT_SERVICE
 from holdfast.core.limits import FAILURE_PREVIEW_CHARS
-from holdfast.core.needs import count_asked, row_needs
+from holdfast.core.needs import count_asked, only_query_traits, row_needs
 from holdfast.core.records import ExpiredRecord, FailedRecord
 from holdfast.core.state import IMPORTED, PAUSED, Session, State
 
@@ -52,12 +52,18 @@ def summarize(session: Session) -> Summary:
     if started is None:
         raise ValueError(f"session '{session.id}' has not started")
     kind_fold, metrics, fork = session.kind_fold, session.metrics, started.forked_from
-    own, groups = kind_fold.waiting_for, session.pending.groups
+    own, pending, is_paused = kind_fold.waiting_for, session.pending, session.state is PAUSED
+    groups = pending.groups
     if own is None and len(groups) == 1:  # as nearly all
         waiting_for = next(iter(groups.values())).kind
     else:
         kinds = {query.kind for query in groups.values()}
         waiting_for = ",".join(sorted(kinds if own is None else {*kinds, own}))
+    if own is None and is_paused and len(pending) == 1:
+        (only,) = pending.values()
+        needs, asks = only_query_traits(session, only)
+    else:
+        needs, asks = row_needs(session, own), count_asked(session) if is_paused else 0
     return Summary(
         state=session.state,
         program_kind=started.program.kind,
@@ -66,11 +72,11 @@ def summarize(session: Session) -> Summary:
         service=started.service,
         created_at=metrics.started_at,
         updated_at=metrics.last_activity_at,
-        pending=len(session.pending),
+        pending=len(pending),
         waiting_for=waiting_for,
         due_at=session.next_due() if session.state is not IMPORTED else None,
-        needs=row_needs(session),
-        asks=count_asked(session) if session.state is PAUSED else 0,
+        needs=needs,
+        asks=asks,
         turns=kind_fold.turns,
         tokens=metrics.prompt_tokens.tokens + metrics.response_tokens.tokens,
         cost=metrics.cost,

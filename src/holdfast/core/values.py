@@ -122,7 +122,7 @@ def encode_sound(struct: msgspec.Struct) -> bytes | None:
             len(body) <= _PLAIN_BYTES
             and body.count(b"[") + body.count(b"{") <= MAX_VALUE_DEPTH
             and _LONG_NUMBER not in body.translate(_DIGITS)
-            and _decoder_of(type(struct)).decode(body) == struct
+            and _decoders[type(struct)].decode(body) == struct
         ):
             return body
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -154,19 +154,20 @@ class Decoder(Protocol):
     def decode(self, body: bytes, /) -> Any: ...
 
 
-_decoders: dict[type[msgspec.Struct], Decoder] = {}
+class _Decoders(dict[type[msgspec.Struct], Decoder]):
+    """A decoder for each type of struct, made when it is first asked for."""
+
+    def __missing__(self, kind: type[msgspec.Struct]) -> Decoder:
+        decoder = self[kind] = msgspec.json.Decoder(kind)
+        return decoder
+
+
+_decoders = _Decoders()
 
 
 def decode_with(kind: type[msgspec.Struct], decoder: Decoder) -> None:
     """Read structs of a type with this decoder: its fields can be of types that msgspec does not find by itself."""
     _decoders[kind] = decoder
-
-
-def _decoder_of(kind: type[msgspec.Struct]) -> Decoder:
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
-    return decoder
 
 
 def own_copy(value: Json) -> Json:
@@ -180,7 +181,7 @@ def _copied(value: Json) -> Json:
 
 def own_copy_of(struct: T) -> T:
     """A struct that shares nothing changeable with the given one, as it is when it is read back."""
-    copied: T = _decoder_of(type(struct)).decode(_encoder.encode(struct))
+    copied: T = _decoders[type(struct)].decode(_encoder.encode(struct))
     return copied
 
 

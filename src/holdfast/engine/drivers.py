@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
@@ -44,6 +43,12 @@ SHUT_DOWN = "it was interrupted by a shutdown of its process before it had ended
 UNHEARD = "the store did not say whether the attempt was recorded"
 
 
+class AttemptEnd:
+    """Whether the end of an attempt is waited for no more. Set by the event loop, and read by threads."""
+
+    has_come = False
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """One execution of a query's effect."""
 
@@ -51,7 +56,7 @@ class Attempt(msgspec.Struct, frozen=True):
     query_id: str
     number: int
     """1 for the first, 2 for the first after a crash, …"""
-    over: threading.Event = msgspec.field(default_factory=threading.Event)
+    end: AttemptEnd = msgspec.field(default_factory=AttemptEnd)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Attempt) and (self.key, self.number) == (other.key, other.number)
@@ -65,7 +70,7 @@ class Attempt(msgspec.Struct, frozen=True):
 
         A function in a thread cannot be stopped from outside. It can check this, and return.
         """
-        return self.over.is_set()
+        return self.end.has_come
 
     @property
     def key(self) -> str:
@@ -141,7 +146,7 @@ class Driver:
             try:
                 outcome = await asyncio.to_thread(_contained, call)
             except asyncio.CancelledError:
-                attempt.over.set()
+                attempt.end.has_come = True
                 raise
         return await outcome if type(outcome) is CoroutineType or isinstance(outcome, Awaitable) else outcome
 

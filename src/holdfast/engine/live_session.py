@@ -492,6 +492,8 @@ class LiveSession:
         for attendant in owner.attendants:
             attendant.committed(session, under_way=self.is_under_way)
         if has_ended:
+            for observe in owner.on_end:
+                observe(session)
             self._run.stop()
             if session.started is not None and session.started.parent is not None:
                 self._family.tell(session, session.started.parent)

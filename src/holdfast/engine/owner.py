@@ -124,6 +124,8 @@ class Owner:
         self.programs = ProgramKinds(store, self.sealer)
         self.offers = ProcessOffers(services, self.programs, self.drivers)
         self.attendants: list[Attendant] = []
+        self.on_end: list[Callable[[Session], None]] = []
+        """Called with every session that was ended here, as soon as that is durable."""
         self.on_commit: list[Observer] = []
         """Called with every commit that was made here, as soon as it is durable."""
         self.view_observers: dict[str, list[ViewObserver]] = {}

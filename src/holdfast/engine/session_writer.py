@@ -55,7 +55,7 @@ class SessionWriter:
         try:
             if owner.seam is not None:
                 await owner.seam(f"before {reason}")
-            sent_s = owner.clock.monotonic()
+            sent_s = owner.clock.monotonic() if holds else 0.0
             receipt = await owner.store.append(commit)
             if owner.seam is not None:
                 await owner.seam(f"after {reason}")

@@ -24,7 +24,7 @@ from holdfast.zstd import compress, decompress
 
 _BLOB, _LITERAL = "$blob", "$literal"
 _MARKS = (b'"$blob"', b'"$literal"')
-_DOLLAR = ord("$")
+DOLLAR = ord("$")
 
 
 def references(body: bytes) -> set[str]:
@@ -38,7 +38,7 @@ def references(body: bytes) -> set[str]:
 
 def has_marks(body: bytes) -> bool:
     """Whether there may be references to blobs: a quick test, as a number is found much faster than a text."""
-    return _DOLLAR in body and b'"$' in body
+    return DOLLAR in body and b'"$' in body
 
 
 class _Collect(dict[str, Json]):

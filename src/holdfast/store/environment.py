@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random, SystemRandom
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from random import Random
 
 log = logging.getLogger("holdfast.clock")
 
@@ -142,12 +144,17 @@ class SystemClock(SteadyClock):
     def __init__(self, day_ns: Callable[[], int] = time.time_ns) -> None:
         super().__init__(day_ns, _passed_ns)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
 
 def _process_name() -> str:
     return f"{socket.gethostname()[:60]}.{os.getpid()}"
+
+
+def _system_random() -> Random:
+    from random import SystemRandom  # not before an engine is opened: whoever only lists sessions does without
+
+    return SystemRandom()
 
 
 @dataclass(frozen=True)
@@ -155,7 +162,7 @@ class Environment:
     """What a process gets from outside, beside its store."""
 
     clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=SystemRandom)
+    random: Random = field(default_factory=_system_random)
     """Seeds, keys and names are drawn from it, and the order in which processes look at what they all find."""
     process: str = field(default_factory=_process_name)
     """The name of the OS process, for people: the machine and the process id."""

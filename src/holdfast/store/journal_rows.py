@@ -22,7 +22,7 @@ from holdfast.core.large import LARGE_CHARS, is_large
 from holdfast.core.limits import ERROR_PREVIEW_CHARS, MAX_INTEGER, MAX_VALUE_BYTES, MIN_INTEGER
 from holdfast.core.records import Entry, Record, StartedRecord, decode_record, decode_records
 from holdfast.core.values import check_number, encode, encode_checked, preview
-from holdfast.store.codec import fill_in, filled_size, has_marks, move_out, references
+from holdfast.store.codec import DOLLAR, fill_in, filled_size, has_marks, move_out, references
 from holdfast.store.commits import Commit
 from holdfast.store.errors import CorruptSessionError
 from holdfast.store.limits import INLINE_VALUE_BYTES, ROW_RECORDS, SMALL_ROW_BYTES
@@ -87,7 +87,7 @@ def encode_commit(commit: Commit) -> StoredCommit:
     first = commit.expected + 1
     if commit.bodies and len(times) <= ROW_RECORDS and None not in commit.bodies:
         body = b"[%b]" % b",".join(commit.bodies)  # type: ignore[arg-type]  # there is no None
-        if len(body) <= INLINE_VALUE_BYTES and not has_marks(body):
+        if len(body) <= INLINE_VALUE_BYTES and DOLLAR not in body:
             return StoredCommit([_sealed(commit.session_id, first, times, body)], {})
     bodies, blobs = encode_bodies(commit)
     rows = []
@@ -147,14 +147,14 @@ def _sealed(writer: str, first: int, times: Sequence[int], body: bytes, size: in
     last, at = first + len(times) - 1, times[0]
     later = None
     if times.count(at) < len(times):
-        later = _delays_between(times)
+        later = f"[0,{times[1] - at}]" if len(times) == 2 else _delays_between(times)  # most rows have two
     extras = _NO_EXTRAS if later is None and size is None else f"{later}/{size}/"
     checksum = crc32(body, crc32(f"{writer}/{first}/{last}/{at}/{extras}".encode()))
     return JournalRow(first, last, at, later, checksum, body, size)
 
 
 def _delays_between(times: Sequence[int]) -> str:
-    """Milliseconds from the record before to each, as a JSON array. Most rows have two, so they are just written."""
+    """Milliseconds from the record before to each, as a JSON array."""
     before = times[0]
     text = "[0"
     for at in times[1:]:

@@ -112,7 +112,10 @@ def content_tokens(content: Iterable[ContentBlock]) -> int:
     """About how many tokens a message takes."""
     tokens = 0
     for block in content:
-        tokens += value_tokens(block.text) if type(block) is TextBlock else _block_tokens(block)
+        if type(block) is TextBlock:  # as most are
+            tokens += (len(block.text.encode(errors="replace")) + BYTES_PER_TOKEN - 1) // BYTES_PER_TOKEN
+        else:
+            tokens += _block_tokens(block)
     return tokens
 
 

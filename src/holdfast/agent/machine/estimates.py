@@ -10,7 +10,7 @@ from holdfast.core.state import Session
 
 def reply_query(session: Session, policy: Policy, shown: int, iteration: int, remark: str) -> ReplyQuery:
     """The query for a reply of a model that is shown about so many tokens."""
-    if not _has_budget(session):
+    if session.started is None or session.started.budget is None:
         return ReplyQuery(iteration=iteration, remark=remark)
     most = policy.generation.get("max_tokens")
     return ReplyQuery(
@@ -23,8 +23,5 @@ def reply_query(session: Session, policy: Policy, shown: int, iteration: int, re
 
 def summary_query(session: Session, shown: int, instructions: str, keep: int) -> SummaryQuery:
     """The query for a summary of a conversation of about so many tokens."""
-    return SummaryQuery(prompt=instructions, keep=keep, context_tokens=shown if _has_budget(session) else 0)
-
-
-def _has_budget(session: Session) -> bool:
-    return session.started is not None and session.started.budget is not None
+    has_budget = session.started is not None and session.started.budget is not None
+    return SummaryQuery(prompt=instructions, keep=keep, context_tokens=shown if has_budget else 0)

@@ -12,6 +12,7 @@ Rules of this file
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -85,6 +86,8 @@ class AgentFold(KindFold):
         self.title = ""
         self.task = task_of(ctx)
         """What it works on, if it is a subagent, which ends with its one turn."""
+        self.reports_usage = self.task is not None or self.parent is not None
+        """Whether another session counts what this one spends: that of its parent, or of its process."""
         self.spent: dict[str, Usage] = {}
         """What a session that belongs to another one, and those below it, have spent on each model."""
         self.spenders: dict[str, None] = {}
@@ -249,11 +252,6 @@ class AgentFold(KindFold):
 
     # --- what the session is told that this one belongs to ------------------------------------------
 
-    @property
-    def reports_usage(self) -> bool:
-        """Whether another session counts what this one spends: that of its parent, or of its process."""
-        return self.task is not None or self.parent is not None
-
     def parent_answer(self, session: Session) -> Answer | None:
         if self.task is None or session.ended is None:
             return None
@@ -267,7 +265,7 @@ class AgentFold(KindFold):
     def query_needs(self, query: Query) -> Sequence[Need] | None:
         match query:
             case LlmQuery():
-                return _model_needs(self.policies.current)
+                return _model_needs(self.policies.current.provider)
             case CallQuery(name=name, served_by="process") if name not in HARMLESS and not name.startswith(OWN_TOOLS):
                 return (Need("tool", name),)
             case DelegateQuery(program=name):
@@ -277,7 +275,7 @@ class AgentFold(KindFold):
 
     def waiting_needs(self) -> Sequence[Need]:
         """Of the turn that the waiting items begin."""
-        return _model_needs(self.policies.current) if self.turn is None and self.inbox.waiting else ()
+        return _model_needs(self.policies.current.provider) if self.turn is None and self.inbox.waiting else ()
 
     # --- decisions ----------------------------------------------------------------------------------
 
@@ -308,8 +306,9 @@ class AgentFold(KindFold):
         return decide.decide_expire(session, self, reason)
 
 
-def _model_needs(policy: Policy) -> Sequence[Need]:
-    return (Need("provider", policy.provider) if policy.provider else ANY_MODEL,)
+@lru_cache(maxsize=256)
+def _model_needs(provider: str) -> Sequence[Need]:
+    return (Need("provider", provider) if provider else ANY_MODEL,)
 
 
 class _FoldedAgent(msgspec.Struct, frozen=True):

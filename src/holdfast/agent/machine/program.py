@@ -213,8 +213,9 @@ class AgentInstance:
 
     def resume(self, at: int, answers: Sequence[tuple[str, Answer]]) -> Step | Awaitable[Step]:
         self._at = at
-        self._session = session = self.fold.session
-        self._agent = agent_fold(session)
+        session = self.fold.session
+        if session is not self._session:  # it was read again
+            self._session, self._agent = session, agent_fold(session)
         state, stop = self._state, self._agent.stop
         if stop is not None and not isinstance(state, Starting | BetweenTurns):
             return self._on_stop(state, *stop, answers)
@@ -244,8 +245,8 @@ class AgentInstance:
         In a cell it is the call that fails.
         """
         self._at, self._session = at, self.fold.session
+        self._agent = agent_fold(self._session)
         if isinstance(self._state, InCell):
-            self._agent = agent_fold(self._session)
             from holdfast.agent.rlm.cell_steps import refuse_cell
 
             return refuse_cell(self, self._state.run, self._state.cell, failure)

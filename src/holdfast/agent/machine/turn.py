@@ -197,6 +197,8 @@ class RecordedReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def text(self) -> str:
+        if len(self.content) == 1 and type(self.content[0]) is TextBlock:
+            return self.content[0].text
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     @property

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.agent.processes.machine import KIND, OwnerEndedMessage
 from holdfast.core.errors import HoldfastError, SessionNotFoundError
-from holdfast.core.records import Record
 from holdfast.core.state import Session, State
 from holdfast.store.contract import SessionFilter
 
@@ -27,7 +25,7 @@ _ALIVE = [State.RUNNING, State.PAUSED]
 
 
 class OwnerEnds:
-    """An `Attendant` of an engine."""
+    """Tells the processes of the sessions of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -37,18 +35,12 @@ class OwnerEnds:
 
     def start(self) -> None:
         """Look after the processes of the services that are served here, until the engine is closed."""
-        self._engine.owner.attendants.append(self)
+        self._engine.owner.on_end.append(self._tell_processes)
         self._looking = self._engine.owner.spawn(self._run())
 
-    def records(self, session: Session, now: int) -> Sequence[Record]:
-        return ()
-
-    def committed(self, session: Session, *, under_way: bool) -> None:
-        if session.is_terminal and session.program_kind != KIND:
+    def _tell_processes(self, session: Session) -> None:
+        if session.program_kind != KIND:
             self._engine.owner.spawn(self._tell_all(session.id, f"its owner '{session.id}' is {session.state}"))
-
-    def undone(self, session_id: str) -> None:
-        return
 
     async def look(self) -> None:
         """Find processes whose owner is gone, and tell them."""

@@ -261,11 +261,11 @@ async def _attempt(
                 except BaseException as error:
                     _raise_fault(provider, error)
                 if isinstance(item, ModelReply):
-                    return deltas.cut_reply(item)
+                    return item if deltas.cutter is None else deltas.cut_reply(item)
                 taking = deltas.pass_on(item)
                 if taking is not None:
                     await _untimed(taking, limit)
-                if deltas.is_cut:
+                if deltas.cutter is not None and deltas.cutter.is_closed:
                     return deltas.cut_reply(None)
     except TimeoutError as error:
         if not limit.expired():

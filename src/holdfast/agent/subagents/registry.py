@@ -71,6 +71,8 @@ class Subagents(Mapping[str, AgentDefinition]):
 
     def tool(self, delegation: Delegation) -> DelegateTool | None:
         """The tool with which a session delegates; None if it may not."""
+        if not self._definitions:
+            return None
         names = tuple(self.names(delegation))
         if not names:
             return None

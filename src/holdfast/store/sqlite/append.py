@@ -12,7 +12,6 @@ import msgspec
 from holdfast.core.summary import Summary
 from holdfast.store.commits import Commit
 from holdfast.store.journal_rows import encode_commit
-from holdfast.store.leases import lease_columns
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.sqlite.packed_rows import pack_rows
 from holdfast.store.sqlite.schema import StoreConnection
@@ -60,7 +59,7 @@ class SqliteAppend:
     def __call__(self, connection: StoreConnection) -> KnownRow:
         """Write it, and give the row as it is then; or raise the reason why it is refused."""
         commit = self._commit
-        if self._known is not None and self._is_usual(self._known):
+        if self._known is not None:
             written = self._write_fenced(connection, self._known)
             if written is not None:
                 return written
@@ -69,49 +68,43 @@ class SqliteAppend:
             pack_rows(connection, num, commit)
         return KnownRow(num, receipt.position, receipt.epoch, commit.hold_ms > 0, commit.summary)
 
-    def _is_usual(self, known: KnownRow) -> bool:
-        """Whether a commit adds records and changes the lease at most, and seems to fit what is known."""
-        commit = self._commit
-        return (
-            commit.expected == known.position
-            and (not known.is_held if commit.epoch is None else commit.epoch == known.epoch)
-            and not commit.takes
-            and not commit.writes
-            and not self._packed
-            and commit.snapshot is None
-            and commit.checkpoint is None
-            and commit.segment is None
-            and not commit.summary.state.is_terminal
-            and commit.summary.title == known.summary.title
-            and commit.summary.labels == known.summary.labels
-        )
-
     def _write_fenced(self, connection: StoreConnection, known: KnownRow) -> KnownRow | None:
-        """Write it if the row is as it is known; None, with nothing done, if it is not."""
+        """Write it if it adds records and changes the lease at most, and the row is as it is known.
+
+        None, with nothing done, if not.
+        """
         commit = self._commit
-        summary, hold_ms = commit.summary, commit.hold_ms
+        summary, before, hold_ms = commit.summary, known.summary, commit.hold_ms
+        fits = commit.expected == known.position and (
+            not known.is_held if commit.epoch is None else commit.epoch == known.epoch
+        )
+        if (
+            not fits
+            or commit.takes
+            or commit.writes
+            or self._packed
+            or commit.snapshot is not None
+            or commit.checkpoint is not None
+            or commit.segment is not None
+            or summary.state.is_terminal
+            or summary.title != before.title
+            or summary.labels != before.labels
+        ):
+            return None
         position = known.position + len(commit.entries)
         epoch = known.epoch + 1 if commit.epoch is None else known.epoch
         run = connection.quick.execute
-        if not known.is_held and not hold_ms and _is_alike(summary, known.summary):
-            changed = run(
-                _ADVANCE,
-                (
-                    *(position, epoch, summary.updated_at, summary.tokens, summary.cost),
-                    *(known.num, known.position, known.epoch),
-                ),
-            )
+        fence = (known.num, known.position, known.epoch)
+        is_step = summary.state is before.state and summary.due_at == before.due_at
+        if is_step and not known.is_held and not hold_ms and _is_alike(summary, before):
+            changed = run(_ADVANCE, (position, epoch, summary.updated_at, summary.tokens, summary.cost, *fence))
         else:
-            owner, until = lease_columns(commit.owner, hold_ms, sql.now_ms())
-            changed = run(
-                _CLAIM if commit.epoch is None else _CHANGE,
-                (
-                    *(position, epoch, owner, until, hold_ms),
-                    *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at),
-                    *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
-                    *(known.num, known.position, known.epoch),
-                ),
-            )
+            values = sql.step_values(position, epoch, commit)
+            free = "" if commit.epoch is not None else _IS_FREE
+            if is_step:
+                changed = run(f"{_STEP}{free}", (*values, *fence))
+            else:
+                changed = run(f"{_CHANGE}{free}", (*values, summary.state, summary.due_at, *fence))
         if changed.rowcount != 1:
             return None
         for row in self._rows:
@@ -120,12 +113,10 @@ class SqliteAppend:
 
 
 def _is_alike(summary: Summary, known: Summary) -> bool:
-    """Whether a row need not be told of a summary, but for the time of its last entry and what was spent."""
+    """Whether a step need not tell the row of a summary, but for the time of its last entry and what was spent."""
     return (
-        summary.state is known.state
-        and summary.pending == known.pending
+        summary.pending == known.pending
         and summary.waiting_for == known.waiting_for
-        and summary.due_at == known.due_at
         and summary.needs == known.needs
         and summary.asks == known.asks
         and summary.turns == known.turns
@@ -133,8 +124,7 @@ def _is_alike(summary: Summary, known: Summary) -> bool:
 
 
 _FENCE = "WHERE num = ? AND position = ? AND epoch = ?"
-_ADVANCE = (
-    f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE} AND owner IS NULL"
-)
+_IS_FREE = " AND owner IS NULL"
+_ADVANCE = f"UPDATE sessions SET position = ?, epoch = ?, updated_at = ?, tokens = ?, cost = ? {_FENCE}{_IS_FREE}"
+_STEP = f"{sql.STEP_ROW} {_FENCE}"
 _CHANGE = f"{sql.CHANGE_ROW} {_FENCE}"
-_CLAIM = f"{_CHANGE} AND owner IS NULL"

@@ -77,6 +77,18 @@ class FileGuard:
             return None
         return found.st_dev, found.st_ino
 
+    def sign_commit(self) -> None:
+        """Touch the file, so that watchers in other processes (see `sqlite.notify`) learn of a commit.
+
+        Raises `StoreReplacedError` if the commit went to a file that is not at the path any more.
+        """
+        try:
+            if os.readlink(self._name_link) != self._path:
+                self._check_identity()
+            os.utime(self._path)
+        except OSError:
+            self._check_identity()
+
     def check_file(self) -> None:
         """Raise `StoreReplacedError` unless the file at the path is the one that was opened."""
         try:

@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import secrets
 import socket
+import time
 from functools import cached_property
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class SocketStreams(LiveStreams):
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
-        self.name = secrets.token_hex(4)
+        self.name = os.urandom(4).hex()
         """Of the own socket."""
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,7 +147,7 @@ class SocketPublisher:
 
     def has_listeners(self) -> bool:
         """Whether a process listens to any session."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now - self._looked > LOOK_S:
             self._looked = now
             try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from holdfast.store.limits import IN_PLACE_ALLOWANCE_S, IN_PLACE_MAX_MS, IN_PLACE_REST
 
+SLOW_S = IN_PLACE_MAX_MS / 1000
+"""Seconds after which a wait of the loop is a long one."""
+
 
 class LoopPatience:
     """Bounds how long the loop is held up: by a twentieth of the time, and now and then by a moment more.
@@ -19,7 +22,7 @@ class LoopPatience:
         """By the monotonic clock. The loop may wait for the file after that."""
 
     def waited(self, began: float, ended: float) -> None:
-        """The loop has waited for the file."""
+        """The loop has waited for the file. Need not be told of less than `SLOW_S`."""
         took = ended - began
-        if took * 1000 > IN_PLACE_MAX_MS:
+        if took > SLOW_S:
             self.rests_until = max(self.rests_until, ended - IN_PLACE_ALLOWANCE_S) + took * IN_PLACE_REST

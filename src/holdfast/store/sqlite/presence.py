@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import struct
 import sys
@@ -81,7 +80,7 @@ class SqlitePresence:
     def _take(self) -> int | None:
         self._open(os.O_CREAT)
         while True:
-            number = self._mark() << 32 | secrets.randbits(32)
+            number = self._mark() << 32 | int.from_bytes(os.urandom(4), "big")
             if _lock(self._descriptor, number):
                 break
         other = os.open(self._path, os.O_RDWR)

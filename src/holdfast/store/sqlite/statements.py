@@ -41,18 +41,31 @@ Packed: TypeAlias = dict[str, tuple[int, str, bytes]]
 """Blobs by id: size, packing, and the packed bytes."""
 
 
-CHANGE_ROW = (
+STEP_ROW = (
     f"UPDATE sessions SET position = ?, epoch = ?, owner = ?, lease_until = ?, lease_lock = {_LOCK},"
-    " state = ?, updated_at = ?, pending = ?, waiting_for = ?, due_at = ?, needs = ?,"
-    " asks = ?, turns = ?, tokens = ?, cost = ?"
+    " updated_at = ?, pending = ?, waiting_for = ?, needs = ?, asks = ?, turns = ?, tokens = ?, cost = ?"
 )
+"""What nearly every commit changes in the row of its session. A column that is set is taken out of its indexes and put
+into them again, even if it stays as it was: so those that seldom change are set only where they do."""
+
+CHANGE_ROW = f"{STEP_ROW}, state = ?, due_at = ?"
+
+
+def step_values(position: int, epoch: int, commit: Commit) -> tuple[Any, ...]:
+    """What `STEP_ROW` sets."""
+    summary, hold_ms = commit.summary, commit.hold_ms
+    return (
+        *(position, epoch, commit.owner if hold_ms else None, now_ms() + hold_ms if hold_ms else None, hold_ms),
+        *(summary.updated_at, summary.pending, summary.waiting_for),
+        *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
+    )
 
 
 def append(
     connection: StoreConnection, commit: Commit, rows: Iterable[JournalRow], packed: Packed
 ) -> tuple[int, CommitReceipt]:
     """Append a commit, or raise the reason why it is refused; gives the number of the session as well."""
-    session_id, summary, now = commit.session_id, commit.summary, now_ms()
+    session_id, summary = commit.session_id, commit.summary
     if commit.expected == 0:
         num, head = 0, vacant(connection, session_id)
     else:
@@ -66,18 +79,16 @@ def append(
     versions = write_versions(commit.writes, lambda write: state_version(connection, write))
 
     position = commit.expected + len(commit.entries)
-    owner, until = lease_columns(commit.owner, commit.hold_ms, now)
     if num:
         connection.execute(
             f"{CHANGE_ROW}, title = ?, labels = ?, failure = ? WHERE num = ?",
             (
-                *(position, epoch, owner, until, commit.hold_ms),
-                *(summary.state, summary.updated_at, summary.pending, summary.waiting_for, summary.due_at),
-                *(summary.needs, summary.asks, summary.turns, summary.tokens, summary.cost),
-                *(summary.title, ",".join(summary.labels), summary.failure, num),
+                *step_values(position, epoch, commit),
+                *(summary.state, summary.due_at, summary.title, ",".join(summary.labels), summary.failure, num),
             ),
         )
     else:
+        owner, until = lease_columns(commit.owner, commit.hold_ms, now_ms())
         cursor = connection.execute(
             f"INSERT INTO sessions ({COLUMNS}, lease_lock) VALUES ({_VALUES}, {_LOCK})",
             (session_id, position, epoch, owner, until, *_summary_columns(summary), commit.hold_ms),
@@ -165,16 +176,16 @@ def release(connection: sqlite3.Connection, lease: Lease) -> None:
 def insert_row(cursor: sqlite3.Cursor, num: int, row: JournalRow) -> None:
     """Add a row to the journal of a session. Usually all its records have the same time, and a NULL is not passed on:
     that would take as long as the six other values."""
-    body = row.body.decode()
     if row.later is None:
         cursor.execute(
-            "INSERT INTO journal (session, first, last, at, checksum, body) VALUES (?, ?, ?, ?, ?, ?)",
-            (num, row.first, row.last, row.at, row.checksum, body),
+            "INSERT INTO journal (session, first, last, at, checksum, body) VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT))",
+            (num, row.first, row.last, row.at, row.checksum, row.body),
         )
     else:
         cursor.execute(
-            "INSERT INTO journal (session, first, last, at, later, checksum, body) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (num, row.first, row.last, row.at, row.later, row.checksum, body),
+            "INSERT INTO journal (session, first, last, at, later, checksum, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, CAST(? AS TEXT))",
+            (num, row.first, row.last, row.at, row.later, row.checksum, row.body),
         )
 
 
@@ -448,12 +459,8 @@ def among(column: str, values: Sequence[object]) -> str:
 
 _clock = SystemClock()
 
+now_ms = _clock.now
+"""The time of this process, by which its own leases end."""
 
-def now_ms() -> int:
-    """The time of this process, by which its own leases end."""
-    return _clock.now()
-
-
-def judged_now_ms() -> int:
-    """The time by which the leases of others are judged."""
-    return _clock.cautious_now()
+judged_now_ms = _clock.cautious_now
+"""The time by which the leases of others are judged."""

@@ -83,7 +83,7 @@ class SqliteStore(Store):
             here = await asyncio.to_thread(self._prepare)
         self._here, self._connections = here, [here]
         self._guard = FileGuard(self._path, self.url)
-        self._writer = Writer(here, self._connect, self._path, self._guard)
+        self._writer = Writer(here, self._connect, self._guard)
         self._local = threading.local()
         self._readers = ThreadPoolExecutor(_READERS, "holdfast-sqlite-reader")
 

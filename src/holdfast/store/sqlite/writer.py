@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import threading
 import time
@@ -26,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 from holdfast.core.errors import HoldfastError
 from holdfast.store.limits import GROUP_COMMIT_MAX, IN_ROW_MAX, IN_ROW_MAX_MS
 from holdfast.store.sqlite.file_guard import FileGuard
-from holdfast.store.sqlite.loop_patience import LoopPatience
+from holdfast.store.sqlite.loop_patience import SLOW_S, LoopPatience
 from holdfast.store.sqlite.schema import StoreConnection
 
 T = TypeVar("T")
@@ -64,13 +63,10 @@ class Writer:
     `connect` makes: that one waits for other writers.
     """
 
-    def __init__(
-        self, in_place: StoreConnection, connect: Callable[[], StoreConnection], path: str, guard: FileGuard
-    ) -> None:
+    def __init__(self, in_place: StoreConnection, connect: Callable[[], StoreConnection], guard: FileGuard) -> None:
         self._in_place = in_place
         self._guard = guard
         self._connect = connect
-        self._path = os.fsencode(path)
         self._fresh: list[_Job] = []
         self._flush_is_due = False
         self._first: asyncio.Task[Any] | None = None
@@ -186,9 +182,9 @@ class Writer:
             _roll_back(connection)
             raise
         finally:
-            self._waits.waited(began, time.monotonic())
-        self._guard.check_file()
-        self._touch()
+            if (ended := time.monotonic()) - began > SLOW_S:
+                self._waits.waited(began, ended)
+        self._guard.sign_commit()
         return result
 
     def _run(self) -> None:
@@ -235,20 +231,12 @@ class Writer:
                 except HoldfastError as refusal:
                     job.error = refusal
             connection.execute("COMMIT")
-            self._guard.check_file()
+            self._guard.sign_commit()
         except Exception as error:
             _roll_back(connection)
             jobs[0].error = error
             return len(jobs) == 1
-        self._touch()
         return True
-
-    def _touch(self) -> None:
-        """Tell watchers in other processes (see `sqlite.notify`) of a commit, which is visible by now."""
-        try:  # noqa: SIM105 - part of every commit, and `suppress` would cost more than the call
-            os.utime(self._path)
-        except OSError:
-            pass
 
 
 def _roll_back(connection: StoreConnection) -> None:

@@ -22,9 +22,10 @@ from holdfast.engine.errands import Errands
 from holdfast.engine.takeover import open_family
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import Store
+from holdfast.store.patience import pause
 from holdfast.store.upkeep import OpenChild, OpenSession
 
-PATROL_MS = 2_000
+PATROL_MS = pause(2_000)
 """Milliseconds between steps of the patrol, at least."""
 
 PATROL_ROWS = 20

@@ -19,10 +19,11 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.errands import Errands
 from holdfast.engine.upkeep_scope import UpkeepScope
 from holdfast.store.contract import SessionFilter, Store
+from holdfast.store.patience import pause
 from holdfast.store.upkeep import OpenSession
 from holdfast.store.watch import Watch
 
-LOOK_MS = 10_000
+LOOK_MS = pause(10_000)
 """Milliseconds between looks for orphans if nothing is heard of other processes: a notification may be lost."""
 
 QUIET_MS = 20
@@ -46,7 +47,7 @@ LOOK_ROWS = 100
 SEEN = 10_000
 """Orphans that are remembered because there was nothing to be done about them here."""
 
-LOST_MS = 500
+LOST_MS = pause(500)
 """Milliseconds between looks for owners that have died."""
 
 RETURN_MS = 800

@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator, Sequence
 from holdfast.engine.engine import Engine
 from holdfast.engine.errands import Errands
 from holdfast.engine.upkeep_scope import UpkeepScope
+from holdfast.store.patience import pause
 from holdfast.store.watch import Watch
 
-LOOK_MS = 10_000
+LOOK_MS = pause(10_000)
 """Milliseconds between looks for timers that other processes have set, if nothing is heard of them."""
 
 QUIET_MS = 10

@@ -217,7 +217,7 @@ def blobs_of(parts: Iterable[JournalPart]) -> set[str]:
     """Ids of the blobs that sound parts refer to."""
     found: set[str] = set()
     for part in parts:
-        if has_marks(part.row.body):
+        if DOLLAR in part.row.body and has_marks(part.row.body):
             with suppress(msgspec.MsgspecError, ValueError, RecursionError):  # decoding it will say what is wrong
                 found |= references(part.row.body)
     return found
@@ -264,7 +264,7 @@ def delays_in(row: JournalRow) -> list[int]:
 
 def _records_of(session_id: str, row: JournalRow, blobs: Mapping[str, bytes]) -> list[Record]:
     body = row.body
-    if not has_marks(body):
+    if DOLLAR not in body or not has_marks(body):
         try:
             records = decode_records(body)
             if row.first == 1 and records:

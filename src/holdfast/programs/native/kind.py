@@ -66,8 +66,8 @@ class NativeKind:
         """`clock` measures how many seconds a step takes."""
         self.clock = clock
         self._slow_until: dict[str, float] = {}
-        self._stalled: set[str] = set()
-        """Strategies of which a step has taken long."""
+        self.stalled: set[str] = set()
+        """Names of strategies of which a step has taken long. The others are not slow."""
         self._threads: ThreadPoolExecutor | None = None
 
     def check(self, program: Program) -> None:
@@ -95,21 +95,16 @@ class NativeKind:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     def is_slow(self, strategy: Strategy) -> bool:
-        if not self._slow_until:
-            return False
         until = self._slow_until.get(strategy.name)
         return until is not None and self.clock() < until
-
-    def processor_s(self, strategy: Strategy) -> float | None:
-        """Seconds of processor time so far, if a strategy has stalled before; None costs nothing."""
-        return time.thread_time() if self._stalled and strategy.name in self._stalled else None
 
     def note_stall(self, strategy: Strategy, seconds: float, before: float | None, prompt_steps: int) -> None:
         """A step took so long that the next ones are run in a thread, unless it seems to be the machine's fault.
 
-        `before` is what `processor_s` said; `prompt_steps` came before this one in the same run.
+        `before` is the processor time at its beginning, if the strategy has stalled before; `prompt_steps` came before
+        this one in the same run.
         """
-        self._stalled.add(strategy.name)
+        self.stalled.add(strategy.name)
         has_computed = before is not None and time.thread_time() - before > seconds / 2
         if has_computed or prompt_steps < _APART:
             self._slow_until[strategy.name] = self.clock() + _PATIENCE * seconds
@@ -203,11 +198,12 @@ class NativeInstance:
             self.loop.fire(target)
 
     def _go_on(self) -> Step | Awaitable[Step]:
-        if self._kind.is_slow(self._strategy):
-            running = asyncio.get_running_loop()
-            return running.run_in_executor(self._kind.threads, self._run)
         kind = self._kind
-        before, began = kind.processor_s(self._strategy), kind.clock()
+        has_stalled = self._strategy.name in kind.stalled
+        if has_stalled and kind.is_slow(self._strategy):
+            running = asyncio.get_running_loop()
+            return running.run_in_executor(kind.threads, self._run)
+        before, began = time.thread_time() if has_stalled else None, kind.clock()
         step = self._run()
         seconds = kind.clock() - began
         if seconds * 1000 > PROMPT_MS:

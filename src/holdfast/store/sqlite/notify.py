@@ -17,6 +17,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from holdfast.store.limits import NOTIFY_POLL_MS, POLL_MS
+from holdfast.store.patience import pause
 from holdfast.store.sqlite import statements as sql
 from holdfast.store.watch import Watches
 
@@ -28,7 +29,7 @@ _IN_NONBLOCK = 0o4000
 _EVENT_BYTES = struct.calcsize("iIII")
 
 
-OWN_REST_MS = (5, 80)
+OWN_REST_MS = (pause(5), pause(80))
 """Milliseconds for which we do not listen after a touch that was our own; twice as long each time, up to the second.
 Our own commits are most of what is heard where one process does all the work, and to hear each costs a twentieth of it.
 """

@@ -405,7 +405,7 @@ class Holdfast:
 
     def drive_own_tools(self, home: Path | None = None) -> None:
         """Let the runtime's own tools keep their files below `home`, instead of in Holdfast's directory."""
-        for name, (effect, recovery) in own_effects(home).items():
+        for name, (effect, recovery) in own_effects(self.store, home).items():
             self.drive(name, effect, recovery=recovery)
 
     async def clean(self) -> tuple[list[str], list[str]]:

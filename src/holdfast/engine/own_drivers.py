@@ -13,24 +13,25 @@ from holdfast.core.values import Json
 from holdfast.engine.drivers import Attempt, Effect, Recovery
 from holdfast.programs.kinds import load_object
 from holdfast.programs.own_tools import CARD_TOOL
+from holdfast.store.contract import Store
 
 _HOMES: dict[str, tuple[str, Recovery]] = {
     CARD_TOOL: ("holdfast.alc.cards.tool:card_effect", "idempotent"),
 }
-"""`module:function` of each, imported when the tool is first asked: `function(home)` gives the effect."""
+"""`module:function` of each, imported when the tool is first asked: `function(store, home)` gives the effect."""
 
 
-def own_effects(home: Path | None = None) -> dict[str, tuple[Effect, Recovery]]:
+def own_effects(store: Store, home: Path | None = None) -> dict[str, tuple[Effect, Recovery]]:
     """The effect of each tool, by its name. Files are kept below `home`; without one, in Holdfast's directory."""
-    return {name: (_loaded_late(where, home), recovery) for name, (where, recovery) in _HOMES.items()}
+    return {name: (_loaded_late(where, store, home), recovery) for name, (where, recovery) in _HOMES.items()}
 
 
-def _loaded_late(where: str, home: Path | None) -> Effect:
+def _loaded_late(where: str, store: Store, home: Path | None) -> Effect:
     @cache
     def effect() -> Effect:
-        return cast(Effect, load_object(where)(home))
+        return cast(Effect, load_object(where)(store, home))
 
-    def run(*, attempt: Attempt, **arguments: Json) -> Json:
-        return effect()(attempt=attempt, **arguments)
+    async def run(*, attempt: Attempt, **arguments: Json) -> Json:
+        return await effect()(attempt=attempt, **arguments)
 
     return run

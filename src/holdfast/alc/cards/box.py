@@ -1,4 +1,4 @@
-"""The box of cards: every operation on them, for programs (`answer`) and for Python (a method each)."""
+"""The box of cards: those in one directory, and every operation on them. `CardLibrary` joins it with a store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.alc.cards.content import Creation, card_text, holds, summary_of
 from holdfast.alc.cards.errors import (
     CardExistsError,
     CardKeyError,
@@ -25,17 +26,15 @@ from holdfast.alc.cards.names import (
     check_name,
     check_now,
     completed,
-    given_id,
-    id_stem,
     package_of,
     rfc3339,
 )
 from holdfast.alc.cards.operations import answer
 from holdfast.alc.cards.query import in_order, matches, parse_order, parse_where
-from holdfast.alc.cards.samples import SampleLines, has_lines, read_page
+from holdfast.alc.cards.samples import SampleLines, SamplePage, has_lines, read_rows
 from holdfast.alc.cards.sinks import Sinks
-from holdfast.alc.cards.toml import Table, aliases_to_toml, from_toml, storable, to_json, to_toml
-from holdfast.core.values import Json, fingerprint
+from holdfast.alc.cards.toml import Table, aliases_to_toml, from_toml, storable, to_json
+from holdfast.core.values import Json
 
 Rows: TypeAlias = list[Json]
 
@@ -45,6 +44,15 @@ class _Row:
     """One card in a listing: what is shown of it, and the whole."""
 
     summary: dict[str, Json]
+    card: dict[str, Json]
+
+
+@dataclass(frozen=True)
+class FoundCard:
+    """A card with its id and its package."""
+
+    card_id: str
+    pkg: str
     card: dict[str, Json]
 
 
@@ -79,9 +87,9 @@ class CardBox:
         pkg = package_of(card)
         storable(card, "create")
         table: Table = storable(completed(card, now), "create")
-        text = _card_text(table, "create")
+        text = card_text(table, "create")
         with self._files.lock():
-            path = self._made_before(card, table, now) if again else None
+            path = self._made_before(Creation(card, table, now), pkg) if again else None
             if path is None:
                 path = self._files.card_path(pkg, table["card_id"])
                 # Ids are looked up in all packages, so one that another package has is taken too.
@@ -90,16 +98,11 @@ class CardBox:
         self._sinks.mirror("created", path)
         return {"card_id": card_id_of(path), "path": str(path)}
 
-    def _made_before(self, card: dict[str, Json], table: Table, now: float) -> Path | None:
+    def _made_before(self, creation: Creation, pkg: str) -> Path | None:
         """The card that an earlier attempt at the same `create` has made, if it has."""
-        given = given_id(card)
-        # The attempt may have been made by another version, whose name is in the card and in the digest of its id.
-        varies = {"card_id", "created_by"} if card.get("created_by") is None else {"card_id"}
-        for path in self._files.all(package_of(card)):
-            if not (card_id_of(path) == given if given else path.name.startswith(id_stem(card, now))):
-                continue
-            found = self._card(path)
-            if found is not None and _holds(found, {key: table[key] for key in table.keys() - varies}):
+        for path in self._files.all(pkg):
+            found = self._card(path) if creation.may_be(card_id_of(path)) else None
+            if found is not None and creation.made(card_id_of(path), found):
                 self._files.settle(path)
                 return path
         return None
@@ -139,14 +142,14 @@ class CardBox:
             table = self._table(path)
             if table is None:
                 raise CardNotFoundError("append", card_id)
-            if again and new and _holds(_json(table, path), new):
+            if again and new and holds(_json(table, path), new):
                 self._files.settle(path)
             else:
                 for key in sorted(fields):
                     if key in table:
                         raise CardKeyError(card_id, key)
                 table |= new
-                self._files.replace(path, [_card_text(table, "append")])
+                self._files.replace(path, [card_text(table, "append")])
         self._sinks.mirror("appended", path)
         return _json(table, path)
 
@@ -178,15 +181,10 @@ class CardBox:
         storable(alias, "alias_set")
         with self._files.lock():
             self._path(card_id, "alias_set")
-            aliases = self._aliases()
-            bound = next((one for one in aliases if one["name"] == name), None)
+            bound = next((one for one in self._aliases() if one["name"] == name), None)
             # A repeated call must not undo a binding that was made after it.
             if not (again and bound is not None and (bound == alias or bound["set_at"] > alias["set_at"])):
-                text = aliases_to_toml([*(one for one in aliases if one["name"] != name), alias])
-                if len(text) > MAX_ALIASES_BYTES:
-                    why = f"the alias table would have more than {MAX_ALIASES_BYTES} bytes; remove aliases from it"
-                    raise CardTooLargeError("alias_set", why)
-                self._files.replace(self._alias_path, [text])
+                self._bind(alias)
         self._sinks.mirror("aliases", self._alias_path)
         return dict(alias)
 
@@ -226,7 +224,11 @@ class CardBox:
         predicate = None if where is None else parse_where(where)
         path = samples_path(self._path(card_id, "read_samples"))
         with self._files.guarded():
-            return read_page(path, offset, limit, predicate)
+            page = SamplePage(offset, limit, predicate)
+            for row, size in read_rows(path):
+                if not page.take(row, size):
+                    break
+            return page.rows
 
     # --- sinks -----------------------------------------------------------------------------------
 
@@ -238,7 +240,64 @@ class CardBox:
         """What each sink took and missed in this process."""
         return self._sinks.stats()
 
+    # --- what is kept elsewhere, brought into step ------------------------------------------------
+
+    def found(self, pkg: str | None = None) -> Sequence[FoundCard]:
+        """All cards that can be read."""
+        return [FoundCard(card_id_of(path), path.parent.name, card) for path, card in self._cards(pkg)]
+
+    def find_card(self, card_id: str) -> FoundCard | None:
+        """A card and its package; None if there is none of that id. `UnreadableCardError` for a damaged one."""
+        path = self._files.find(card_id)
+        table = None if path is None else self._table(path)
+        return None if table is None or path is None else FoundCard(card_id, path.parent.name, _json(table, path))
+
+    def path_of(self, pkg: str, card_id: str) -> Path:
+        """Where the file of a card is, or would be."""
+        return self._files.find(card_id) or self._files.card_path(pkg, card_id)
+
+    def put(self, card: FoundCard) -> bool:
+        """Make the file of a card hold this; False if it did already. Keys that only the file has stay."""
+        with self._files.lock():
+            path = self.path_of(card.pkg, card.card_id)
+            is_new = not path.exists()
+            before = None if is_new else self._card(path)
+            table = {**(before or {}), **card.card}
+            if before == table:
+                return False
+            self._files.replace(path, [card_text(storable(table, "put"), "put")])
+        self._sinks.mirror("created" if is_new else "appended", path)
+        return True
+
+    def put_alias(self, alias: dict[str, str]) -> bool:
+        """Make the alias table hold this binding, unless it has a later one; False if nothing had to change."""
+        with self._files.lock():
+            bound = next((one for one in self._aliases() if one["name"] == alias["name"]), None)
+            if bound is not None and (bound == alias or bound["set_at"] > alias["set_at"]):
+                return False
+            self._bind(alias)
+        self._sinks.mirror("aliases", self._alias_path)
+        return True
+
+    def has_samples(self, card_id: str) -> bool:
+        path = self._files.find(card_id)
+        return path is not None and samples_path(path).is_file()
+
+    def sample_rows(self, card_id: str) -> Iterator[Json]:
+        """All samples of a card, one after the other."""
+        path = samples_path(self._path(card_id, "read_samples"))
+        with self._files.guarded():
+            yield from (row() for row, _ in read_rows(path))
+
     # --- files -----------------------------------------------------------------------------------
+
+    def _bind(self, alias: dict[str, str]) -> None:
+        others = [one for one in self._aliases() if one["name"] != alias["name"]]
+        text = aliases_to_toml([*others, alias])
+        if len(text) > MAX_ALIASES_BYTES:
+            why = f"the alias table would have more than {MAX_ALIASES_BYTES} bytes; remove aliases from it"
+            raise CardTooLargeError("alias_set", why)
+        self._files.replace(self._alias_path, [text])
 
     @property
     def _alias_path(self) -> Path:
@@ -267,7 +326,7 @@ class CardBox:
 
     def _rows(self, pkg: str | None) -> Sequence[_Row]:
         """All cards, the newest first."""
-        rows = [_Row(_summary(card, path), card) for path, card in self._cards(pkg)]
+        rows = [_Row(summary_of(card, card_id_of(path), path.parent.name), card) for path, card in self._cards(pkg)]
         rows.sort(key=lambda row: (row.summary.get("created_at", ""), row.summary["card_id"]), reverse=True)
         return rows
 
@@ -288,44 +347,8 @@ class CardBox:
         ]
 
 
-def _holds(card: dict[str, Json], part: dict[str, Json]) -> bool:
-    """Whether a card has all of this, exactly: keys that were appended to it since do not matter."""
-    return all(key in card and fingerprint(card[key]) == fingerprint(value) for key, value in part.items())
-
-
 def _json(table: Table, path: Path) -> dict[str, Json]:
     try:
         return to_json(table)
     except ValueError as error:
         raise UnreadableCardError(str(path), str(error)) from None
-
-
-def _card_text(table: Table, operation: str) -> bytes:
-    text = to_toml(table)
-    if len(text) > MAX_CARD_BYTES:
-        why = (
-            f"the card has {len(text)} bytes of TOML, and at most {MAX_CARD_BYTES} are kept;"
-            " put what belongs to single cases into write_samples"
-        )
-        raise CardTooLargeError(operation, why)
-    return text
-
-
-def _summary(card: dict[str, Json], path: Path) -> dict[str, Json]:
-    own_id = card.get("card_id")
-    summary: dict[str, Json] = {
-        "card_id": own_id if isinstance(own_id, str) else card_id_of(path),
-        "pkg": path.parent.name,
-    }
-    for key, section, name in (
-        ("created_at", None, "created_at"),
-        ("model", "model", "id"),
-        ("scenario", "scenario", "name"),
-        ("pass_rate", "stats", "pass_rate"),
-    ):
-        place = card if section is None else card.get(section)
-        value = place.get(name) if isinstance(place, dict) else None
-        wanted = (int, float) if key == "pass_rate" else (str,)
-        if isinstance(value, wanted) and not isinstance(value, bool):
-            summary[key] = value
-    return summary

@@ -29,3 +29,9 @@ LINEAGE_DEPTH = 10
 
 LOCK_WAIT_S = 30.0
 """Seconds to wait for another writer of the same cards: it holds the lock for milliseconds, unless it was stopped."""
+
+PIECE_BYTES = 512 * 1024
+"""Bytes of JSON in one piece of samples in the store: a page of samples reads one or two."""
+
+READS_AT_ONCE = 16
+"""Cards that are read from the store at the same time: what a pool of connections serves at once."""

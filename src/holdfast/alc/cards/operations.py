@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from holdfast.alc.cards.errors import InvalidCardError
 from holdfast.alc.cards.limits import LINEAGE_DEPTH
@@ -14,6 +14,9 @@ from holdfast.core.values import Json, preview
 
 if TYPE_CHECKING:
     from holdfast.alc.cards.box import CardBox
+    from holdfast.alc.cards.library import CardLibrary
+
+    Cards: TypeAlias = CardBox | CardLibrary
 
 
 class _Asked:
@@ -78,8 +81,8 @@ class _Asked:
         return InvalidCardError(self.operation, f"{name} {why}")
 
 
-def answer(box: CardBox, arguments: dict[str, Json], again: bool) -> Json:
-    """Carry out one card query."""
+def answer(box: Cards, arguments: dict[str, Json], again: bool) -> Json:
+    """Carry out one card query: the result of a box, what the result of a library is awaited with."""
     operation = arguments.get("op")
     carry_out = _OPERATIONS.get(operation) if isinstance(operation, str) else None
     if carry_out is None:
@@ -88,19 +91,19 @@ def answer(box: CardBox, arguments: dict[str, Json], again: bool) -> Json:
     return carry_out(box, _Asked(str(operation), arguments, again))
 
 
-def _create(box: CardBox, asked: _Asked) -> Json:
+def _create(box: Cards, asked: _Asked) -> Json:
     return box.create(asked.table("card"), now=asked.now(), again=asked.again)
 
 
-def _get(box: CardBox, asked: _Asked) -> Json:
+def _get(box: Cards, asked: _Asked) -> Json:
     return box.get(asked.text("card_id"))
 
 
-def _list(box: CardBox, asked: _Asked) -> Json:
+def _list(box: Cards, asked: _Asked) -> Json:
     return box.list(asked.optional_text("pkg"))
 
 
-def _find(box: CardBox, asked: _Asked) -> Json:
+def _find(box: Cards, asked: _Asked) -> Json:
     return box.find(
         asked.optional_text("pkg"),
         asked.any("where"),
@@ -110,11 +113,11 @@ def _find(box: CardBox, asked: _Asked) -> Json:
     )
 
 
-def _append(box: CardBox, asked: _Asked) -> Json:
+def _append(box: Cards, asked: _Asked) -> Json:
     return box.append(asked.text("card_id"), asked.table("fields"), again=asked.again)
 
 
-def _lineage(box: CardBox, asked: _Asked) -> Json:
+def _lineage(box: Cards, asked: _Asked) -> Json:
     depth = asked.count("depth")
     relations: list[Any] | None = None if asked.any("relation_filter") is None else asked.array("relation_filter")
     if relations is not None and not all(isinstance(relation, str) for relation in relations):
@@ -134,7 +137,7 @@ def _lineage(box: CardBox, asked: _Asked) -> Json:
             raise InvalidCardError("lineage", f"direction must be 'up', 'down', or 'both' (got '{shown}')")
 
 
-def _alias_set(box: CardBox, asked: _Asked) -> Json:
+def _alias_set(box: Cards, asked: _Asked) -> Json:
     return box.alias_set(
         asked.text("name"),
         asked.text("card_id"),
@@ -145,27 +148,27 @@ def _alias_set(box: CardBox, asked: _Asked) -> Json:
     )
 
 
-def _alias_list(box: CardBox, asked: _Asked) -> Json:
+def _alias_list(box: Cards, asked: _Asked) -> Json:
     return box.alias_list(asked.optional_text("pkg"))
 
 
-def _get_by_alias(box: CardBox, asked: _Asked) -> Json:
+def _get_by_alias(box: Cards, asked: _Asked) -> Json:
     return box.get_by_alias(asked.text("name"))
 
 
-def _write_samples(box: CardBox, asked: _Asked) -> Json:
+def _write_samples(box: Cards, asked: _Asked) -> Json:
     return box.write_samples(asked.text("card_id"), asked.array("rows"), again=asked.again)
 
 
-def _read_samples(box: CardBox, asked: _Asked) -> Json:
+def _read_samples(box: Cards, asked: _Asked) -> Json:
     return box.read_samples(asked.text("card_id"), asked.count("offset") or 0, asked.count("limit"), asked.any("where"))
 
 
-def _sink_backfill(box: CardBox, asked: _Asked) -> Json:
+def _sink_backfill(box: Cards, asked: _Asked) -> Json:
     return box.sink_backfill(asked.text("sink"), asked.flag("dry_run", False))
 
 
-_OPERATIONS: Final[dict[str, Callable[[CardBox, _Asked], Json]]] = {
+_OPERATIONS: Final[dict[str, Callable[[Cards, _Asked], Json]]] = {
     "create": _create,
     "get": _get,
     "list": _list,

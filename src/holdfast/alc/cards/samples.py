@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -54,33 +55,53 @@ def has_lines(path: Path, lines: SampleLines) -> bool:
     return alike
 
 
-def read_page(path: Path, offset: int, limit: int | None, where: Predicate | None) -> list[Json]:
-    """The samples that pass the filter, from the one at `offset` on, at most `limit`; none if there is no file."""
-    page: list[Json] = []
-    passed = size = 0
-    for number, line in enumerate(_lines(path), 1):
-        if limit is not None and len(page) >= limit:
-            break
-        if line.isspace():
-            continue
-        if where is None and passed < offset:
-            passed += 1
-            continue
-        row = _row(line, number, path)
-        if where is not None and not matches(where, row):
-            continue
-        passed += 1
-        if passed <= offset:
-            continue
-        size += len(line)
-        if size > MAX_READ_BYTES:
+class SamplePage:
+    """The samples that pass a filter, from the one at `offset` on, at most `limit`; handed in one by one."""
+
+    def __init__(self, offset: int, limit: int | None, where: Predicate | None) -> None:
+        self.rows: list[Json] = []
+        self._offset, self._limit, self._where = offset, limit, where
+        self._passed = self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._limit is not None and len(self.rows) >= self._limit
+
+    def skip(self, rows: int) -> bool:
+        """Pass over so many at once, if none of them belongs to the page."""
+        if self._where is not None or self._passed + rows > self._offset:
+            return False
+        self._passed += rows
+        return True
+
+    def take(self, row: Callable[[], Json], size: int) -> bool:
+        """Add the next sample, of so many bytes, if it belongs to the page; False if the page is full before it."""
+        if self.is_full:
+            return False
+        if self.skip(1):
+            return True
+        found = row()
+        if self._where is not None and not matches(self._where, found):
+            return True
+        self._passed += 1
+        if self._passed <= self._offset:
+            return True
+        self._size += size
+        if self._size > MAX_READ_BYTES:
             why = (
                 f"the samples asked for have more than {MAX_READ_BYTES} bytes;"
-                f" ask for fewer at a time with limit and offset ({len(page)} fitted)"
+                f" ask for fewer at a time with limit and offset ({len(self.rows)} fitted)"
             )
             raise CardTooLargeError("read_samples", why)
-        page.append(row)
-    return page
+        self.rows.append(found)
+        return True
+
+
+def read_rows(path: Path) -> Iterator[tuple[Callable[[], Json], int]]:
+    """The samples in a file, each as a function that decodes it and its bytes; none if there is no file."""
+    for number, line in enumerate(_lines(path), 1):
+        if not line.isspace():
+            yield partial(_row, line, number, path), len(line)
 
 
 def _row(line: bytes, number: int, path: Path) -> Json:

@@ -1,34 +1,46 @@
-"""The tool `holdfast.card`: cards are files, so an effect writes them, and recognises its own work when it is run
-again."""
+"""The tool `holdfast.card`, which answers `alc.card` of programs, and where the cards of a user are."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 
 from holdfast.alc.cards.box import CardBox
+from holdfast.alc.cards.library import CardLibrary
 from holdfast.alc.cards.sinks import sinks_from
 from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Failure
 from holdfast.core.values import Json
-from holdfast.engine.drivers import Attempt, Effect
-from holdfast.programs.paths import home
+from holdfast.engine.drivers import Attempt
+from holdfast.programs.paths import algocline_home, home
+from holdfast.store.contract import Store
+from holdfast.store.errors import StoreUnavailableError
 
 
-def card_effect(directory: Path | None) -> Effect:
-    """What answers queries about cards: those below a directory, or the user's own. It runs in a thread, because it
-    waits for the disk."""
+def card_effect(store: Store, directory: Path | None) -> Callable[..., Awaitable[Json]]:
+    """What answers queries about cards: those of the store with files below a directory, or the user's own.
 
-    given = None if directory is None else CardBox(directory / "cards")
+    It recognises its own work when it is run again.
+    """
+    given = None if directory is None else CardLibrary(store, CardBox(directory / "cards"))
 
-    def answer(*, attempt: Attempt, **arguments: Json) -> Json:
+    async def answer(*, attempt: Attempt, **arguments: Json) -> Json:
         try:
-            return (given or own_box()).answer(arguments, again=attempt.number > 1)
+            return await (given or own_library(store)).answer(arguments, again=attempt.number > 1)
+        except StoreUnavailableError:
+            raise  # that is no answer: it is run again
         except HoldfastError as error:
             return Failure(str(error), error.kind)
 
     return answer
+
+
+def own_library(store: Store) -> CardLibrary:
+    """The cards of a store, with the user's files: Holdfast's, and algocline's, which are only read."""
+    box, theirs = own_box(), algocline_home() / "cards"
+    return CardLibrary(store, box, () if theirs == box.directory else (_box(theirs, ""),))
 
 
 def own_box() -> CardBox:

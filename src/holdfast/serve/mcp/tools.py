@@ -1,7 +1,8 @@
 """What a tool of the server is: a name, typed parameters, a description for models, and a function.
 
 Parameters are msgspec structs, so that a tool's schema and the check of its arguments cannot differ. A tool gives an
-object, which is sent both as JSON text and as structured content; or it raises, which is a tool error in plain text.
+object or a list, which is sent both as JSON text and as structured content; or it raises, which is a tool error in
+plain text.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class McpCall:
         await self.context.session.report_progress(step, total, message)
 
 
-Handler: TypeAlias = "Callable[[McpCall, P], Awaitable[Object | types.InputRequiredResult]]"
+Handler: TypeAlias = "Callable[[McpCall, P], Awaitable[Object | list[Json] | types.InputRequiredResult]]"
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class McpTool(Generic[P]):
             return refused(str(error))
         if isinstance(given, types.InputRequiredResult):
             return given
+        if isinstance(given, list):
+            return accepted_list(given)
         return accepted({**given, "ignored_arguments": ignored} if ignored else given)
 
 
@@ -151,6 +154,12 @@ def accepted(given: Object) -> types.CallToolResult:
     """A result: one text that holds JSON, and the same as structured content."""
     text = msgspec.json.encode(given).decode()
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=given)
+
+
+def accepted_list(given: list[Json]) -> types.CallToolResult:
+    """A result that is a list: structured content has to be an object in the older protocol, so it stands in one."""
+    text = msgspec.json.encode(given).decode()
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content={"result": given})
 
 
 def refused(why: str) -> types.CallToolResult:

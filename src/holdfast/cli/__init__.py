@@ -49,6 +49,9 @@ _COMMANDS = {
     "check": "Check strategies without running them.",
     "new": "Write a new strategy with a test.",
     "pkg": "Lua packages: find, install, link, check and test them.",
+    "cards": "Cards: the records of runs; find, compare and export them.",
+    "hub": "The hub: search packages, index and document a collection.",
+    "migrate": "Take over an algocline directory: packages, cards, state, logs.",
     "serve": "Serve sessions and agents over HTTP.",
     "token": "Tokens for the HTTP server: who may do what.",
     "mcp": "Serve strategies to an MCP host: an editor, an agent CLI.",
@@ -57,7 +60,10 @@ _COMMANDS = {
 }
 """The line of each command in `--help`, kept here so that help imports no command."""
 
-_MODULES = {"import": "holdfast.cli.import_", "pkg": "holdfast.alc.cli.pkg"}
+_MODULES = {
+    "import": "holdfast.cli.import_",
+    **{name: f"holdfast.alc.cli.{name}" for name in ("pkg", "cards", "hub", "migrate")},
+}
 """The modules of commands that are not in `holdfast.cli` under their own name."""
 
 

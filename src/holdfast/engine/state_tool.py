@@ -7,7 +7,9 @@ digits; a key that begins otherwise than with a letter or digit has `0==` before
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
+from typing import cast
 
 from holdfast.core.errors import HoldfastError, InvalidValueError
 from holdfast.core.ids import check_id
@@ -16,6 +18,7 @@ from holdfast.core.queries import OWN_TOOLS, Answer, Failure, Query, ToolQuery, 
 from holdfast.core.records import AnsweredRecord, Record
 from holdfast.core.state import Session
 from holdfast.core.values import Json, check_value
+from holdfast.programs.kinds import load_object
 from holdfast.programs.namespaces import found_namespace
 from holdfast.programs.own_tools import STATE_TOOL
 from holdfast.store.commits import StateWrite
@@ -72,9 +75,10 @@ async def _answer(
         namespace = check_id(found_namespace(session.started, namespace), "state namespace")
     if namespace.startswith(OWN_TOOLS):
         raise InvalidValueError("state", f"the namespace '{namespace}' belongs to Holdfast; choose another")
+    await _inheritance()(store, namespace, asked["namespace"])
     if asked["op"] == "list":
         return Value(value=await _keys(store, namespace, str(asked.get("prefix", "")), waiting)), None
-    key = check_id(_stored(asked["key"]), "state key")
+    key = check_id(stored_key(asked["key"]), "state key")
     item = await _item(store, namespace, key, waiting)
     match asked["op"]:
         case "get":
@@ -99,6 +103,15 @@ async def _answer(
             return Failure(f"state: unknown operation {other!r}", "invalid_value"), None
 
 
+_INHERITANCE = "holdfast.alc.migration.state:inherit_state"
+"""What takes in the values that another program has kept under the name of a namespace, before it is first used."""
+
+
+@cache
+def _inheritance() -> Callable[[Store, str, str], Awaitable[None]]:
+    return cast("Callable[[Store, str, str], Awaitable[None]]", load_object(_INHERITANCE))
+
+
 async def _item(store: Store, namespace: str, key: str, waiting: Sequence[StateWrite]) -> StateItem:
     for write in reversed(waiting):
         if write.key == key and write.namespace == namespace:
@@ -108,7 +121,7 @@ async def _item(store: Store, namespace: str, key: str, waiting: Sequence[StateW
 
 async def _keys(store: Store, namespace: str, prefix: str, waiting: Sequence[StateWrite]) -> list[str]:
     keys: set[str] = set()
-    after, begun = "", _stored(prefix) if prefix else ""
+    after, begun = "", stored_key(prefix) if prefix else ""
     while page := await store.list_state(namespace, prefix=begun, after=after):
         keys.update(page)
         after = page[-1]
@@ -133,7 +146,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]")
 _QUOTED = re.compile(r"((?:=[0-9A-F]{2})+)")
 
 
-def _stored(key: object) -> str:
+def stored_key(key: object) -> str:
+    """A key of a program as one of the store."""
     if not isinstance(key, str) or not key:
         raise InvalidValueError("state", "a key is a text, and not empty")
     quoted = "".join(c if _PLAIN.match(c) else "".join(f"={byte:02X}" for byte in c.encode()) for c in key)

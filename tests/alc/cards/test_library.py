@@ -27,7 +27,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/cards.db"
     elif request.param == "postgres":
-        url = await fresh_database(request.getfixturevalue("server"))
+        url = fresh_database(request.getfixturevalue("server"))
     async with open_store(url) as opened:
         yield opened
 

@@ -128,16 +128,37 @@ class CardLibrary:
         await self._write_file(self.box.put, whole)
         return whole.card
 
-    async def adopt(self, card: FoundCard, samples: Iterable[Json] | None = None) -> bool:
-        """Keep a card that was made elsewhere as it is; False, and nothing changes, if its id is taken."""
+    async def adopt(self, card: FoundCard, samples: Iterable[Json] | None = None, *, is_known: bool = False) -> bool:
+        """Keep a card that was made elsewhere as it is; False, and nothing changes, if its id is taken.
+
+        With `is_known`, only the store is asked: the card comes from one of our own files.
+        """
         kept = FoundCard(check_name(card.card_id, "card_id"), check_name(card.pkg, "pkg"), storable(card.card, "adopt"))
         card_text(kept.card, "adopt")
-        is_new = await self._find(kept.card_id) is None and await self.shelf.put(_to_shelve(kept))
+        is_free = is_known or await self._find(kept.card_id) is None
+        is_new = is_free and await self.shelf.put(_to_shelve(kept))
         if is_new:
             await self._write_file(self.box.put, kept)
             if samples is not None:
                 await self.write_samples(kept.card_id, samples, again=True)
         return is_new
+
+    async def take_in(self, card: FoundCard, box: CardBox) -> bool:
+        """Keep a card of another box, with its samples; False if the store has it already, which stays as it is."""
+        is_new = await self.shelf.get(card.card_id) is None and await self.adopt(card, is_known=True)
+        if await self.shelf.samples(card.card_id) is None and await asyncio.to_thread(box.has_samples, card.card_id):
+            rows = await asyncio.to_thread(lambda: [*box.sample_rows(card.card_id)])
+            await self.shelf.put_samples(card.card_id, rows)
+            await self._write_file(self._write_samples_file, card.card_id, rows)
+        return is_new
+
+    async def take_in_alias(self, alias: dict[str, str]) -> bool:
+        """Keep an alias of another box; False if the name is bound in the store."""
+        if any(one["name"] == alias["name"] for one in await self.shelf.aliases()):
+            return False
+        await self.shelf.bind(alias)
+        await self._write_file(self.box.put_alias, alias)
+        return True
 
     async def lineage(self, query: LineageQuery) -> Json:
         """Where a card comes from and what came from it; None if there is no such card."""
@@ -243,9 +264,8 @@ class CardLibrary:
         written = []
         for shelved in await self.shelf.all():
             rows: Rows | None = None
-            index = await self.shelf.samples(shelved.card_id)
-            if index is not None and not await asyncio.to_thread(self.box.has_samples, shelved.card_id):
-                rows = [row async for piece in self.shelf.pieces(index) for row in piece]
+            if not await asyncio.to_thread(self.box.has_samples, shelved.card_id):
+                rows = await self._all_samples(shelved.card_id)
             if await asyncio.to_thread(self.box.put, shelved.found) or rows is not None:
                 written.append(shelved.card_id)
             if rows is not None:
@@ -253,6 +273,29 @@ class CardLibrary:
         for alias in await self.shelf.aliases():
             await asyncio.to_thread(self.box.put_alias, alias)
         return written
+
+    async def export(self, box: CardBox, card_ids: Iterable[str] | None = None) -> Sequence[str]:
+        """Write cards, by default all, with their samples and aliases into the files of another box; their ids."""
+        cards = await self._all()
+        chosen = [await self._require(card_id, "export") for card_id in card_ids] if card_ids else [*cards.values()]
+        for found in chosen:
+            await asyncio.to_thread(box.put, found)
+            if not await asyncio.to_thread(box.has_samples, found.card_id):
+                rows = await self._all_samples(found.card_id)
+                if rows is not None:
+                    await asyncio.to_thread(box.write_samples, found.card_id, rows)
+        written = {found.card_id for found in chosen}
+        for alias in await self._aliases():
+            if alias["card_id"] in written:
+                await asyncio.to_thread(box.put_alias, alias)
+        return sorted(written)
+
+    async def _all_samples(self, card_id: str) -> Rows | None:
+        index = await self.shelf.samples(card_id)
+        if index is not None:
+            return [row async for piece in self.shelf.pieces(index) for row in piece]
+        box = await self._box_with_samples(card_id)
+        return None if box is None else await asyncio.to_thread(lambda: [*box.sample_rows(card_id)])
 
     async def sink_backfill(self, sink: str, dry_run: bool = False) -> Json:
         """Copy to a mirror of the files what it lacks; a dry run only lists it."""

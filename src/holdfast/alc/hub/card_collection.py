@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -17,6 +18,7 @@ from holdfast.alc.hub.source_tree import SourceTree, opened
 from holdfast.alc.packages.errors import SourceError
 from holdfast.core.errors import HoldfastError
 from holdfast.core.values import Json, repaired
+from holdfast.programs.files import write_atomically
 
 MANIFEST = "alc_cards.toml"
 
@@ -111,3 +113,8 @@ def _card(data: bytes, card_id: str) -> dict[str, Json]:
     if card.get("card_id", card_id) != card_id:
         raise InvalidCardError("install", f"it says that its id is {str(card['card_id'])[:80]!r}")
     return {**card, "card_id": card_id}
+
+
+def write_manifest(directory: Path) -> None:
+    """Make a directory of cards a collection."""
+    write_atomically(directory / MANIFEST, b'schema_version = "card_collection/v0"\n')

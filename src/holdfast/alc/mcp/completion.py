@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from os import scandir
 
-from holdfast.alc.cards.tool import own_box
+from holdfast.alc.cards.tool import own_library
 from holdfast.alc.lua.packages import find_roots, list_packages
 from holdfast.engine.holdfast import Holdfast
 from holdfast.programs.paths import algocline_home, home
@@ -19,7 +19,7 @@ async def _packages(holdfast: Holdfast, prefix: str) -> list[str]:
 
 
 async def _cards(holdfast: Holdfast, prefix: str) -> list[str]:
-    return beginning_with((str(card["card_id"]) for card in await in_thread(own_box().list)), prefix)
+    return beginning_with((str(card["card_id"]) for card in await own_library(holdfast.store).list()), prefix)
 
 
 async def _scenarios(holdfast: Holdfast, prefix: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.alc.mcp import logs, packages, sessions, sessions_v2
+from holdfast.alc.mcp import cards, hub, logs, migration, packages, sessions, sessions_v2
 from holdfast.alc.mcp.completion import COMPLETIONS
 from holdfast.alc.mcp.prompts import TOOL_NAMES, new_package
 from holdfast.alc.mcp.resources import RESOURCES
@@ -13,7 +13,16 @@ from holdfast.serve.mcp.extensions import Extension
 EXTENSION = Extension(
     # Clients of other releases of algocline send arguments that this one does not know.
     tools=[
-        replace(tool, is_lenient=True) for tool in (*sessions.TOOLS, *packages.TOOLS, *logs.TOOLS, *sessions_v2.TOOLS)
+        replace(tool, is_lenient=True)
+        for tool in (
+            *sessions.TOOLS,
+            *packages.TOOLS,
+            *logs.TOOLS,
+            *sessions_v2.TOOLS,
+            *cards.TOOLS,
+            *hub.TOOLS,
+            *migration.TOOLS,
+        )
     ],
     names=TOOL_NAMES,
     resources=RESOURCES,

@@ -13,13 +13,24 @@ from holdfast import __version__
 from holdfast.alc.cards.tool import own_box
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
+from holdfast.alc.migration.logs import log_document, log_metas
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import RunView, rows_of
-from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, SessionId, about
+from holdfast.serve.mcp.tools import (
+    McpCall,
+    McpTool,
+    McpToolError,
+    NoParams,
+    Object,
+    Params,
+    SessionId,
+    about,
+    in_thread,
+)
 from holdfast.store.contract import SessionFilter, Store
 
 NOTES = "holdfast.notes"
@@ -62,11 +73,28 @@ class LogParams(Params):
 async def alc_log_view(call: McpCall, params: LogParams) -> Object:
     store = call.holdfast.store
     if params.session_id is None:
-        return {"sessions": await _list(store, LIST_LIMIT if params.limit is None else params.limit)}
-    await store.session(params.session_id)
+        limit = LIST_LIMIT if params.limit is None else params.limit
+        runs = await _list(store, limit)
+        own = {run["session_id"] for run in runs}
+        older = await in_thread(log_metas, limit) if len(runs) < limit else []
+        return {"sessions": [*runs, *(meta for meta in older if meta["session_id"] not in own)][:limit]}
+    if (old := await _old_log(store, params.session_id)) is not None:
+        return cut(old, DETAIL_CHARS if params.max_chars is None else params.max_chars)
     run = await RunView.read(store, params.session_id)
     document = _document(run, await notes_of(store, params.session_id))
     return cut(document, DETAIL_CHARS if params.max_chars is None else params.max_chars)
+
+
+async def _old_log(store: Store, session_id: str) -> Object | None:
+    """The log of a session that only algocline has run. Raises if nobody has."""
+    try:
+        await store.session(session_id)
+    except HoldfastError:
+        found: Object | None = await in_thread(log_document, session_id)
+        if found is None:
+            raise
+        return found
+    return None
 
 
 async def _list(store: Store, limit: int) -> list[Object]:

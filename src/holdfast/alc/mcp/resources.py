@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.alc.cards.errors import CardNotFoundError, CardTooLargeError, InvalidCardNameError
-from holdfast.alc.cards.tool import own_box
+from holdfast.alc.cards.tool import own_library
 from holdfast.alc.lua.meta import MAX_SOURCE, read_source
 from holdfast.alc.lua.packages import Package, find_package, find_roots
 from holdfast.alc.lua.stubs import STUB_NAME, render_stubs
@@ -104,7 +104,7 @@ async def _scenario(request: ResourceRequest) -> str:
 
 async def _card(request: ResourceRequest) -> Json:
     try:
-        card = await in_thread(own_box().get, request.names["card_id"])
+        card = await own_library(request.call.holdfast.store).get(request.names["card_id"])
     except InvalidCardNameError as error:
         raise request.invalid(str(error)) from None
     if card is None:
@@ -114,8 +114,8 @@ async def _card(request: ResourceRequest) -> Json:
 
 async def _samples(request: ResourceRequest) -> Json:
     try:
-        return await in_thread(
-            own_box().read_samples, request.names["card_id"], request.numbers["offset"], request.numbers["limit"]
+        return await own_library(request.call.holdfast.store).read_samples(
+            request.names["card_id"], request.numbers["offset"], request.numbers["limit"]
         )
     except CardNotFoundError as error:
         raise request.missing(str(error)) from None

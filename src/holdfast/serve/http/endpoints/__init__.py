@@ -6,6 +6,7 @@ from holdfast.serve.http.endpoint import Endpoint
 from holdfast.serve.http.endpoints import (
     agents,
     bulk,
+    cards,
     events,
     inbox,
     journals,
@@ -27,7 +28,7 @@ ENDPOINTS: list[Endpoint] = [
     endpoint
     for module in (
         *(server, login, overview, sessions, trees, queries, links, journals, events, bulk),
-        *(agents, turns, inbox, strategies, state, tokens, webhooks),
+        *(agents, turns, inbox, strategies, cards, state, tokens, webhooks),
     )
     for endpoint in module.endpoints.all
 ]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import InvalidValueError
+from holdfast.core.queries import OWN_TOOLS
 from holdfast.core.values import Json
 from holdfast.serve.http.endpoint import ApiCall, Endpoints, JsonReply, NoParameters, Parameters, RequestBody
 from holdfast.serve.http.filters import checked_limit
@@ -67,7 +68,7 @@ async def show_state(call: ApiCall[NoParameters, None]) -> JsonReply:
 )
 async def write_state(call: ApiCall[NoParameters, StateBody]) -> JsonReply:
     """Write a state item; with `If-Match`, only if it is at that version."""
-    namespace, key = _namespace(call), call.path["key"]
+    namespace, key = _written_namespace(call), call.path["key"]
     wanted = call.headers.get("if-match")
     expected: int | None = None
     if wanted is not None:
@@ -82,7 +83,7 @@ async def write_state(call: ApiCall[NoParameters, StateBody]) -> JsonReply:
 @endpoints.add("DELETE", "/state/{namespace}/{key}", "admin", status=204)
 async def delete_state(call: ApiCall[NoParameters, None]) -> JsonReply:
     """Remove a state item."""
-    await call.door.store.delete_state(_namespace(call), call.path["key"])
+    await call.door.store.delete_state(_written_namespace(call), call.path["key"])
     return JsonReply()
 
 
@@ -90,4 +91,11 @@ def _namespace(call: ApiCall[Any, Any]) -> str:
     namespace = call.path["namespace"]
     if namespace in (TOKENS, KEYS, WEBHOOKS, DELIVERIES):
         raise ApiError(403, "forbidden", "what the server keeps for itself is no state item; see /tokens and /webhooks")
+    return namespace
+
+
+def _written_namespace(call: ApiCall[Any, Any]) -> str:
+    namespace = _namespace(call)
+    if namespace.startswith(OWN_TOOLS):
+        raise ApiError(403, "forbidden", "what Holdfast keeps itself, such as cards, is not written as a state item")
     return namespace

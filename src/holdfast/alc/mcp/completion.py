@@ -37,6 +37,7 @@ def _scenario_names() -> list[str]:
 COMPLETIONS: dict[tuple[str, str], CompletionSource] = {
     ("alc://packages/{name}/init.lua", "name"): _packages,
     ("alc://packages/{name}/meta", "name"): _packages,
+    ("alc://packages/{name}/narrative", "name"): _packages,
     ("alc://cards/{card_id}", "card_id"): _cards,
     ("alc://cards/{card_id}/samples{?offset,limit}", "card_id"): _cards,
     ("alc://scenarios/{name}", "name"): _scenarios,

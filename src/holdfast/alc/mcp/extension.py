@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.alc.mcp import cards, hub, logs, migration, packages, sessions, sessions_v2
+from holdfast.alc.mcp import cards, hub, hub_resources, logs, migration, packages, sessions, sessions_v2
 from holdfast.alc.mcp.completion import COMPLETIONS
 from holdfast.alc.mcp.prompts import TOOL_NAMES, new_package
 from holdfast.alc.mcp.resources import RESOURCES
@@ -25,7 +25,7 @@ EXTENSION = Extension(
         )
     ],
     names=TOOL_NAMES,
-    resources=RESOURCES,
+    resources=(*RESOURCES, *hub_resources.RESOURCES),
     completions=COMPLETIONS,
     new_strategy={"lua": new_package},
 )

@@ -17,7 +17,17 @@ from holdfast.alc.packages.sources import public_url
 TIMEOUT_S = 300.0
 """Seconds for all of a fetch: a large collection over a slow line, but not a server that never answers."""
 
-_QUIET = ["-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false", "-c", "protocol.ext.allow=never"]
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",  # which may be the name of a program
+    "advice.detachedHead=false",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "fetch.recurseSubmodules=false",
+)
+"""Whatever the user's own configuration says: nothing that a repository names is run, or fetched in turn."""
+
+_QUIET = [part for setting in _SETTINGS for part in ("-c", setting)]
 _OWN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 
 

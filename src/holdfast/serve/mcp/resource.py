@@ -12,6 +12,7 @@ from holdfast.serve.mcp.uris import InvalidUriError, ResourceNotFoundError, UriP
 LUA = "text/x-lua"
 PYTHON = "text/x-python"
 JSON = "application/json"
+MARKDOWN = "text/markdown"
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.serve.calls import ERAS, Host
 from tests.serve.processes import Place
+
+Caller = Callable[..., Awaitable[Any]]
 
 PACKAGE = (
     'local M = {}\nM.meta = { name = "tiny", version = "1.0.0" }\nfunction M.run(ctx) return ctx.task end\nreturn M\n'
@@ -23,6 +27,8 @@ async def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str
     (tmp_path / "source" / "tiny" / "init.lua").write_text(PACKAGE)
     (tmp_path / "source" / "tiny" / "spec" / "tiny_spec.lua").write_text(SPEC)
     (tmp_path / "project").mkdir()
+    place.env["ALC_CARD_SINKS"] = f"file://{tmp_path / 'mirror'}"
+    place.env["ALC_HOME"] = str(tmp_path / "algocline")
     if transport == "stdio":
         async with place.host(era) as host:
             await use_every_tool(host, tmp_path)
@@ -32,10 +38,39 @@ async def test_every_tool_does_its_work(tmp_path: Path, transport: str, era: str
                 await use_every_tool(host, tmp_path)
 
 
+async def use_cards_and_hub(call: Caller, place: Path) -> None:
+    made = "return alc.card.create({ pkg = { name = 'tiny' }, card_id = 'c1', stats = { pass_rate = 0.5 } }).card_id"
+    assert (await call("alc_run", code=made))["result"] == "c1"
+    assert (await call("alc_run", code="return alc.card.write_samples('c1', { { case = 1 } }).count"))["result"] == 1
+    assert (await call("alc_card_list"))[0]["card_id"] == "c1"
+    assert (await call("alc_card_get", card_id="c1"))["stats"] == {"pass_rate": 0.5}
+    assert len(await call("alc_card_find", where={"stats": {"pass_rate": {"gte": 0.5}}})) == 1
+    assert (await call("alc_card_append", card_id="c1", fields={"review": "good"}))["review"] == "good"
+    assert (await call("alc_card_alias_set", name="best", card_id="c1"))["card_id"] == "c1"
+    assert (await call("alc_card_alias_list"))[0]["name"] == "best"
+    assert (await call("alc_card_get_by_alias", name="best"))["card_id"] == "c1"
+    assert await call("alc_card_samples", card_id="c1") == [{"case": 1}]
+    assert (await call("alc_card_lineage", card_id="c1"))["root"] == "c1"
+    sink = f"file://{place / 'mirror'}"
+    assert (await call("alc_card_sink_backfill", sink=sink))["skipped"] == ["c1"]
+    (place / "collection" / "tiny").mkdir(parents=True)
+    (place / "collection" / "alc_cards.toml").write_text("")
+    (place / "collection" / "tiny" / "c2.toml").write_text('card_id = "c2"\n[pkg]\nname = "tiny"\n')
+    assert (await call("alc_card_install", url=str(place / "collection")))["installed_cards"] == ["c2"]
+
+    assert (await call("alc_hub_search", query="tiny"))["results"][0]["installed"] is True
+    assert (await call("alc_hub_info", pkg="tiny"))["stats"]["card_count"] == 2
+    source = str(place / "source")
+    assert (await call("alc_hub_reindex", source_dir=source))["package_count"] == 1
+    assert "wrote narrative/tiny.md" in (await call("alc_hub_gendoc", source_dir=source))["stdout"]
+    assert (await call("alc_hub_dist", source_dir=source, preset="publish"))["preset"] == "publish"
+    assert "adopted" in await call("alc_migrate", project_root=str(place / "project"))
+
+
 async def use_every_tool(host: Host, place: Path) -> None:
     called: set[str] = set()
 
-    async def call(tool: str, **arguments: object) -> dict[str, object]:
+    async def call(tool: str, **arguments: object) -> Any:
         called.add(tool)
         return await host.call(tool, **arguments)
 
@@ -61,6 +96,8 @@ async def use_every_tool(host: Host, place: Path) -> None:
     assert await call("alc_info")
     asked = await call("alc_run", code="return alc.llm('hi')")
     assert (await call("alc_cancel", session_id=asked["session_id"]))["status"] == "cancelled"
+
+    await use_cards_and_hub(call, place)
 
     asked = await call("alc_v2_run", code="return alc.llm('hi')")
     assert await call("alc_v2_state", session_id=asked["session_id"])

@@ -205,9 +205,7 @@ async def test_an_alias_that_was_bound_later_wins_wherever_it_is(memory: Store, 
 # --- carried out again -------------------------------------------------------------------------------
 
 
-async def test_a_create_that_died_before_its_file_is_finished_by_the_next_run(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_a_create_that_died_before_its_file_is_finished_by_the_next_run(store: Store, tmp_path: Path) -> None:
     asked = {"op": "create", "now": NOW, "card": {"pkg": {"name": "cot"}, "stats": {"n": 1}}}
     first = await library(store, tmp_path / "dead").answer(asked, again=False)
     own = library(store, tmp_path / "own")

@@ -1,4 +1,4 @@
-"""Sources that somebody else wrote: what would leave them, run, or use up the machine is refused, and nothing written."""
+"""Sources that somebody else wrote: what would leave them, run, or use up the machine is refused."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ async def test_info_has_the_cards_aliases_and_best_pass_rate(holdfast: Holdfast,
     assert [card["card_id"] for card in found["cards"]] == ["c1", "c0"]
     assert [alias["name"] for alias in found["aliases"]] == ["best"]
     assert found["stats"] == {"card_count": 2, "eval_count": 1, "best_pass_rate": 0.75}
-    [row] = (await host.call("alc_hub_search", query="plain", verbose="full"))["results"]
+    [row] = (await host.call("alc_hub_search", filter={"name": "plain"}, verbose="full"))["results"]
     assert (row["card_count"], row["best_card"]["card_id"]) == (2, "c1")
 
 
@@ -136,17 +136,17 @@ async def test_a_source_that_packages_were_installed_from_is_asked_again_only_af
     host: Host, home: Path, collection: Path, tmp_path: Path
 ) -> None:
     repository = Repository(tmp_path / "repository")
-    write_package(repository.directory, "far")
+    write_package(repository.directory, "faraway")
     repository.commit()
     home.mkdir(exist_ok=True)
     (home / "hub_registries.json").write_text(json.dumps({"registries": [{"source": repository.url}]}))
-    assert "far" in await search(host, query="far")
-    write_package(repository.directory, "farther")
+    assert "faraway" in await search(host, query="faraway")
+    write_package(repository.directory, "faraway2")
     repository.commit()
-    assert list(await search(host, query="far")) == ["far"]
+    assert list(await search(host, query="faraway")) == ["faraway"]
     for file in (home / "hub_cache").iterdir():
         file.unlink()
-    assert set(await search(host, query="far")) == {"far", "farther"}
+    assert set(await search(host, query="faraway")) == {"faraway", "faraway2"}
 
 
 async def test_a_source_that_cannot_be_asked_is_a_warning(host: Host, tmp_path: Path) -> None:

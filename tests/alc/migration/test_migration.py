@@ -178,7 +178,10 @@ async def test_state_that_was_deleted_is_not_adopted_by_another_process(theirs: 
 
 
 async def test_cards_and_packages_are_found_without_migration(holdfast: Holdfast, theirs: Path) -> None:
-    code = "return { alc.card.get('c1').stats.pass_rate, alc.card.get_by_alias('best').card_id, require('mine').meta.name }"
+    code = """
+        local card, best = alc.card.get('c1'), alc.card.get_by_alias('best')
+        return { card.stats.pass_rate, best.card_id, require('mine').meta.name }
+    """
     assert await result_of(holdfast, code) == [0.5, "c1", "mine"]
 
 

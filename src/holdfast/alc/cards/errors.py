@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import ExitCode, HoldfastError
 
 
 class CardError(HoldfastError):
@@ -87,6 +87,7 @@ class CardNotFoundError(CardError):
     operation: str
     card_id: str
     kind = "card_not_found"
+    exit_code = ExitCode.NOT_FOUND
 
     def __str__(self) -> str:
         return f"alc.card.{self.operation}: card '{self.card_id}' not found"
@@ -98,6 +99,7 @@ class CardExistsError(CardError):
 
     card_id: str
     kind = "card_exists"
+    exit_code = ExitCode.CONFLICT
 
     def __str__(self) -> str:
         return f"alc.card.create: card '{self.card_id}' already exists (immutable)"

@@ -204,7 +204,6 @@ def write_below(directory: Path, files: Mapping[str, bytes]) -> list[str]:
     """Write files below a directory, each in one step. A link on the way to one is refused first."""
     for path in files:
         _check_way(directory, path)
-    directory.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
 
 FIXED = {
     "holdfast://types/alc.d.lua": "text/x-lua",
+    "alc://hub/index": "application/json",
     "alc://types/alc.d.lua": "text/x-lua",
     "holdfast://types/__builtins__.pyi": "text/x-python",
     "holdfast://strategies": "application/json",
@@ -35,6 +36,7 @@ TEMPLATES = {
     "holdfast://sessions/{session_id}": "application/json",
     "holdfast://sessions/{session_id}/journal{?from,limit}": "application/json",
     "alc://packages/{name}/init.lua": "text/x-lua",
+    "alc://packages/{name}/narrative": "text/markdown",
     "alc://packages/{name}/meta": "application/json",
     "alc://cards/{card_id}": "application/json",
     "alc://cards/{card_id}/samples{?offset,limit}": "application/json",

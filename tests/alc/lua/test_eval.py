@@ -103,16 +103,6 @@ def test_a_scenario_made_with_evalframe_is_run_with_its_own_graders_and_cases(la
     }  # fmt: skip
 
 
-def test_a_scenario_that_needs_evalframe_says_how_to_install_it(lab: Lab) -> None:
-    lab.package("math_basic", MATH_BASIC)
-    lab.scenario("stored_basic", MATH_BASIC)
-
-    for name in ("math_basic", "stored_basic"):
-        error = lab.error(f"'{name}', {ECHO}")
-        assert "package 'evalframe' is not installed" in error
-        assert "holdfast pkg install" in error
-
-
 def test_a_scenario_is_looked_for_among_packages_first_and_then_among_the_stored_ones(lab: Lab) -> None:
     lab.package("both", "return { cases = {{input='from the package', expected='x'}} }")
     lab.scenario("both", "return { cases = {{input='from the file', expected='x'}} }")

@@ -105,6 +105,14 @@ async def test_what_changed_at_the_source_is_updated_and_the_rest_skipped(host: 
     assert (told["installed"], told["updated"], told["skipped"]) == (["delta"], ["alpha"], ["beta", "gamma"])
 
 
+async def test_cards_that_packages_bring_along_are_kept(host: Host, collection: Path, home: Path) -> None:
+    (collection / "alpha" / "cards").mkdir()
+    (collection / "alpha" / "cards" / "a1.toml").write_text('card_id = "a1"\n[pkg]\nname = "alpha"\n')
+    (collection / "alpha" / "cards" / "bad.toml").write_text("= no card")
+    assert (await host.call("alc_pkg_install", url=str(collection)))["cards_installed"] == ["a1"]
+    assert (home / "cards" / "alpha" / "a1.toml").is_file()
+
+
 async def test_a_git_repository_is_installed_at_its_commit(host: Host, tmp_path: Path, home: Path) -> None:
     repository = Repository(tmp_path / "repository")
     write_package(repository.directory, "one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -113,6 +113,16 @@ def _card(data: bytes, card_id: str) -> dict[str, Json]:
     if card.get("card_id", card_id) != card_id:
         raise InvalidCardError("install", f"it says that its id is {str(card['card_id'])[:80]!r}")
     return {**card, "card_id": card_id}
+
+
+async def install_bundled_cards(library: CardLibrary, packages: Path, names: Iterable[str]) -> list[str]:
+    """Keep the cards that packages bring along in `cards/`; the ids of those that are new here."""
+    report = CardInstallReport(source=str(packages))
+    for name in names:
+        found = ReadCards()
+        await asyncio.to_thread(read_cards, SourceTree(packages / name, name), "cards", name, found)
+        await keep_cards(library, found, report)
+    return report.installed_cards
 
 
 def write_manifest(directory: Path) -> None:

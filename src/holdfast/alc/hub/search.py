@@ -25,6 +25,9 @@ from holdfast.store.contract import SessionFilter, Store
 from holdfast.strategies.catalog import catalog
 from holdfast.strategies.evaluation.programs import EVALUATION
 
+SCENARIO_RUN = "alc.eval"
+"""The program of sessions that run a scenario."""
+
 MAX_EVALS = 100_000
 """Files of evaluations that are looked at to count them."""
 
@@ -128,9 +131,10 @@ class Hub:
     async def _evaluations(self, name: str) -> int:
         """How many evaluations of a package there are: in the store, and in algocline's files."""
         found = await asyncio.to_thread(self._evaluation_files, name)
-        for row in await self._store.all_sessions(SessionFilter(program=EVALUATION)):
-            [first] = await self._store.read(row.session_id, limit=1)
-            found += isinstance(first.record, StartedRecord) and _is_subject(first.record.ctx, name)
+        for program in (EVALUATION, SCENARIO_RUN):
+            for row in await self._store.all_sessions(SessionFilter(program=program)):
+                [first] = await self._store.read(row.session_id, limit=1)
+                found += isinstance(first.record, StartedRecord) and _is_subject(first.record.ctx, name)
         return found
 
     def _evaluation_files(self, name: str) -> int:
@@ -180,7 +184,11 @@ def _joined(here: HubEntry, there: IndexEntry) -> HubEntry:
 
 def _is_subject(ctx: Json, name: str) -> bool:
     """Whether an evaluation that was started with this compares a strategy."""
-    plan = ctx.get("plan") if isinstance(ctx, dict) else None
+    if not isinstance(ctx, dict):
+        return False
+    if ctx.get("strategy") == name:
+        return True
+    plan = ctx.get("plan")
     arms = plan.get("arms") if isinstance(plan, dict) else None
     return isinstance(arms, list) and any(isinstance(arm, dict) and arm.get("subject") == name for arm in arms)
 

@@ -14,23 +14,13 @@ from holdfast.alc.cards.tool import own_box
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
 from holdfast.alc.migration.logs import log_document, log_metas
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, InvalidIdError, SessionNotFoundError
 from holdfast.core.records import CompletedRecord
 from holdfast.core.values import Json, encode
 from holdfast.programs.sandbox.library import places
 from holdfast.serve.mcp.directories import on_files
 from holdfast.serve.mcp.runs import RunView, rows_of
-from holdfast.serve.mcp.tools import (
-    McpCall,
-    McpTool,
-    McpToolError,
-    NoParams,
-    Object,
-    Params,
-    SessionId,
-    about,
-    in_thread,
-)
+from holdfast.serve.mcp.tools import McpCall, McpTool, McpToolError, NoParams, Object, Params, SessionId, about
 from holdfast.store.contract import SessionFilter, Store
 
 NOTES = "holdfast.notes"
@@ -73,28 +63,11 @@ class LogParams(Params):
 async def alc_log_view(call: McpCall, params: LogParams) -> Object:
     store = call.holdfast.store
     if params.session_id is None:
-        limit = LIST_LIMIT if params.limit is None else params.limit
-        runs = await _list(store, limit)
-        own = {run["session_id"] for run in runs}
-        older = await in_thread(log_metas, limit) if len(runs) < limit else []
-        return {"sessions": [*runs, *(meta for meta in older if meta["session_id"] not in own)][:limit]}
-    if (old := await _old_log(store, params.session_id)) is not None:
-        return cut(old, DETAIL_CHARS if params.max_chars is None else params.max_chars)
+        return {"sessions": await _list(store, LIST_LIMIT if params.limit is None else params.limit)}
+    await store.session(params.session_id)
     run = await RunView.read(store, params.session_id)
     document = _document(run, await notes_of(store, params.session_id))
     return cut(document, DETAIL_CHARS if params.max_chars is None else params.max_chars)
-
-
-async def _old_log(store: Store, session_id: str) -> Object | None:
-    """The log of a session that only algocline has run. Raises if nobody has."""
-    try:
-        await store.session(session_id)
-    except HoldfastError:
-        found: Object | None = await in_thread(log_document, session_id)
-        if found is None:
-            raise
-        return found
-    return None
 
 
 async def _list(store: Store, limit: int) -> list[Object]:
@@ -114,6 +87,23 @@ async def _list(store: Store, limit: int) -> list[Object]:
             latest = sorted(latest, reverse=True)[:limit]
     chosen = [session_id for *_, session_id in sorted(latest, reverse=True)[:limit]]
     return [await _meta(store, session_id) for session_id in (*chosen, *broken)][:limit]
+
+
+async def view_logs(call: McpCall, params: LogParams) -> Object:
+    """`alc_log_view` with the logs that algocline has left as files."""
+    if params.session_id is not None:
+        try:
+            return await alc_log_view(call, params)
+        except (SessionNotFoundError, InvalidIdError):
+            found: Object | None = await on_files(log_document, params.session_id)
+            if found is None:
+                raise
+            return cut(found, DETAIL_CHARS if params.max_chars is None else params.max_chars)
+    limit = LIST_LIMIT if params.limit is None else params.limit
+    runs: list[Object] = (await alc_log_view(call, params))["sessions"]
+    own = {run["session_id"] for run in runs}
+    older = await on_files(log_metas, limit) if len(runs) < limit else []
+    return {"sessions": [*runs, *(meta for meta in older if meta["session_id"] not in own)][:limit]}
 
 
 async def _meta(store: Store, session_id: str) -> Object:
@@ -343,7 +333,7 @@ TOOLS: list[McpTool[Any]] = [
         " about; with session_id that run in full: every question and answer, result or error, stats and notes."
         " Runs that are under way are there too.",
         LogParams,
-        alc_log_view,
+        view_logs,
         read_only=True,
         idempotent=True,
         output={

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.alc.cards.tool import own_library
+from holdfast.alc.hub.card_collection import install_bundled_cards
 from holdfast.alc.mcp import package_list, package_tests
 from holdfast.alc.mcp.directories import directories_of
 from holdfast.alc.mcp.package_list import cleaned
@@ -56,6 +58,9 @@ async def alc_pkg_install(call: McpCall, params: InstallParams) -> Object:
         shown |= {"cards_installed": [], "scenarios_installed": [], "scenarios_failures": []}
         linked = [each for each in shown["skipped"] if (where.packages / each).is_symlink()]
         shown["skipped_symlinks"] = linked
+        # Those that its packages bring along are: they say what a package was measured to do.
+        changed, library = [*shown["installed"], *shown["updated"]], own_library(call.holdfast.store)
+        shown["cards_installed"] = await install_bundled_cards(library, where.packages, changed)
     return _clean(shown)
 
 

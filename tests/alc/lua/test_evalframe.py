@@ -205,3 +205,104 @@ def test_cases_are_read_from_a_file_that_can_do_nothing_else(lab: Lab, tmp_path:
 
 def test_an_unknown_module_of_evalframe_is_not_found(lab: Lab) -> None:
     assert "module 'evalframe.nothing' not found" in lab.run("return require('evalframe.nothing')").error
+
+
+# --- swarms ------------------------------------------------------------------------------------------
+
+SWARM = (
+    EF
+    + """
+local sw = require("evalframe.swarm")
+local function runner(config)
+  return {
+    text = "done: " .. config.input, success = true, ticks = 10, termination = "success",
+    actions = {
+      { tick = 1, worker = "w-0", action = "Check" },
+      { tick = 3, worker = "w-1", action = "Read" },
+      { tick = 5, worker = "w-0", action = "Restart" },
+      { tick = 7, worker = "w-1", action = "Check" },
+    },
+    metrics = { throughput = 3.5 },
+  }
+end
+local setup = {
+  env = sw.env "leak" { services = { "db" } },
+  actions = sw.actions { sw.action "Check" { description = "look" }, sw.action "Read" { description = "read" } },
+  swarm = sw.swarm { workers = 2, max_ticks = 20 },
+}
+local provider = sw.provider(runner, setup)
+"""
+)
+
+
+def test_a_swarm_is_graded_by_its_trace(lab: Lab) -> None:
+    report = lab.run(
+        SWARM
+        + """
+        local g = sw.graders
+        return ef.suite "swarm" {
+          provider = provider,
+          ef.bind { g.completed },
+          ef.bind { g.efficiency { max_ticks = 20, optimal_ticks = 0 } },
+          ef.bind { g.action_sequence { "Check", "Read", "Restart" } },
+          ef.bind { g.action_sequence { "Restart", "Read" } },
+          ef.bind { g.metric("throughput", { min = 1.0, max = 5.0 }) },
+          ef.bind { g.action_count("Check", { max = 1 }) },
+          ef.bind { g.all_workers_active { workers = 2 } },
+          ef.bind { g.at_tick(3, function(s) return s.action_count == 2 end) },
+          ef.bind { g.after_action("Read", function(s) return s.action_counts.Restart == nil end) },
+          cases = { ef.case { input = "mend it" } },
+        }:run()
+        """
+    ).result
+    [result] = report["results"]
+    assert result["response"]["text"] == "done: mend it"
+    assert [grade["score"] for grade in result["grades"]] == [1.0, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    assert result["grades"][2]["grader"] == "sw.action_sequence:Check,Read,Restart"
+
+
+def test_traces_are_analysed_one_by_one_and_together(lab: Lab) -> None:
+    told = lab.run(
+        SWARM
+        + """
+        local a, t = sw.analysis, provider("x")
+        local sequences, coordination = a.action_sequences({ t, t }, 2), a.worker_coordination(t)
+        return {
+          sequences["Check,Read"].count, sequences["Check,Read"].rate,
+          a.convergence({ t, t }).mean, a.convergence({ t }, "Read").mean, a.convergence({}).n,
+          a.exploration_efficiency(t).unique_ratio, coordination.worker_count, coordination.workers["w-0"].count,
+          a.action_validity(t, function(one) return one.action == "Check" end).rate,
+          sw.trace_has_action(t, "Read"), #sw.trace_actions_by_worker(t, "w-1"),
+        }
+        """
+    ).result
+    assert told == [2, 1.0, 10.0, 3.0, 0, 0.75, 2, 2, 0.5, True, 2]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("sw.env(42)", "name must be string"),
+        ("sw.env 'x' 'bad'", "spec must be a table"),
+        ("sw.action 'x' {}", "description is required"),
+        ("sw.actions {}", "at least 1 action"),
+        ("sw.actions { { name = 'fake' } }", "must be an action"),
+        ("sw.swarm { max_ticks = 1 }", "workers is required"),
+        ("sw.swarm { workers = 0, max_ticks = 1 }", "workers must be a positive integer"),
+        ("sw.trace { actions = {} }", "termination is required"),
+        ("sw.trace { termination = 'gone', actions = {} }", "termination must be"),
+        ("sw.trace { termination = 'success', actions = { { tick = 1 } } }", "actions[1].worker must be string"),
+        ("sw.provider('x', setup)", "runner must be a function"),
+        ("sw.provider(runner, {})", "env is required"),
+        ("sw.graders.efficiency { max_ticks = 5, optimal_ticks = 5 }", "optimal_ticks must be less than max_ticks"),
+        ("sw.graders.metric('x', {})", "min or max is required"),
+        ("sw.analysis.action_sequences({}, 0)", "ngram_size must be >= 1"),
+    ],
+)
+def test_mistakes_in_swarms_are_told(lab: Lab, code: str, said: str) -> None:
+    assert said in lab.run(f"{SWARM}return ({code})").error
+
+
+def test_a_runner_that_fails_fails_its_case(lab: Lab) -> None:
+    told = lab.run(SWARM + "return sw.provider(function() error('refused') end, setup)('x')").result
+    assert (told["text"], "refused" in told["error"]) == ("", True)

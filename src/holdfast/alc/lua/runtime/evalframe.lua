@@ -406,7 +406,10 @@ return function(env, task)
 		["evalframe.providers.algocline"] = strategy,
 		["evalframe.variants"] = variants,
 		["evalframe.std"] = env.std,
+		["evalframe.swarm"] = host.load("evalswarm")(mark_grader),
 	}
+	modules["evalframe.swarm.graders"] = modules["evalframe.swarm"].graders
+	modules["evalframe.swarm.analysis"] = modules["evalframe.swarm"].analysis
 	modules.evalframe = {
 		suite = modules["evalframe.eval"],
 		report = report,

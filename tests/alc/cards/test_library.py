@@ -14,6 +14,10 @@ from holdfast.alc.cards import CardBox, CardLibrary
 from holdfast.alc.cards import shelf as shelving
 from holdfast.alc.cards.errors import CardExistsError, CardKeyError, SamplesExistError
 from holdfast.alc.cards.lineage import LineageQuery
+from holdfast.alc.lua.source import lua_code
+from holdfast.core.events import CompletedEvent
+from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.upkeep import Upkeep
 from holdfast.store import open_store
 from holdfast.store.contract import Store
 from holdfast.testing.postgres_server import fresh_database
@@ -64,6 +68,16 @@ async def test_a_card_is_found_by_a_process_that_has_none_of_the_files(store: St
     assert (await here.get_by_alias("best") or {})["review"] == "good"
     kin = await there.lineage(LineageQuery("c1", "down"))
     assert [node["card_id"] for node in kin["nodes"]] == ["c1", "c2"]
+
+
+async def test_what_a_lua_session_writes_is_in_the_store(store: Store, tmp_path: Path) -> None:
+    code = "return alc.card.create({ pkg = { name = 'cot' }, card_id = 'c1', stats = { n = 3 } }).card_id"
+    async with Holdfast(store, upkeep=Upkeep(on=False)) as holdfast:
+        holdfast.drive_own_tools(tmp_path / "worker")
+        event = await holdfast.start(lua_code(code))
+    assert isinstance(event, CompletedEvent)
+    assert (await library(store, tmp_path / "elsewhere").get("c1") or {})["stats"] == {"n": 3}
+    assert CardBox(tmp_path / "worker" / "cards").get("c1") is not None
 
 
 async def test_of_several_who_create_the_same_id_at_once_one_does(store: Store, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from holdfast.alc.cards.errors import CardExistsError, CardKeyError, SamplesExis
 from holdfast.alc.cards.lineage import LineageQuery
 from holdfast.alc.lua.source import lua_code
 from holdfast.core.events import CompletedEvent
-from holdfast.engine.holdfast import Holdfast
+from holdfast.engine.holdfast import open_holdfast
 from holdfast.engine.upkeep import Upkeep
 from holdfast.store import open_store
 from holdfast.store.contract import Store
@@ -26,12 +26,14 @@ NOW = 1_750_000_000.0
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    url = "memory:"
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/cards.db"
-    elif request.param == "postgres":
-        url = fresh_database(request.getfixturevalue("server"))
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return fresh_database(request.getfixturevalue("server"))
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/cards.db"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
     async with open_store(url) as opened:
         yield opened
 
@@ -70,14 +72,15 @@ async def test_a_card_is_found_by_a_process_that_has_none_of_the_files(store: St
     assert [node["card_id"] for node in kin["nodes"]] == ["c1", "c2"]
 
 
-async def test_what_a_lua_session_writes_is_in_the_store(store: Store, tmp_path: Path) -> None:
+async def test_what_a_lua_session_writes_is_in_the_store(url: str, tmp_path: Path) -> None:
     code = "return alc.card.create({ pkg = { name = 'cot' }, card_id = 'c1', stats = { n = 3 } }).card_id"
-    async with Holdfast(store, upkeep=Upkeep(on=False)) as holdfast:
+    async with open_holdfast(url, upkeep=Upkeep(on=False)) as holdfast:
         holdfast.drive_own_tools(tmp_path / "worker")
         event = await holdfast.start(lua_code(code))
-    assert isinstance(event, CompletedEvent)
-    assert (await library(store, tmp_path / "elsewhere").get("c1") or {})["stats"] == {"n": 3}
-    assert CardBox(tmp_path / "worker" / "cards").get("c1") is not None
+        assert isinstance(event, CompletedEvent)
+        found = await library(holdfast.store, tmp_path / "elsewhere").get("c1") or {}
+    assert found["stats"] == {"n": 3}
+    assert CardBox(tmp_path / "worker" / "cards").get("c1") == found
 
 
 async def test_of_several_who_create_the_same_id_at_once_one_does(store: Store, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ _LIMIT = may("limit", "integer", "How many to return at most.")
 CARDS = GroupSpec(
     "Cards",
     "Immutable records of runs, in the session store, and as files that algocline can read too:"
-    " `cards/PACKAGE/ID.toml`, samples beside them. The engine writes them once, even if the process dies in the middle; every process on the"
-    " store finds them.",
+    " `cards/PACKAGE/ID.toml`, samples beside them. The engine writes them once, even if the process dies in the"
+    " middle; every process on the store finds them.",
     functions=(
         FunctionSpec(
             "card.create",

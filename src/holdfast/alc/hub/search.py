@@ -16,7 +16,6 @@ from holdfast.alc.hub.remote import known_sources, merged_index
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageNameError
 from holdfast.alc.packages.package_list import listing
-from holdfast.alc.packages.run_meta import fill_in
 from holdfast.core.records import StartedRecord
 from holdfast.core.values import Json, repaired
 from holdfast.programs.names import invalid_name_reason
@@ -65,7 +64,6 @@ class Hub:
         """All packages by name."""
         cards = await self.cards()
         found = await asyncio.to_thread(listing, self._where)
-        await fill_in(found)
         known: dict[str, HubEntry] = {}
         for strategy in await asyncio.to_thread(catalog):
             meta = strategy.meta

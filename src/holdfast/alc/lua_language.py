@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Unpack
 
 from holdfast.alc.lua.packages import BUILT_IN, find_package, find_roots, list_packages
-from holdfast.alc.lua.source import KIND, lua_child, lua_code, lua_package, source_of
+from holdfast.alc.lua.source import KIND, limited_program, lua_child, lua_code, lua_package, source_of
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.findings import SourceFinding
-from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, ProgramText, SourceText
+from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, ProgramText, SourceText, StepLimits
 
 _CHECK_BYTES = 64 * 1024 * 1024
 """Bytes that compiling a file of Lua may take."""
@@ -41,6 +41,9 @@ class LuaLanguage(Language):
 
     def find_child(self, name: str, parent: Program) -> Program | None:
         return lua_child(name, source_of(parent))
+
+    def with_limits(self, program: Program, limits: StepLimits) -> Program:
+        return limited_program(program, limits)
 
     def text_of(self, program: Program) -> ProgramText:
         source = source_of(program)

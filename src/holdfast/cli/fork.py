@@ -37,6 +37,18 @@ if TYPE_CHECKING:
     metavar="TEXT",
     help="The next input of a chat, or the answer to a strategy; - reads it.",
 )
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Sandbox: computing time between two questions. A session that was stopped continues with it.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help="Sandbox: memory of the strategy. A session that was stopped continues with it.",
+)
 @model_options("Chat with --input: the model that answers.  [default: the session's]")
 @click.option("--id", "session_id", metavar="ID", help="The id of the new session.")
 @serve_option
@@ -50,6 +62,8 @@ def fork_command(
     node: str | None,
     points: bool,
     text: str | None,
+    deadline: float | None,
+    memory: int | None,
     model: str | None,
     base_url: str | None,
     session_id: str | None,
@@ -63,7 +77,7 @@ def fork_command(
     if len(chosen) > 1:
         raise usage_error(f"{' and '.join(chosen)} exclude each other")
     if points:
-        if chosen or text is not None or session_id is not None:
+        if chosen or any(each is not None for each in (text, session_id, deadline, memory)):
             raise usage_error("--points forks nothing: leave out the other options")
         return _list_points(session)
     if text is None and (model is not None or base_url is not None):
@@ -72,10 +86,13 @@ def fork_command(
         raise InputError("--input is empty; give a text")
 
     load_served()
+    from holdfast.programs.language import StepLimits
+
+    limits = None if deadline is memory is None else StepLimits(deadline_s=deadline, memory_mib=memory)
 
     async def fork() -> tuple[Event, bool]:
         async with open_engine() as hf:
-            event = await hf.fork(await find_session(hf.store, session), **place, id=session_id)
+            event = await hf.fork(await find_session(hf.store, session), **place, limits=limits, id=session_id)
             return event, (await hf.store.session(event.session_id)).summary.program_kind == "agent"
 
     event, is_chat = asyncio.run(fork())

@@ -63,6 +63,8 @@ class ForkPoints:
         self.points: list[ForkPoint] = []
         self.sound = 0
         """The last sound place so far."""
+        self.before_end = 0
+        """The last sound place before the session ended, or so far if it has not."""
         self._tracker = ReplayFold(session_id)
         self._finder: KindForkPoints | None = None
         self._wakes = self._noted = False
@@ -122,6 +124,8 @@ class ForkPoints:
             self._noted = True
         if not self._noted or self.is_ended:
             self.sound = entry.position
+        if not self.is_ended:
+            self.before_end = self.sound
 
 
 def fork_points(session_id: str, entries: Iterable[Entry]) -> ForkPoints:

@@ -11,11 +11,13 @@ from holdfast.core.events import Event
 from holdfast.core.fork_points import ForkPoint, ForkPoints
 from holdfast.core.ids import check_id, new_session_id
 from holdfast.core.kinds import load_kinds, registered_kinds
-from holdfast.core.records import AdoptedRecord, Entry, Fork, Imported, StartedRecord
+from holdfast.core.records import AdoptedRecord, Entry, Fork, Imported, Program, StartedRecord
 from holdfast.core.state import Session
 from holdfast.core.summary import summarize
 from holdfast.engine.engine import Engine
 from holdfast.engine.errors import ForkPointError
+from holdfast.programs.kinds import find_language
+from holdfast.programs.language import StepLimits
 from holdfast.store.commits import Commit
 from holdfast.store.contract import Store
 from holdfast.store.errors import CorruptSessionError, ForkPositionError
@@ -29,9 +31,14 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
     before: str | None = None
     named: tuple[str, str] | None = None
     """A word of the program kind, as `turn` or `node` of agents, and the id of the place."""
+    limits: StepLimits | None = None
+    """Other limits for the steps of the fork's program. Then the default place is before the end, so that a session
+    which a limit has stopped goes on."""
 
     @classmethod
-    def chosen(cls, at: int | None, before: str | None, places: Mapping[str, str | None]) -> ForkRequest:
+    def chosen(
+        cls, at: int | None, before: str | None, places: Mapping[str, str | None], limits: StepLimits | None = None
+    ) -> ForkRequest:
         """The one place that was given; `InvalidValueError` if there are several, or a word that no kind has."""
         load_kinds()
         known = ["at", "before", *(word for kind in registered_kinds() for word in kind.fork_places)]
@@ -43,7 +50,7 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
             shown = ", ".join(f"{word}={value!r}" for word, value in given.items())
             raise InvalidValueError("place of a fork", f"choose one of {', '.join(known)}; got {shown}")
         named = next(((word, str(value)) for word, value in given.items() if word not in ("at", "before")), None)
-        return cls(at=at, before=before, named=named)
+        return cls(at=at, before=before, named=named, limits=limits)
 
 
 async def fork_points(store: Store, session_id: str) -> list[ForkPoint]:
@@ -64,7 +71,8 @@ async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id:
     origin = first.forked_from.origin if first.forked_from else session_id
     imported = first.imported and await _unadopted(store, session_id, first.imported, len(entries))
     fork = Fork(session_id, len(entries), origin)
-    started = msgspec.structs.replace(first, forked_from=fork, parent=None, imported=imported)
+    program = first.program if place.limits is None else _limited(first.program, place.limits)
+    started = msgspec.structs.replace(first, program=program, forked_from=fork, parent=None, imported=imported)
     own = Entry(1, entries[0].at, started)
     summary = summarize(Session.fold(target, [own, *entries[1:]]))
     commit = Commit(session_id=target, expected=0, entries=[own], summary=summary, owner=engine.owner.name, hold_ms=0)
@@ -78,6 +86,13 @@ async def make_fork(engine: Engine, session_id: str, place: ForkRequest, new_id:
         await store.delete(target, engine.owner.now())  # a fork that cannot go on is of no use to anybody
         engine.drop(target)
         raise
+
+
+def _limited(program: Program, limits: StepLimits) -> Program:
+    language = find_language(program.kind)
+    if language is None:
+        raise InvalidValueError("limits", f"programs of the kind '{program.kind}' have none")
+    return language.with_limits(program, limits)
 
 
 async def _fork_again(engine: Engine, target: str, fork: Fork, *, is_at_end: bool) -> Event:
@@ -114,7 +129,7 @@ async def _shared(store: Store, session_id: str, place: ForkRequest) -> list[Ent
             entries += await store.read(session_id, len(entries), min(READ_LIMIT, last - len(entries)))
         for entry in entries:
             found.apply(entry)
-        return entries[: found.sound]
+        return entries[: found.before_end if place.limits is not None and place.at is None else found.sound]
     async for entry in _sound_entries(store, session_id):
         entries.append(entry)
         found.apply(entry)

@@ -51,6 +51,7 @@ from holdfast.engine.starts import start_again
 from holdfast.engine.upkeep import Upkeep
 from holdfast.engine.waits import messages_left, wait_of
 from holdfast.programs.contract import ProgramKind
+from holdfast.programs.language import StepLimits
 from holdfast.programs.lookup import budget_in_ctx, find_program
 from holdfast.programs.registry import Function, Strategy
 from holdfast.store import open_store
@@ -329,6 +330,7 @@ class Holdfast:
         *,
         before: str | None = None,
         id: str | None = None,
+        limits: StepLimits | None = None,
         wait: float | None = None,
         **places: str | None,
     ) -> Event:
@@ -340,11 +342,12 @@ class Holdfast:
         kept. `fork_points` lists the places. What a program wrote at once is kept whole or not at all: inside of it,
         the place before is taken.
 
+        With other `limits`, a session that a limit has stopped continues before the step that was stopped.
         A fork that is asked for again, with the same `id`, gets what it says now, `replayed`.
         The shared records are not copied, and the other session is not touched. What was under way in it is done again
         in the fork, as effects of its own with idempotency keys of their own.
         """
-        place = ForkRequest.chosen(at, before, places)
+        place = ForkRequest.chosen(at, before, places, limits)
         event = await make_fork(self._engine, session_id, place, id)
         return await until_needed(self._engine, event.session_id, event, wait)
 
@@ -365,9 +368,7 @@ class Holdfast:
 
     async def check_replay(self, history: str | Path) -> ReplayOutcome:
         """Whether the code here still does what a session has recorded: the session with an id, or an export file.
-
-        The program is run again on its journal, as after a restart. Nothing is written, and nobody is asked.
-        """
+        The program is run again on its journal, as after a restart. Nothing is written, and nobody is asked."""
         if isinstance(history, Path):
             session_id, entries, _ = await asyncio.to_thread(read_export, history)
             return await check_replay(self._owner.programs, session_id, entries)

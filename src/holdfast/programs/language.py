@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from holdfast.core.errors import InvalidValueError
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
@@ -20,6 +21,10 @@ MAX_SOURCE_BYTES = 4 * 1024 * 1024
 Trust: TypeAlias = Literal["sandbox", "trusted"]
 
 
+NullForm: TypeAlias = Literal["nil", "userdata"]
+"""What JSON's null is in a program in Lua: nothing, or a value of its own, which is true in a condition."""
+
+
 class ProgramOptions(TypedDict, total=False):
     """How a program is run, as its caller says it. A language ignores what it has no use for."""
 
@@ -29,6 +34,15 @@ class ProgramOptions(TypedDict, total=False):
     env: Mapping[str, str] | None
     deadline_s: float | None
     memory_mib: int | None
+    null: NullForm | None
+
+
+class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step of a program may use. None leaves a limit as it is."""
+
+    deadline_s: float | None = None
+    """Seconds of computing between two questions."""
+    memory_mib: int | None = None
 
 
 class ProgramText(msgspec.Struct, frozen=True):
@@ -100,6 +114,10 @@ class Language:
         """The program that `parent`, a program in this language, means by a name; None if it has no search of its own
         or finds nothing."""
         return None
+
+    def with_limits(self, program: Program, limits: StepLimits) -> Program:
+        """A recorded program in this language with other limits; it does the same otherwise."""
+        raise InvalidValueError("limits", f"programs in {self.name} have none")
 
     def text_of(self, program: Program) -> ProgramText:
         """A recorded program in this language, for a person."""

@@ -14,10 +14,10 @@ from holdfast.core.records import Program
 from holdfast.core.values import Json, repaired
 from holdfast.programs.errors import ProgramNotFoundError
 from holdfast.programs.findings import SourceFinding
-from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, SourceText
+from holdfast.programs.language import Language, ProgramEntry, ProgramOptions, SourceText, StepLimits
 from holdfast.programs.parameters import StrategyMeta
 from holdfast.programs.sandbox.library import find_strategy, list_strategies
-from holdfast.programs.sandbox.source import KIND, python_code, source_of
+from holdfast.programs.sandbox.source import KIND, limited_program, python_code, source_of
 
 
 class PythonLanguage(Language):
@@ -47,6 +47,9 @@ class PythonLanguage(Language):
     def find_file(self, name: str, project: Path | None = None) -> Path | None:
         found = find_strategy(name, project)
         return None if found is None else found.path
+
+    def with_limits(self, program: Program, limits: StepLimits) -> Program:
+        return limited_program(program, limits)
 
     def project_of(self, program: Program) -> Path | None:
         project = source_of(program).project

@@ -39,6 +39,8 @@ class VmSpec(msgspec.Struct, array_like=True, frozen=True):
     """Where scenarios are looked for by name."""
     modules: dict[str, Module] = {}
     """Sources that were kept with the session, by module."""
+    null_is_nil: bool = False
+    """Whether the program sees JSON's null as nil."""
 
 
 class StepsRequest(msgspec.Struct, array_like=True, frozen=True):

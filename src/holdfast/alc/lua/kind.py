@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Sequence
 import msgspec
 
 from holdfast.alc.lua import frames
-from holdfast.alc.lua.limits import DEADLINE_S, HOT_VMS, MAX_DEATHS, MAX_WORKERS, MEMORY_MIB
-from holdfast.alc.lua.outcomes import raised, step_of
+from holdfast.alc.lua.limits import DEADLINE_S, HOT_VMS, MAX_DEATHS, MAX_WORKERS, MEMORY_MIB, REPLAY_SLACK
+from holdfast.alc.lua.outcomes import deadline_text, memory_text, raised, step_of
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
 from holdfast.alc.lua.pool import Pool, StuckError
 from holdfast.alc.lua.source import KIND, LuaSource, source_of
@@ -153,7 +153,8 @@ class LuaInstance:
     ) -> list[bytes] | Awaitable[list[bytes]]:
         spec = self._spec() if self._source is not None else None
         try:
-            steps = self._kind.pool.request(self._vm, spec, wakings, deadline_s=self._deadline_s, is_replay=is_replay)
+            deadline_s = self._deadline_s * (REPLAY_SLACK if is_replay else 1)
+            steps = self._kind.pool.request(self._vm, spec, wakings, deadline_s=deadline_s, is_replay=is_replay)
         except InstanceLostError as error:
             return [self._lost(error)]
         self._source = None
@@ -167,8 +168,7 @@ class LuaInstance:
         except InstanceLostError as error:
             return [self._lost(error)]
         except StuckError:
-            reason = f"the strategy ran for more than {self._deadline_s:g} s without asking anything: the deadline"
-            return [raised(f"{reason} of one step. Its worker was stopped", "deadline")]
+            return [raised(f"{deadline_text(self._deadline_s)}. Its worker was stopped", "deadline")]
 
     def _succeeded(self, steps: list[bytes], is_replay: bool) -> list[bytes]:
         if self._kind.deaths and not is_replay:  # a replay comes before each new try of the step that may be to blame
@@ -199,7 +199,9 @@ class LuaInstance:
             "seed": started.seed,
             "at": session.metrics.started_at,
             "deadline_s": self._deadline_s,
-            "memory_mib": self._memory_mib,
+            "replay_slack": REPLAY_SLACK,
+            "over": deadline_text(self._deadline_s),
+            "full": memory_text(self._memory_mib),
             "getenv": source.variables,
             "env": source.env,
             "absent": source.absent,
@@ -214,6 +216,7 @@ class LuaInstance:
             is_trusted=source.is_unconfined,
             memory_mib=self._memory_mib,
             scenarios=str(home() / "scenarios"),
+            null_is_nil=source.null == "nil",
         )
 
 

@@ -1,7 +1,12 @@
 """Every limit of Lua programs, with its unit and the reason for its size. Nothing here is computed."""
 
 DEADLINE_S = 10.0
-"""Seconds of computing between two questions: far more than a strategy needs, little enough to wait out."""
+"""Seconds of computing between two questions: far more than a strategy needs, little enough to wait out. Time in which
+other programs have the processor does not count."""
+
+REPLAY_SLACK = 4
+"""How many times its deadline a step may compute when it is taken again: it was in time when it was taken, and the
+processor may be slower now."""
 
 MAX_DEADLINE_S = 3600.0
 """Seconds that a caller may allow for one step: simulations that ask nothing take minutes."""

@@ -166,6 +166,22 @@ def message_of(outcome: Values, first_id: int) -> bytes:
     return _encoder.encode(_RaisedMessage(_readable(error), kind.decode(), notes))
 
 
+def deadline_text(deadline_s: float) -> str:
+    """Why a step was stopped that computed for too long, and what helps."""
+    return (
+        f"the strategy ran for more than {deadline_s:g} s without asking anything: the deadline of one step"
+        " (`holdfast fork SESSION --deadline SECONDS` continues it with a longer one)"
+    )
+
+
+def memory_text(memory_mib: int) -> str:
+    """Why a step was stopped that needed too much memory, and what helps."""
+    return (
+        f"the strategy needs more than {memory_mib} MiB of memory"
+        " (`holdfast fork SESSION --memory MIB` continues it with more)"
+    )
+
+
 def raised(error: str, kind: str) -> bytes:
     """The message of a step that failed."""
     return _encoder.encode(_RaisedMessage(error, kind, None))

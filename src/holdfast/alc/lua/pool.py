@@ -36,6 +36,7 @@ from holdfast.alc.lua.limits import (
     START_S,
 )
 from holdfast.alc.lua.pipes import connected_pipes
+from holdfast.alc.lua.process_clock import ProcessClock
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.store.patience import patience
 
@@ -89,6 +90,32 @@ class StepJob:
         return self._future
 
 
+class WatchedStep:
+    """A step that takes long, and what its worker has used for it since it was first looked at."""
+
+    def __init__(self, job: StepJob, clock: ProcessClock) -> None:
+        self.job = job
+        self._clock = clock
+        self._began = self._used = clock.processor_s()
+        self._idle_s = 0.0
+
+    def look(self) -> None:
+        """Take note of what it has used since the last look, which was a moment ago."""
+        used = self._clock.processor_s()
+        if used == self._used and not self._clock.wants_processor():
+            self._idle_s += PATIENCE_S  # and no more, however late this look is: the engine may have been held up
+        self._used = used
+
+    def is_past(self, deadline_s: float) -> bool:
+        """Whether it has computed for longer than that, or has waited for as long for something else than the
+        processor. Waiting for the processor costs a step nothing: the machine is busy then."""
+        return self._used - self._began > deadline_s or self._idle_s > deadline_s
+
+    def is_taking_long(self, busy: float) -> bool:
+        """Whether it takes long, not only because the machine is busy: moving others would not help then."""
+        return self._used - self._began > PATIENCE_S / 2 or busy > IDLE_PATIENCE_S
+
+
 class WorkerProcess:
     """One process, seen from the engine."""
 
@@ -117,8 +144,8 @@ class WorkerProcess:
         self._timer: asyncio.TimerHandle | None = None
         self.is_up = False
         self._busy_since = time.monotonic()
-        self._seen: tuple[StepJob, float] | None = None
-        """The request that was under way at the last look, and the processor time used until then."""
+        self._watched: WatchedStep | None = None
+        """The step that was under way at the last look, and what it has used since the first."""
         self.is_stuck = False
         self.jobs: deque[StepJob] = deque()
         self.vms: set[int] = set()
@@ -192,6 +219,7 @@ class WorkerProcess:
     def _settle(self, reply: StepReply) -> None:
         """Take a reply; `ValueError` if it is not one to the request under way."""
         self.is_up, self.is_stuck, self._busy_since = True, False, time.monotonic()
+        self._watched = None  # a replay has taken a step, and the next one has its own time
         if reply.steps is None and not reply.is_gone:
             return  # a sign of life
         if self.is_dead:
@@ -220,12 +248,18 @@ class WorkerProcess:
         if not self.is_up and busy > START_S:
             self.bury("its worker did not start")
             return
-        if self.is_up and busy > self.jobs[0].deadline_s + GRACE_S:
-            stuck = self.jobs.popleft()
-            stuck.fail(StuckError())
-            self.bury("its worker was killed because of another session")
-            return
-        self.is_stuck = self.is_up and self._is_taking_long(busy)
+        if self.is_up:
+            job = self.jobs[0]
+            if self._watched is None or self._watched.job is not job:
+                self._watched = WatchedStep(job, ProcessClock(self.process.pid))
+            else:
+                self._watched.look()
+            if self._watched.is_past(job.deadline_s + GRACE_S):
+                self.jobs.popleft()
+                job.fail(StuckError())
+                self.bury("its worker was killed because of another session")
+                return
+            self.is_stuck = self._watched.is_taking_long(busy)
         if self.is_stuck and len(self.jobs) > 1:
             for job in list(self.jobs)[1:]:
                 if not job.is_over:
@@ -233,20 +267,6 @@ class WorkerProcess:
                     job.is_moved = True
                     job.fail(InstanceLostError("its worker is busy with another session"))
         self._timer = self._loop.call_later(PATIENCE_S, self._look)
-
-    def _is_taking_long(self, busy: float) -> bool:
-        """Whether one request takes long, not only because the machine is busy: moving others would not help then."""
-        job, used = self.jobs[0], self._processor_time()
-        if self._seen is None or self._seen[0] is not job:
-            self._seen = (job, used)
-            return False
-        return used - self._seen[1] > PATIENCE_S / 2 or busy > IDLE_PATIENCE_S
-
-    def _processor_time(self) -> float:
-        try:
-            return time.clock_gettime((~self.process.pid << 3) | 2)  # the clock of another process, on Linux
-        except OSError:
-            return 0.0
 
     @property
     def is_busy(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TypeVar, Unpack
+from typing import TypeVar, Unpack, get_args
 
 import msgspec
 
@@ -18,7 +18,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
-from holdfast.programs.language import ProgramOptions
+from holdfast.programs.language import NullForm, ProgramOptions, StepLimits
 from holdfast.programs.names import UNNAMED
 
 KIND = "lua"
@@ -27,6 +27,10 @@ N = TypeVar("N", float | None, int | None)
 
 SEEN_VARIABLES = ("ALC_SHAPE_CHECK", "HOME", "LANG", "TZ")
 """Environment variables that `os.getenv` shows in the sandbox: they choose behaviour and hold no secrets."""
+
+
+NULL_VARIABLE = "HOLDFAST_LUA_NULL"
+"""The environment variable that says what JSON's null is in Lua, where the caller of a program does not."""
 
 
 class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -52,6 +56,8 @@ class LuaSource(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Seconds of computing between two questions, where it is not what the kind allows."""
     memory_mib: int | None = None
     """MiB that the VM may hold, where it is not what the kind allows."""
+    null: NullForm = "userdata"
+    """What JSON's null is in it. Sessions that do not say began when it was always a value."""
 
 
 def lua_code(code: str, *, name: str = UNNAMED, **options: Unpack[ProgramOptions]) -> Program:
@@ -100,8 +106,17 @@ def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
         env=dict(options.get("env") or {}),
         deadline_s=_limit(options.get("deadline_s"), "deadline_s", MAX_DEADLINE_S),
         memory_mib=_limit(options.get("memory_mib"), "memory_mib", MAX_MEMORY_MIB),
+        null=null_form(options.get("null")),
     )
     return recorded_program(name, recorded)
+
+
+def null_form(given: NullForm | None = None) -> NullForm:
+    """What JSON's null is in a new program: what its caller says, else the environment, else nil."""
+    form = given if given is not None else os.environ.get(NULL_VARIABLE) or "nil"
+    if form not in get_args(NullForm):
+        raise InvalidValueError(NULL_VARIABLE, f"must be one of {', '.join(get_args(NullForm))}, got '{form}'")
+    return form
 
 
 def recorded_program(name: str, source: LuaSource) -> Program:
@@ -111,6 +126,19 @@ def recorded_program(name: str, source: LuaSource) -> Program:
     if source.is_unconfined:
         allow(source)
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
+
+
+def limited_program(program: Program, limits: StepLimits) -> Program:
+    """A recorded program with other limits. Whether a process may run it is not changed by that."""
+    source = source_of(program)
+    deadline_s = _limit(limits.deadline_s, "deadline_s", MAX_DEADLINE_S)
+    memory_mib = _limit(limits.memory_mib, "memory_mib", MAX_MEMORY_MIB)
+    changed = msgspec.structs.replace(
+        source,
+        deadline_s=source.deadline_s if deadline_s is None else deadline_s,
+        memory_mib=source.memory_mib if memory_mib is None else memory_mib,
+    )
+    return msgspec.structs.replace(program, source=msgspec.json.encode(changed).decode())
 
 
 def _limit(given: N, what: str, most: float) -> N:

@@ -26,7 +26,7 @@ def render_stubs() -> str:
         "---@meta",
         "-- The globals of a Lua strategy. Made by `holdfast pkg types` from the table that documents the API.",
         "",
-        "---JSON's null. It is a userdata and true in a condition: compare with `alc.null`.",
+        "---JSON's null, to write it. It is a userdata, and true in a condition; what is read has nil instead.",
         f"---@class {_PREFIX}Null: userdata",
         "",
     ]

@@ -12,7 +12,7 @@ import lupa.lua54 as lua
 
 from holdfast.alc.lua.frames import VmSpec, VmWaking
 from holdfast.alc.lua.kept import Module, place_of
-from holdfast.alc.lua.outcomes import message_of, raised
+from holdfast.alc.lua.outcomes import memory_text, message_of, raised
 from holdfast.alc.lua.packages import Roots, find_module
 from holdfast.core.values import encode
 from holdfast.programs.prompts import shared_prompts
@@ -42,6 +42,7 @@ class Vm:
             spec.config,
             encode(shared_prompts()),
             spec.is_trusted,
+            spec.null_is_nil,
         )
 
     def step(self, waking: VmWaking, *, is_replay: bool = False) -> bytes:
@@ -67,7 +68,7 @@ class Vm:
         return bool(self._runtime.get_memory_used() <= room)
 
     def _full(self) -> bytes:
-        return raised(f"the strategy needs more than {self._memory_mib} MiB of memory", "memory")
+        return raised(memory_text(self._memory_mib), "memory")
 
 
 def new_runtime(max_memory: int) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.alc.lua.kind import LuaKind
 from holdfast.alc.lua.packages import Roots, find_roots
-from holdfast.alc.lua.source import LuaSource, recorded_program
+from holdfast.alc.lua.source import LuaSource, null_form, recorded_program
 from holdfast.alc.specs.discovery import Specs
 from holdfast.alc.specs.results import FileResult, LiveCounts, TestFailure
 from holdfast.core.errors import InvalidValueError
@@ -57,6 +57,7 @@ class SpecPlan:
             roots=self.roots,
             is_unconfined=not self.is_confined,
             variables={"PWD": str(self.specs.root)},
+            null=null_form(),
         )
         return recorded_program("pkg-test", source)
 

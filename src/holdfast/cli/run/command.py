@@ -16,6 +16,7 @@ from holdfast.cli.parameter_types import ProgramType, SessionType
 from holdfast.cli.run.program import Language
 from holdfast.cli.served import serve_option
 from holdfast.core.errors import HoldfastError
+from holdfast.programs.language import NullForm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class RunOptions:
     project: Path | None
     deadline: float | None
     memory: int | None
+    null: NullForm | None
     variables: tuple[str, ...]
     language: Language | None
     dry_run: bool
@@ -50,7 +52,16 @@ class RunOptions:
     @property
     def is_new_session_described(self) -> bool:
         """Whether any option is given that only makes sense for a new session."""
-        values = (self.task, self.ctx_json, self.session_id, self.project, self.deadline, self.memory, self.language)
+        values = (
+            self.task,
+            self.ctx_json,
+            self.session_id,
+            self.project,
+            self.deadline,
+            self.memory,
+            self.null,
+            self.language,
+        )
         flags = (self.budget, self.prices, self.trusted, self.variables, self.fields, self.dry_run, self.full)
         return any(value is not None for value in values) or any(flags) or bool(self.files or self.bindings)
 
@@ -80,7 +91,7 @@ class RunOptions:
             raise usage_error("--rlm runs an agent, not a program: give --task, and leave out PROGRAM and --resume")
         if self.task is None or not self.task.strip():
             raise usage_error("--rlm needs --task TEXT")
-        unused = (self.ctx_json, self.project, self.deadline, self.memory, self.language, self.wait)
+        unused = (self.ctx_json, self.project, self.deadline, self.memory, self.null, self.language, self.wait)
         if any(value is not None for value in unused) or any((self.fields, self.variables, self.trusted, self.dry_run)):
             raise usage_error(
                 "with --rlm, only --task, --file, --bind, --agents, --id, --model and --base-url are allowed"
@@ -123,6 +134,12 @@ class RunOptions:
 )
 @click.option(
     "--memory", type=click.IntRange(min=1), metavar="MIB", help="Sandbox: memory of the strategy.  [default: 64]"
+)
+@click.option(
+    "--null",
+    type=click.Choice(["nil", "userdata"]),
+    help="Lua: what JSON's null is; userdata is `alc.null`, which is true in a condition."
+    "  [default: env HOLDFAST_LUA_NULL, or nil]",
 )
 @click.option(
     "--env", "variables", multiple=True, metavar="KEY=VALUE", help="Sandbox: a value of env (Lua: alc.env). Repeatable."
@@ -209,6 +226,7 @@ def _start(options: RunOptions) -> int:
         env=parse_env(options.variables),
         deadline_s=options.deadline,
         memory_mib=options.memory,
+        null=options.null,
     )
     if ":" in options.program or (options.trusted and options.program.endswith((".py", ".lua"))):
         settings().serve += (options.program,)  # whoever continues the session has to name it, too

@@ -40,7 +40,7 @@ wait. In Lua these places are the comparison of `table.sort`, the replacement of
 while `require` loads it, and coroutines that the strategy makes itself. In sandboxed Python they are the `key` of
 `sorted`, `max` and `min`, the functions given to `map` and `filter`, and methods such as `__eq__` and `__str__`.
 
-Parameters and fields are described once, in the terms of Lua: `T[]` is a list, `null` is `alc.null`, `?` marks what may
+Parameters and fields are described once, in the terms of Lua: `T[]` is a list, `?` marks what may
 be left out. In Lua, a parameter that takes text also takes a number. Where Python has another name, it follows in
 brackets. What Lua takes as a table of options (`opts`), Python takes as keyword arguments of the same names.
 """

@@ -103,8 +103,8 @@ _KNOWING = (
         (),
         (
             ResultSpec(
-                "BudgetLeft|null",
-                "{`null` (which is true in a condition)|`None`} if the session has no budget.",
+                "BudgetLeft|nil",
+                "{nil|`None`} if the session has no budget.",
             ),
         ),
         Example("alc.budget_remaining()", "null", "budget_remaining()"),
@@ -115,7 +115,10 @@ _KNOWING = (
 
 _GIVEN = (
     ConstantSpec(
-        "null", "null", "JSON's null. It is not nil: compare with it before use.", python=NoSpelling("`None`")
+        "null",
+        "null",
+        "JSON's null, to write it where nil would write nothing. What is read has nil instead.",
+        python=NoSpelling("`None`"),
     ),
     ConstantSpec(
         "env",
@@ -172,9 +175,9 @@ LAYER0 = GroupSpec(
             "BudgetLeft",
             "What is left of each limit.",
             (
-                need("llm_calls", "integer|null", "Questions."),
-                need("elapsed_ms", "integer|null", "Milliseconds, waiting included."),
-                need("tokens", "integer|null", "Tokens of prompts and answers together."),
+                need("llm_calls", "integer|nil", "Questions."),
+                need("elapsed_ms", "integer|nil", "Milliseconds, waiting included."),
+                need("tokens", "integer|nil", "Tokens of prompts and answers together."),
             ),
         ),
         ShapeSpec(

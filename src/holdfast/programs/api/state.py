@@ -17,7 +17,7 @@ STATE = GroupSpec(
             "state.get",
             "A value.",
             (_KEY, may("default", "any", "What to return if there is none.")),
-            (ResultSpec("any", "The value, or the default. A stored null is {`alc.null`|`None`}, not the default."),),
+            (ResultSpec("any", "The value, or the default. A stored null is {nil|`None`}, not the default."),),
             Example('alc.state.get("runs", 0)', python='state.get("runs", 0)'),
             waits="engine",
             python="state.get(key: str, default: Any = None) -> Any",

@@ -21,11 +21,11 @@ READING = (
     ),
     FunctionSpec(
         "json_decode",
-        "JSON as a value. Null is `alc.null`; whole numbers are integers; an empty array stays one when written again."
+        "JSON as a value. Null is nil; whole numbers are integers; an empty array stays one when written again."
         " Text that is not JSON is an error.",
         (need("text", "string", "The JSON text."),),
         (ResultSpec("any"),),
-        Example('alc.json_decode("[1, null]")[2] == alc.null', "true"),
+        Example('alc.json_decode("[1, null, 3]")[2] == nil', "true"),
         python=NoSpelling("`json.loads`"),
     ),
     FunctionSpec(

@@ -15,6 +15,7 @@ from holdfast.core.ids import check_id
 from holdfast.core.records import Program
 from holdfast.core.values import check_value
 from holdfast.programs.errors import ProgramNotFoundError
+from holdfast.programs.language import StepLimits
 from holdfast.programs.names import UNNAMED
 from holdfast.programs.paths import find_project
 from holdfast.programs.sandbox.limits import MAX_CODE_CHARS, MAX_DEADLINE_S, MAX_MEMORY_MIB
@@ -68,6 +69,19 @@ def python_code(code: str, *, name: str = UNNAMED, **options: Unpack[PythonOptio
     # Interned: many sessions have the same, and it may be long.
     text = sys.intern(msgspec.json.encode(source).decode())
     return Program(kind=KIND, name=check_id(name, "strategy name"), source=text)
+
+
+def limited_program(program: Program, limits: StepLimits) -> Program:
+    """A recorded program with other limits."""
+    source = source_of(program)
+    deadline_s = _within(limits.deadline_s, "deadline_s", MAX_DEADLINE_S)
+    memory_mib = _whole(_within(limits.memory_mib, "memory_mib", MAX_MEMORY_MIB))
+    changed = msgspec.structs.replace(
+        source,
+        deadline_s=source.deadline_s if deadline_s is None else deadline_s,
+        memory_mib=source.memory_mib if memory_mib is None else memory_mib,
+    )
+    return msgspec.structs.replace(program, source=msgspec.json.encode(changed).decode())
 
 
 def _here() -> Path | None:

@@ -146,7 +146,7 @@ return function(alc, task)
 		if value == nil then value = null end
 		local text = host.encode(value, host.warn_of("stat '" .. key .. "'"))
 		recorded[key] = text
-		host.note({ type = "stat", key = task.prefix == "" and key or task.namespace .. "." .. key, value = host.decode(text) })
+		host.note({ type = "stat", key = task.prefix == "" and key or task.namespace .. "." .. key, value = host.decode_whole(text) })
 	end
 
 	function alc.stats.get(key)
@@ -163,7 +163,10 @@ return function(alc, task)
 
 	function alc.budget_remaining()
 		local left = host.budget()
-		if not left then return null end
+		if not left then
+			if host.null_is_nil then return nil end
+			return null
+		end
 		return { llm_calls = left.llm_calls, elapsed_ms = left.elapsed_ms, tokens = left.tokens }
 	end
 

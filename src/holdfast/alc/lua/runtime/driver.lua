@@ -2,7 +2,7 @@
 -- ends when the program asks, returns or raises, and is told to Python in plain values: how it ended, the notes, and what
 -- belongs to that. Nothing here is reachable from a program.
 
-local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted = ...
+local read_chunk, read_module, read_scenario, popen, config_text, prompts_text, trusted, null_is_nil = ...
 
 local create, resume, status, running = coroutine.create, coroutine.resume, coroutine.status, coroutine.running
 local isyieldable, yield = coroutine.isyieldable, coroutine.yield
@@ -18,7 +18,9 @@ local MAX_NOTE_BYTES = 64 * 1024
 local MAX_TRACE_LINES = 24
 local MAX_ASKED = 100000 -- queries of one step: ten times what the engine takes, and what Lua's stack can still hand over
 
-local host = { read_module = read_module, popen = popen, scenario = read_scenario, trusted = trusted }
+local host = {
+	read_module = read_module, popen = popen, scenario = read_scenario, trusted = trusted, null_is_nil = null_is_nil,
+}
 local loaded = {}
 
 -- A file of the runtime, run once per VM.
@@ -31,7 +33,7 @@ function host.load(name)
 	return loaded[name]
 end
 
--- JSON's null: a userdata that is nothing else, made of a closed file whose methods are taken away.
+-- JSON's null as a value, to write it where a nil would write nothing: a userdata that is nothing else, made of a closed file whose methods are taken away.
 local null = io.open("/dev/null", "r")
 null:close()
 debug.setmetatable(null, {
@@ -46,7 +48,7 @@ host.null = null
 
 local json = host.load("json")
 host.encode, host.decode, host.array, host.is_array = json.encode, json.decode, json.array, json.is_array
-host.sorted_pairs = json.sorted_pairs
+host.decode_whole, host.list_length, host.sorted_pairs = json.decode_whole, json.list_length, json.sorted_pairs
 local config = json.decode(config_text)
 host.config = config
 host.prompts = json.decode(prompts_text)
@@ -106,9 +108,8 @@ function host.budget() return budget_left end
 function host.llm_calls() return llm_calls end
 
 local deadline, began, is_over = config.deadline_s, 0, false
-local OVER = format("the strategy ran for more than %g s without asking anything: the deadline of one step", deadline)
 
-local function stop() error(OVER, 0) end
+local function stop() error(config.over, 0) end
 
 local function check_clock()
 	if is_over or cpu() - began > deadline then
@@ -272,9 +273,9 @@ end
 
 local function raised(problem, kind)
 	local text = host.text_of(problem)
-	if is_over then kind, text = "deadline", OVER end -- perhaps only while the error was put into words
+	if is_over then kind, text = "deadline", config.over end -- perhaps only while the error was put into words
 	if text == "not enough memory" then
-		kind, text = "memory", format("the strategy needs more than %d MiB of memory", config.memory_mib)
+		kind, text = "memory", config.full
 	end
 	local budget = find(text, "budget_exceeded:", 1, true)
 	local trace = kind == nil and trace_of(program)
@@ -294,8 +295,8 @@ end
 return function(is_replay, at, calls, left, refusal, forms, ...)
 	now, llm_calls = at / 1000, calls
 	budget_left = left and json.decode(left)
-	if is_over then return raised(OVER, "deadline") end
-	began = cpu()
+	if is_over then return raised(config.over, "deadline") end
+	began, deadline = cpu(), is_replay and config.deadline_s * config.replay_slack or config.deadline_s
 	local results
 	if refusal then
 		results = { refusal = json.decode(refusal) }
@@ -309,7 +310,7 @@ return function(is_replay, at, calls, left, refusal, forms, ...)
 		if not ok then how, what = "raised", why end
 	end
 	if not how then how, what = host.advance(program, results) end
-	if is_over then return raised(OVER, "deadline") end
+	if is_over then return raised(config.over, "deadline") end
 	if how == "returned" then return finished(what) end
 	if how == "raised" then return raised(what) end
 	-- Notes last: what is asked may not be valid UTF-8, which is noted.

@@ -29,7 +29,7 @@ local function plain(value, open, depth)
 	end
 	if open[value] or depth > MAX_DEPTH then return nil end
 	open[value] = true
-	local length, copy = rawlen(value), {}
+	local length, copy = host.list_length(value), {}
 	local is_list = length > 0 or host.is_array(value)
 	for key in next, value do
 		if math_type(key) ~= "integer" or key < 1 or key > length then is_list = is_list and host.is_array(value) end

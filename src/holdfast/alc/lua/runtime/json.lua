@@ -22,6 +22,15 @@ local MAX_DEPTH = 128
 
 local ARRAY_MARK = {}
 
+-- How many items an array had whose nulls were read as nil, so that it is written as it was read.
+local spans = setmetatable({}, { __mode = "k" })
+
+-- How many items of a table belong to its list: up to its border, holes that were nulls included.
+local function list_length(t)
+	local length, span = rawlen(t), spans[t]
+	return span and span > length and span or length
+end
+
 local function array(t)
 	return set_metatable(t, ARRAY_MARK)
 end
@@ -223,7 +232,7 @@ local function write_table(out, n, t, depth, state)
 		error("cannot serialize a value nested deeper than " .. MAX_DEPTH .. " tables", 0)
 	end
 	open[t] = true
-	local path, inner, length = state.path, depth + 1, rawlen(t)
+	local path, inner, length = state.path, depth + 1, list_length(t)
 	if length > 0 or rawequal(get_metatable(t), ARRAY_MARK) then
 		if state.on_issue and not state.mixed and has_other_keys(t, length) then
 			report(state, "mixed", depth)
@@ -383,16 +392,23 @@ end
 
 local read_value
 
+-- What stands for null in the text that is being read.
+local as_null = null
+
 local function read_array(s, i, depth)
-	local items, n = set_metatable({}, ARRAY_MARK), 0
+	local items, n, has_holes = set_metatable({}, ARRAY_MARK), 0, false
 	i = skip_blanks(s, i)
 	if byte(s, i) == 93 then return items, i + 1 end
 	while true do
 		n = n + 1
-		items[n], i = read_value(s, i, depth)
+		local item
+		item, i = read_value(s, i, depth)
+		items[n] = item
+		has_holes = has_holes or item == nil
 		i = skip_blanks(s, i)
 		local char = byte(s, i)
 		if char == 93 then
+			if has_holes then spans[items] = n end
 			return items, i + 1
 		elseif char ~= 44 then
 			fail(s, i, char and "expected ',' or ']'" or "end of text inside an array")
@@ -440,17 +456,32 @@ function read_value(s, i, depth)
 	elseif char == 102 and sub(s, i, i + 4) == "false" then
 		return false, i + 5
 	elseif char == 110 and sub(s, i, i + 3) == "null" then
-		return null, i + 4
+		return as_null, i + 4
 	end
 	fail(s, i, char and "expected a value" or "end of text where a value was expected")
 end
 
--- decode(text) -> value. Bytes that are not UTF-8 pass through inside strings; they are repaired where text leaves Lua.
-local function decode(text)
+local function read_text(text)
 	local value, i = read_value(text, skip_blanks(text, 1), 0)
 	i = skip_blanks(text, i)
 	if i <= #text then fail(text, i, "text after the end of the value") end
 	return value
 end
 
-return { encode = encode, decode = decode, array = array, is_array = is_array, sorted_pairs = sorted_pairs }
+-- decode(text) -> value, with null as programs see it: nil, or the value `null` where they were started that way. Bytes
+-- that are not UTF-8 pass through inside strings; they are repaired where text leaves Lua.
+local function decode(text)
+	if host.null_is_nil then as_null = nil else as_null = null end
+	return read_text(text)
+end
+
+-- The same with null as the value, for what is not shown to a program but written again.
+local function decode_whole(text)
+	as_null = null
+	return read_text(text)
+end
+
+return {
+	encode = encode, decode = decode, decode_whole = decode_whole, array = array, is_array = is_array,
+	list_length = list_length, sorted_pairs = sorted_pairs,
+}

@@ -222,7 +222,7 @@ local UNLOADED = "alc.pipe: failed to load strategy '%s': %s"
 -- A stage that is a strategy in another language: a child session. Gives UNFOUND and the reason if there is none.
 local function session_of(name)
 	return function(ctx)
-		local given = host.decode(host.encode(ctx, host.warn_of("alc.pipe: ctx")))
+		local given = host.decode_whole(host.encode(ctx, host.warn_of("alc.pipe: ctx")))
 		local result = host.ask({ { kind = "child", program = name, ctx = given } }, "alc.pipe")[1]
 		if result.ok then return result.value end
 		if result.code == "program_not_found" then return UNFOUND, result.message end
@@ -315,7 +315,7 @@ local function add_state_update(alc, task)
 			if now.version ~= 0 then value = now.value end
 			local updated = fn(value)
 			-- Through JSON at once, so that what cannot be kept is an error of the program, here.
-			local kept = host.decode(host.encode(updated, host.warn_of("state")))
+			local kept = host.decode_whole(host.encode(updated, host.warn_of("state")))
 			local put = { op = "put", namespace = task.namespace, key = key, value = kept, expected = now.version }
 			if host.call(STATE_TOOL, put, "alc.state.update") then return updated end
 			value = deep_copy(untouched, {})

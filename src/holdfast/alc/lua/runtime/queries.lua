@@ -38,7 +38,7 @@ end
 
 -- What is handed over, as JSON keeps it: what cannot be kept is an error of whoever hands it over, here.
 local function handed(value, what)
-	return host.decode(host.encode(value == nil and null or value, host.warn_of(what)))
+	return host.decode_whole(host.encode(value == nil and null or value, host.warn_of(what)))
 end
 
 return function(alc)

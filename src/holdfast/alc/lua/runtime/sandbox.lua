@@ -174,8 +174,10 @@ local function clock_library()
 	return library
 end
 
+local TRUSTED_BY = "who runs it can trust it: `holdfast run --trusted`, `holdfast mcp --trust DIRECTORY|PACKAGE`"
+
 local function no_files(path)
-	return nil, order.tostring(path) .. ": files are not available in the sandbox (run it trusted)", 13
+	return nil, order.tostring(path) .. ": files are not available in the sandbox (" .. TRUSTED_BY .. ")", 13
 end
 
 local function file_library()

@@ -38,7 +38,7 @@ return function(alc, task)
 
 	local function stored(value)
 		if value == nil then return null end
-		return host.decode(host.encode(value, host.warn_of("state")))
+		return host.decode_whole(host.encode(value, host.warn_of("state")))
 	end
 
 	function state.get(key, default)

@@ -13,6 +13,7 @@ import mcp_types as types
 from mcp import Client
 
 from holdfast.engine.holdfast import Holdfast
+from holdfast.serve.mcp.allowed import AllowedCode
 from holdfast.serve.mcp.server import McpServer
 from holdfast.serve.mcp.tools import McpTool, ToolCatalog
 
@@ -52,10 +53,11 @@ async def host_of(
     directories: Sequence[Path] = (),
     *,
     trusts_specs: bool = False,
+    allowed: AllowedCode | None = None,
 ) -> AsyncIterator[Host]:
     """A host of a server that has these tools."""
     server = McpServer(
-        holdfast, family="alc", keys=[b"k" * 32], code_directories=directories, trusts_specs=trusts_specs
+        holdfast, family="alc", keys=[b"k" * 32], allowed=allowed or AllowedCode(directories, trusts_specs)
     )
     server.tools = ToolCatalog(tools)
     connected: asyncio.Future[Host] = asyncio.get_running_loop().create_future()

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Unpack
 
 from holdfast.alc.lua.packages import BUILT_IN, find_package, find_roots, list_packages
-from holdfast.alc.lua.source import KIND, limited_program, lua_child, lua_code, lua_package, source_of
+from holdfast.alc.lua.source import (
+    KIND,
+    limited_program,
+    lua_child,
+    lua_code,
+    lua_package,
+    serve_packages_of,
+    source_of,
+)
+from holdfast.alc.lua.trusted_roots import is_below
 from holdfast.core.records import Program
 from holdfast.core.values import Json
 from holdfast.programs.errors import ProgramNotFoundError
@@ -32,6 +41,11 @@ class LuaLanguage(Language):
     def program(self, code: str, *, name: str, file: str, **options: Unpack[ProgramOptions]) -> Program:
         return lua_code(code, name=name, **options)
 
+    def read_program(self, path: Path, **options: Unpack[ProgramOptions]) -> Program:
+        if is_below(path, options.get("trusted", ())):
+            options["trust"] = "trusted"
+        return super().read_program(path, **options)
+
     def find_program(self, name: str, **options: Unpack[ProgramOptions]) -> Program:
         return lua_package(name, **options)
 
@@ -44,6 +58,9 @@ class LuaLanguage(Language):
 
     def with_limits(self, program: Program, limits: StepLimits) -> Program:
         return limited_program(program, limits)
+
+    def serve_trusted(self, directories: Sequence[Path]) -> None:
+        serve_packages_of(directories)
 
     def text_of(self, program: Program) -> ProgramText:
         source = source_of(program)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,18 +20,12 @@ from holdfast.cli.served import load_served, place_below, serve_option
 from holdfast.core.errors import ExitCode
 
 if TYPE_CHECKING:
+    from holdfast.serve.mcp.allowed import AllowedCode
     from holdfast.serve.mcp.hosts import ServerAddress, ServerCommand
     from holdfast.serve.mcp.server import Family, McpServer
 
 _PASSED_ON = ("HOLDFAST_HOME", "HOLDFAST_PACKAGES_PATH", "HOLDFAST_STRATEGIES_PATH")
 """Variables that decide which strategies there are, and that hosts would not pass on."""
-
-
-class _AllowedCode(NamedTuple):
-    """Which code hosts may have run beside strategies and what they send as text."""
-
-    code_directories: tuple[Path, ...]
-    trusts_specs: bool
 
 
 @click.command("mcp")
@@ -71,6 +65,25 @@ class _AllowedCode(NamedTuple):
     is_flag=True,
     help="Let hosts have specs of Lua packages run outside of the sandbox, with your rights.",
 )
+@click.option(
+    "--trust",
+    "trusted",
+    multiple=True,
+    metavar="DIRECTORY|PACKAGE",
+    help="Lua packages that hosts may have run outside of the sandbox, with your rights. Repeatable.",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Sandbox: computing time between two questions; calls may ask for less.  [default: 10]",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help="Sandbox: memory of a strategy; calls may ask for less.  [default: 64]",
+)
 @click.option("--install", "host_name", metavar="HOST", help="Print the configuration that adds Holdfast to a host.")
 @click.option("--write", is_flag=True, help="With --install: edit the host's file; a backup is kept.")
 @click.option("--rotate-key", is_flag=True, help="Use a new key from now on to seal what hosts keep of paused calls.")
@@ -88,6 +101,9 @@ def mcp_command(
     project: Path | None,
     code_dirs: tuple[Path, ...],
     trust_specs: bool,
+    trusted: tuple[str, ...],
+    deadline: float | None,
+    memory: int | None,
     host_name: str | None,
     write: bool,
     rotate_key: bool,
@@ -106,13 +122,15 @@ def mcp_command(
         raise InputError("--host, --port and --allow-host need --http")
     if rotate_key:
         return _rotate()
-    allowed = _AllowedCode(code_dirs, trust_specs)
+    if project is not None and host_name is None:
+        os.environ["HOLDFAST_PROJECT_ROOT"] = str(project.absolute())
+    from holdfast.serve.mcp.allowed import AllowedCode
+
+    allowed = AllowedCode(code_dirs, trust_specs, _trusted(trusted, project), deadline, memory)
     if host_name is not None:
         if use_http:
             return _install(host_name, None, _server_address(host, port, token, project), write)
         return _install(host_name, project, _server_command(project, tools, allowed), write)
-    if project is not None:
-        os.environ["HOLDFAST_PROJECT_ROOT"] = str(project.absolute())
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="holdfast: %(name)s: %(message)s")
     # It warns of calls whose connection is gone, which does not matter: the session continues without it.
     logging.getLogger("mcp.shared.jsonrpc_dispatcher").setLevel(logging.ERROR)
@@ -142,7 +160,24 @@ def _address(host: str | None, port: int | None) -> dict[str, Any]:
     return {name: given for name, given in (("host", host), ("port", port)) if given is not None}
 
 
-def _serve(tools: Family, allowed: _AllowedCode, serve: Callable[[McpServer], Awaitable[None]]) -> int:
+def _trusted(given: tuple[str, ...], project: Path | None) -> list[Path]:
+    """The directories that were named, or in which the packages are that were named."""
+    from holdfast.programs.kinds import get_language
+
+    found: list[Path] = []
+    for each in given:
+        if os.path.isdir(os.path.expanduser(each)):
+            found.append(Path(os.path.realpath(os.path.expanduser(each))))
+        elif (file := get_language("lua").find_file(each, project)) is not None:
+            found.append(Path(os.path.realpath(file.parent)))
+        else:
+            raise InputError(
+                f"--trust: there is no directory and no Lua package '{plain(each)}'; see `holdfast pkg list`"
+            )
+    return found
+
+
+def _serve(tools: Family, allowed: AllowedCode, serve: Callable[[McpServer], Awaitable[None]]) -> int:
     from holdfast.engine.holdfast import open_holdfast
     from holdfast.serve.mcp.keys import load_keys
     from holdfast.serve.mcp.server import McpServer
@@ -152,7 +187,7 @@ def _serve(tools: Family, allowed: _AllowedCode, serve: Callable[[McpServer], Aw
 
     async def run() -> None:
         async with open_holdfast(settings().url(create=True), service=settings().services) as holdfast:
-            await serve(McpServer(holdfast, family=tools, keys=keys, **allowed._asdict()))
+            await serve(McpServer(holdfast, family=tools, keys=keys, allowed=allowed))
 
     asyncio.run(run())
     return ExitCode.OK
@@ -215,7 +250,7 @@ def _server_address(host: str | None, port: int | None, token: str | None, proje
     return ServerAddress(http.url(http.port) + PATH, secret)
 
 
-def _server_command(given: Path | None, tools: Family, allowed: _AllowedCode) -> ServerCommand:
+def _server_command(given: Path | None, tools: Family, allowed: AllowedCode) -> ServerCommand:
     """How a host starts this server: with full paths, as a host has its own PATH."""
     from holdfast.serve.mcp.hosts import ServerCommand
 
@@ -232,6 +267,12 @@ def _server_command(given: Path | None, tools: Family, allowed: _AllowedCode) ->
         args += ["--code-dir", str(each.absolute())]
     if allowed.trusts_specs:
         args.append("--trust-specs")
+    for each in allowed.trusted:
+        args += ["--trust", str(each)]
+    if allowed.deadline_s is not None:
+        args += ["--deadline", f"{allowed.deadline_s:g}"]
+    if allowed.memory_mib is not None:
+        args += ["--memory", str(allowed.memory_mib)]
     for where in settings().serve:
         args += ["--serve", place_below(Path.cwd(), where)]
     for service in settings().named_services:

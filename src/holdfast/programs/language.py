@@ -35,6 +35,8 @@ class ProgramOptions(TypedDict, total=False):
     deadline_s: float | None
     memory_mib: int | None
     null: NullForm | None
+    trusted: Sequence[Path]
+    """Directories whose programs run trusted, and require nothing from elsewhere."""
 
 
 class StepLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +120,9 @@ class Language:
     def with_limits(self, program: Program, limits: StepLimits) -> Program:
         """A recorded program in this language with other limits; it does the same otherwise."""
         raise InvalidValueError("limits", f"programs in {self.name} have none")
+
+    def serve_trusted(self, directories: Sequence[Path]) -> None:
+        """Let this process continue programs of these directories that were started outside of the sandbox."""
 
     def text_of(self, program: Program) -> ProgramText:
         """A recorded program in this language, for a person."""

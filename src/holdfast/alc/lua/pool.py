@@ -36,7 +36,7 @@ from holdfast.alc.lua.limits import (
     START_S,
 )
 from holdfast.alc.lua.pipes import connected_pipes
-from holdfast.alc.lua.process_clock import ProcessClock
+from holdfast.alc.lua.process_clock import ProcessClock, StepClock
 from holdfast.programs.errors import InstanceLostError, ProgramNotFoundError
 from holdfast.store.patience import patience
 
@@ -93,7 +93,7 @@ class StepJob:
 class WatchedStep:
     """A step that takes long, and what its worker has used for it since it was first looked at."""
 
-    def __init__(self, job: StepJob, clock: ProcessClock) -> None:
+    def __init__(self, job: StepJob, clock: StepClock) -> None:
         self.job = job
         self._clock = clock
         self._began = self._used = clock.processor_s()

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TypeVar, Unpack, get_args
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar, Unpack, cast, get_args
 
 import msgspec
 
 from holdfast.alc.lua.kept import Module, absent_names, kept_modules
 from holdfast.alc.lua.limits import MAX_DEADLINE_S, MAX_MEMORY_MIB
 from holdfast.alc.lua.packages import Roots, find_package, find_roots
-from holdfast.alc.lua.trust import NOT_ALLOWED, allow, is_allowed
+from holdfast.alc.lua.trust import NOT_ALLOWED, allow, is_allowed, serve
+from holdfast.alc.lua.trusted_roots import is_below, trusted_roots
 from holdfast.core.errors import InvalidValueError
 from holdfast.core.ids import check_id
 from holdfast.core.records import Program
@@ -64,18 +67,37 @@ def lua_code(code: str, *, name: str = UNNAMED, **options: Unpack[ProgramOptions
     """A program of Lua source text. Its first return value is the result; a table with a function `run` is run."""
     check_value(code, "source")
     roots = find_roots(options.get("project"))
+    if options.get("trust") == "trusted" and (trusted := options.get("trusted")):
+        roots = trusted_roots(roots, trusted)
     return _program(name, _source(roots, code=code), options)
 
 
 def lua_package(name: str, **options: Unpack[ProgramOptions]) -> Program:
     """The program that a package is. `ProgramNotFoundError` if there is no such package."""
     roots = find_roots(options.get("project"))
-    if find_package(roots, name) is None:
+    package = find_package(roots, name)
+    if package is None:
         where = ", ".join(roots.roots) or "no directories"
         raise ProgramNotFoundError(
             name, f"there is no such package in {where}; `holdfast pkg list` shows what there is"
         )
+    if (trusted := options.get("trusted")) and is_below(package.directory, trusted):
+        options["trust"] = "trusted"
+        roots = trusted_roots(roots, trusted)
     return _program(name, _source(roots, package=name), options)
+
+
+def serve_packages_of(directories: Sequence[Path]) -> None:
+    """Let this process continue programs that are packages in these directories, as they are there now."""
+
+    def served(source: LuaSource) -> LuaSource | None:
+        if source.package is None:
+            return None
+        project = None if source.roots.project is None else Path(source.roots.project)
+        roots = trusted_roots(find_roots(project), directories)
+        return None if find_package(roots, source.package) is None else _source(roots, package=source.package)
+
+    serve(served)
 
 
 def lua_child(name: str, parent: LuaSource) -> Program | None:
@@ -114,9 +136,10 @@ def _program(name: str, source: LuaSource, options: ProgramOptions) -> Program:
 def null_form(given: NullForm | None = None) -> NullForm:
     """What JSON's null is in a new program: what its caller says, else the environment, else nil."""
     form = given if given is not None else os.environ.get(NULL_VARIABLE) or "nil"
-    if form not in get_args(NullForm):
-        raise InvalidValueError(NULL_VARIABLE, f"must be one of {', '.join(get_args(NullForm))}, got '{form}'")
-    return form
+    for known in get_args(NullForm):
+        if form == known:
+            return cast(NullForm, known)
+    raise InvalidValueError(NULL_VARIABLE, f"must be one of {', '.join(get_args(NullForm))}, got '{form}'")
 
 
 def recorded_program(name: str, source: LuaSource) -> Program:

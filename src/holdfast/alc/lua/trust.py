@@ -7,6 +7,7 @@ it is trusted with them is no part of what is stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,9 +17,13 @@ from holdfast.core.values import fingerprint
 if TYPE_CHECKING:
     from holdfast.alc.lua.source import LuaSource
 
-NOT_ALLOWED = "is trusted Lua, which may do anything here, and nobody asked this process to run it (--serve FILE.lua)"
+NOT_ALLOWED = (
+    "is trusted Lua, which may do anything here, and nobody asked this process to run it"
+    " (--serve FILE.lua, `mcp --trust`)"
+)
 
 _allowed: set[bytes] = set()
+_served: list[Callable[[LuaSource], LuaSource | None]] = []
 
 
 def allow(source: LuaSource) -> None:
@@ -28,9 +33,17 @@ def allow(source: LuaSource) -> None:
         _allowed.add(_key(msgspec.structs.replace(source, code=None, package=name)))
 
 
+def serve(find: Callable[[LuaSource], LuaSource | None]) -> None:
+    """Let this process run what `find` gives: the trusted program that a source stands for here, or None."""
+    _served.append(find)
+
+
 def is_allowed(source: LuaSource) -> bool:
     """Whether this process may run a program: any in the sandbox, and outside of it those that were made here."""
-    return not source.is_unconfined or _key(source) in _allowed
+    if not source.is_unconfined:
+        return True
+    key = _key(source)
+    return key in _allowed or any((found := find(source)) is not None and _key(found) == key for find in _served)
 
 
 def _key(source: LuaSource) -> bytes:

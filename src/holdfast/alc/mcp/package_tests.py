@@ -53,7 +53,7 @@ class TestParams(Params):
 async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
     if sum(given is not None for given in (params.pkg, params.code_file, params.code)) != 1:
         raise McpToolError("pkg_test: provide exactly one of pkg, code_file, code")
-    if params.live and not call.trusts_specs:
+    if params.live and not call.allowed.trusts_specs:
         raise McpToolError(
             "pkg_test: live specs load modules outside of the sandbox, which whoever runs this server has to allow:"
             " `holdfast mcp --trust-specs`; without `live`, specs run in the sandbox"
@@ -63,7 +63,7 @@ async def alc_pkg_test(call: McpCall, params: TestParams) -> Object:
     with tempfile.TemporaryDirectory(prefix="holdfast-spec-") as scratch:
         specs = await on_files(_specs, call, params, where, Path(scratch))
         report = await _run(
-            call, SpecRunRequest.of(specs, live=params.live, is_confined=not call.trusts_specs), environ
+            call, SpecRunRequest.of(specs, live=params.live, is_confined=not call.allowed.trusts_specs), environ
         )
     for file in report["spec_files"]:
         file["tests"] = [

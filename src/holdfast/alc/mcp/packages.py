@@ -48,7 +48,7 @@ class InstallParams(Params):
 async def alc_pkg_install(call: McpCall, params: InstallParams) -> Object:
     where = directories_of(params.project_root)
     async with _telling(call) as tell:
-        options = Options(name=params.name, force=bool(params.force), progress=tell)
+        options = Options(name=params.name, force=bool(params.force), protected=call.allowed.trusted, progress=tell)
         report: InstallReport = await on_files(install, where, [params.url], options)
     shown: Object = report.to_json()
     if shown["mode"] == "local_collection":

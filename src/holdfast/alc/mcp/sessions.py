@@ -15,7 +15,9 @@ from holdfast.core.records import Program
 from holdfast.core.state import State
 from holdfast.core.status import parse_pending_filter
 from holdfast.core.values import Json
+from holdfast.programs.language import ProgramOptions, StepLimits
 from holdfast.serve.mcp import sessions
+from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
 from holdfast.serve.mcp.tools import (
     McpCall,
     McpTool,
@@ -69,6 +71,8 @@ class AlcRunParams(Params):
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
     language: sessions.Language = None
+    deadline_s: DeadlineS = None
+    memory_mib: MemoryMib = None
 
 
 async def alc_run(call: McpCall, params: AlcRunParams) -> Object | types.InputRequiredResult:
@@ -79,6 +83,7 @@ async def alc_run(call: McpCall, params: AlcRunParams) -> Object | types.InputRe
             params.project_root,
             params.language,
             directories=call.code_directories,
+            options=_options(call, params),
         )
 
     return await sessions.run(call, program, unquoted(params.ctx))
@@ -89,6 +94,8 @@ class AdviceParams(Params):
     task: Annotated[str | None, about("What to work on: ctx.task.")] = None
     opts: Annotated[Any, about("An object that becomes ctx: the strategy's options.")] = None
     project_root: ProjectRoot = None
+    deadline_s: DeadlineS = None
+    memory_mib: MemoryMib = None
 
 
 async def alc_advice(call: McpCall, params: AdviceParams) -> Object | types.InputRequiredResult:
@@ -96,7 +103,13 @@ async def alc_advice(call: McpCall, params: AdviceParams) -> Object | types.Inpu
     if options is not None and not isinstance(options, dict):
         raise McpToolError("`opts` must be an object")
     ctx = {**(options or {}), **({"task": params.task} if params.task is not None else {})}
-    return await sessions.run(call, lambda: sessions.program_named(params.strategy, params.project_root), ctx)
+    return await sessions.run(
+        call, lambda: sessions.program_named(params.strategy, params.project_root, _options(call, params)), ctx
+    )
+
+
+def _options(call: McpCall, params: AlcRunParams | AdviceParams) -> ProgramOptions:
+    return call.allowed.options(StepLimits(deadline_s=params.deadline_s, memory_mib=params.memory_mib))
 
 
 # --- continue --------------------------------------------------------------------------------------
@@ -116,10 +129,17 @@ class ContinueParams(Params):
     responses: Annotated[list[ResponseParams] | None, about("Several answers at once: all are taken, or none.")] = None
     usage: Annotated[UsageParams | None, about("What the answer cost, as far as known.")] = None
     error: Annotated[str | None, about("Why there is no answer: the strategy sees an error.")] = None
+    deadline_s: Annotated[
+        DeadlineS, about("Instead of an answer: continue what a deadline stopped, in a new session.")
+    ] = None
+    memory_mib: Annotated[MemoryMib, about("The same for what a limit of memory has stopped.")] = None
 
 
 async def alc_continue(call: McpCall, params: ContinueParams) -> Object:
+    limits = sessions.limits_of(call, params.deadline_s, params.memory_mib)
     try:
+        if limits is not None:
+            return (await call.holdfast.fork(params.session_id, limits=limits)).to_json()
         return (await sessions.answer(call, params.session_id, _answers(params))).to_json()
     except HoldfastError as error:
         raise sessions.continue_failed(error) from None

@@ -24,7 +24,9 @@ from holdfast.core.records import (
 from holdfast.core.state import Session, State
 from holdfast.core.values import Json
 from holdfast.engine.host_view import pending_below
+from holdfast.programs.language import StepLimits
 from holdfast.serve.mcp import sessions
+from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
 from holdfast.serve.mcp.directories import shown
 from holdfast.serve.mcp.tools import (
     McpCall,
@@ -56,12 +58,15 @@ class AlcRunV2Params(Params):
     ctx: Annotated[Any, about("Any JSON: the global `ctx` of the code.")] = None
     project_root: ProjectRoot = None
     session_id: Annotated[str | None, about("The id of the new session. Tried again, it is the same one.")] = None
+    deadline_s: DeadlineS = None
+    memory_mib: MemoryMib = None
 
 
 async def alc_v2_run(call: McpCall, params: AlcRunV2Params) -> Object:
     where = directories_of(params.project_root)
     project = None if where.project is None else str(where.project)
-    program = sessions.program_of_code(params.code, None, project)
+    wanted = StepLimits(deadline_s=params.deadline_s, memory_mib=params.memory_mib)
+    program = sessions.program_of_code(params.code, None, project, options=call.allowed.options(wanted))
     session_id = params.session_id if params.session_id is not None else new_session_id()
     await call.holdfast.start(program, ctx=unquoted(params.ctx), id=session_id, wait=0)
     return await _state(call, session_id)

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.alc.lua.meta import read_meta
+from holdfast.alc.lua.trusted_roots import is_below
 from holdfast.alc.packages.directories import PackageDirectories
 from holdfast.alc.packages.errors import PackageExistsError, PackageNameError, SourceError, UnsafePackageError
 from holdfast.alc.packages.git import TIMEOUT_S, fetch
@@ -80,6 +81,9 @@ class InstallReport(msgspec.Struct):
         return [each.name for each in self.packages if each.action in actions]
 
 
+PROTECTED = "it is in a directory that this server trusts, and only whoever runs the server changes what is there"
+
+
 @dataclass
 class Options:
     """How to install."""
@@ -91,6 +95,8 @@ class Options:
     """Also name the packages in the project's file and lock, if there is a project."""
     timeout: float = TIMEOUT_S
     progress: Callable[[Progress], None] = lambda _: None
+    protected: Sequence[Path] = ()
+    """Directories in which nothing is replaced or added."""
 
 
 @dataclass
@@ -213,6 +219,8 @@ def _place(where: PackageDirectories, found: list[_Found], options: Options, rep
             report.packages += each.refused
             for staged in each.staged:
                 action, why = _decide(staged, where.packages / staged.name, records, options.force)
+                if action in ("installed", "updated") and is_below(where.packages / staged.name, options.protected):
+                    action, why = "refused", PROTECTED
                 if staged.name in taken:
                     action, why = "skipped", f"it is also in {taken[staged.name]}, which comes first"
                 if action == "skipped" and len(found) == 1 and not staged.in_collection:

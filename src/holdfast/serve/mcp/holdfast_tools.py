@@ -14,7 +14,9 @@ from holdfast.core.queries import Failure, Value
 from holdfast.core.records import Program
 from holdfast.core.state import State
 from holdfast.core.values import Json
+from holdfast.programs.language import StepLimits
 from holdfast.serve.mcp import catalog, sessions
+from holdfast.serve.mcp.allowed import DeadlineS, MemoryMib
 from holdfast.serve.mcp.journal import journal_page
 from holdfast.serve.mcp.tools import (
     McpCall,
@@ -69,23 +71,26 @@ class RunParams(Params):
     ctx: Annotated[Any, about("More input: an object of the strategy's options; `task` becomes its key `task`.")] = None
     budget: Annotated[BudgetParams | None, about("Limits that the run may not pass.")] = None
     project: Project = None
+    deadline_s: DeadlineS = None
+    memory_mib: MemoryMib = None
 
 
 async def run(call: McpCall, params: RunParams) -> Object | types.InputRequiredResult:
     budget = msgspec.to_builtins(params.budget) if params.budget is not None else None
-    return await sessions.run(call, lambda: _program(params), _ctx(params), budget or None)
+    return await sessions.run(call, lambda: _program(call, params), _ctx(params), budget or None)
 
 
-def _program(params: RunParams) -> Program:
+def _program(call: McpCall, params: RunParams) -> Program:
+    options = call.allowed.options(StepLimits(deadline_s=params.deadline_s, memory_mib=params.memory_mib))
     match params.strategy, params.code:
         case None, None:
             raise McpToolError("give `strategy` (the tool `strategies` lists the names) or `code`")
         case str(), str():
             raise McpToolError("give either `strategy` or `code`, not both")
         case str(name), None:
-            return sessions.program_named(name, params.project)
+            return sessions.program_named(name, params.project, options)
         case _:
-            return sessions.program_of_code(params.code, None, params.project, params.language)
+            return sessions.program_of_code(params.code, None, params.project, params.language, options=options)
 
 
 def _ctx(params: RunParams) -> Json:
@@ -224,11 +229,18 @@ class ForkParams(Params):
         str | None, about("Or fork at an agent's message, such as `n-12`; before it, if it is the user's.")
     ] = None
     turn: Annotated[str | None, about("Or fork before the input of an agent's turn.")] = None
+    deadline_s: DeadlineS = None
+    memory_mib: MemoryMib = None
 
 
 async def fork(call: McpCall, params: ForkParams) -> Object:
     event = await call.holdfast.fork(
-        params.session_id, params.at, before=params.before, node=params.node, turn=params.turn
+        params.session_id,
+        params.at,
+        before=params.before,
+        node=params.node,
+        turn=params.turn,
+        limits=sessions.limits_of(call, params.deadline_s, params.memory_mib),
     )
     return event.to_json()
 

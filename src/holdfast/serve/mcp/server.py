@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import mcp_types as types
@@ -14,9 +13,11 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
 from holdfast.engine.holdfast import Holdfast
+from holdfast.programs.kinds import languages
 from holdfast.programs.paths import find_project
 from holdfast.serve.mcp import completion, prompts, resources
 from holdfast.serve.mcp import holdfast_tools as own
+from holdfast.serve.mcp.allowed import AllowedCode
 from holdfast.serve.mcp.extensions import extensions
 from holdfast.serve.mcp.tools import McpCall, McpTool, ToolCatalog, in_thread
 
@@ -56,15 +57,16 @@ class McpServer:
         *,
         family: Family = "holdfast",
         keys: Sequence[bytes],
-        code_directories: Sequence[Path] = (),
-        trusts_specs: bool = False,
+        allowed: AllowedCode | None = None,
     ) -> None:
-        """`code_directories` are those from which calls may have files of code run, beside the project's own. With
-        `trusts_specs`, calls may have specs run outside of the sandbox, with the rights of this process."""
+        """`allowed` says what calls may have run beside strategies and text, outside of the sandbox, and with what."""
         self.holdfast = holdfast
         project = find_project()
-        self._code_directories = [*([] if project is None else [project]), *code_directories]
-        self._trusts_specs = trusts_specs
+        self._allowed = allowed or AllowedCode()
+        own = [] if project is None else [project]
+        self._code_directories = [*own, *self._allowed.code_directories, *self._allowed.trusted]
+        for language in languages():
+            language.serve_trusted(self._allowed.trusted)
         self.tools = ToolCatalog(tools_of(family))
         self._names = extensions()[family].names if family in extensions() else prompts.OWN
         self.server: Server[Any] = Server(
@@ -108,7 +110,7 @@ class McpServer:
             responses=params.input_responses,
             state=params.request_state,
             code_directories=self._code_directories,
-            trusts_specs=self._trusts_specs,
+            allowed=self._allowed,
         )
         return await tool.call(call, params.arguments or {})
 

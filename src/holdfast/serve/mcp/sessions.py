@@ -27,6 +27,7 @@ from holdfast.core.records import AnsweredRecord, Entry, Program, ProgressedReco
 from holdfast.core.values import Json
 from holdfast.programs.api.python_stubs import PYTHON_STUB_NAME
 from holdfast.programs.kinds import get_language, language_names, language_of_file
+from holdfast.programs.language import ProgramOptions, StepLimits
 from holdfast.programs.lookup import find_program
 from holdfast.programs.names import invalid_name_reason
 from holdfast.serve.mcp.catalog import native_strategies
@@ -43,6 +44,9 @@ _SOON_S = 0.05
 
 PYTHON_STUBS_URI = f"holdfast://types/{PYTHON_STUB_NAME}"
 """Where hosts read what a strategy in sandboxed Python may call."""
+
+AD_HOC = "code"
+"""The name of programs that are a text which a host has sent."""
 
 _TEXT_LANGUAGE = "lua"
 """What a text is taken for, if nothing else is said: what algocline's hosts send."""
@@ -63,6 +67,7 @@ def program_of_code(
     language: str | None = None,
     *,
     directories: Sequence[Path] = (),
+    options: ProgramOptions | None = None,
 ) -> Program:
     """The program in a text, or in a file below one of these directories, of which exactly one is given. Text is Lua,
     if nothing else is said; the language of a file is told by the end of its name."""
@@ -71,24 +76,32 @@ def program_of_code(
     if language is not None and language not in language_names():
         known = " and ".join(f"'{name}'" for name in language_names())
         raise McpToolError(f"`language` is '{language}', and only {known} run here.")
-    root = project_root(project)
+    made: ProgramOptions = {**(options or {}), "project": project_root(project)}
     if code is not None:
-        return get_language(language or _TEXT_LANGUAGE).program(code, name="code", file="code.py", project=root)
+        return get_language(language or _TEXT_LANGUAGE).program(code, name=AD_HOC, file="code.py", **made)
     if file is not None:
         found = language_of_file(file) if language is None else get_language(language)
         path = file_below(file, directories, "code_file")
-        return (found or get_language(_TEXT_LANGUAGE)).read_program(path, project=root)
+        return (found or get_language(_TEXT_LANGUAGE)).read_program(path, **made)
     raise McpToolError("Either `code` or `code_file` must be provided.")
 
 
-def program_named(strategy: str, project: str | None) -> Program:
+def program_named(strategy: str, project: str | None, options: ProgramOptions | None = None) -> Program:
     """The native strategy, Lua package or strategy in sandboxed Python of that name.
 
     By name only: a path or `module:name` would make the server import any Python file, outside every sandbox.
     """
     if strategy not in native_strategies() and (why := invalid_name_reason(strategy)) is not None:
         raise McpToolError(f"`strategy` is not a name: {why}; a list of strategies has the names")
-    return find_program(strategy, project=project_root(project))
+    made: ProgramOptions = {**(options or {}), "project": project_root(project)}
+    return find_program(strategy, **made)
+
+
+def limits_of(call: McpCall, deadline_s: float | None, memory_mib: int | None) -> StepLimits | None:
+    """The limits that a call asks for, if the operator allows them; None if it asks for none."""
+    if deadline_s is memory_mib is None:
+        return None
+    return call.allowed.limits(StepLimits(deadline_s=deadline_s, memory_mib=memory_mib))
 
 
 def project_root(given: str | None) -> Path | None:

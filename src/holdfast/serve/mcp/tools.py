@@ -22,6 +22,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.queries import Usage
 from holdfast.core.values import Json
 from holdfast.engine.holdfast import Holdfast
+from holdfast.serve.mcp.allowed import AllowedCode
 
 Object: TypeAlias = dict[str, Json]
 P = TypeVar("P", bound=msgspec.Struct)
@@ -76,8 +77,8 @@ class McpCall:
     """What that earlier round left to find itself again."""
     code_directories: Sequence[Path] = ()
     """Where the files of code may be that a call names."""
-    trusts_specs: bool = False
-    """Whether specs of packages may run outside of the sandbox."""
+    allowed: AllowedCode = field(default_factory=AllowedCode)
+    """What the operator allows to programs."""
 
     async def progress(self, step: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the host how far the call is; nothing where it did not ask to know."""

@@ -27,7 +27,9 @@ VM.execute(
     end
     function issues(value)
         local heard = {}
-        local text = json.encode(value, function(kind, path) heard[#heard + 1] = kind .. ' ' .. path end)
+        local text = json.encode(value, function(kind, path, keys)
+            heard[#heard + 1] = kind .. ' ' .. path .. (keys and ': ' .. keys or '')
+        end)
         return table.concat(heard, '; '), text
     end
     """,
@@ -90,11 +92,20 @@ def test_tables_become_arrays_or_objects_by_their_border_and_their_mark(expressi
 
 
 def test_an_array_drops_its_other_keys_and_says_so_once() -> None:
-    assert lua_value("issues({1, 2, name = 'x', {3, deep = 1}})") == (b"mixed ", b"[1,2,[3]]")
+    assert lua_value("issues({1, 2, name = 'x', {3, deep = 1}})") == (b'mixed : "name"', b"[1,2,[3]]")
 
 
 def test_the_issue_names_the_place_of_the_mixed_table() -> None:
-    assert lua_value("(issues({ok = {1}, list = {1, {2, x = 1}}}))") == b"mixed .list[2]"
+    assert lua_value("(issues({ok = {1}, list = {1, {2, x = 1}}}))") == b'mixed .list[2]: "x"'
+
+
+def test_the_issue_names_the_keys_that_are_lost_numbers_too() -> None:
+    assert lua_value("(issues({1, 2, [9] = 'x', [0] = 1, [1.5] = 1, a = 1, ['b\\0'] = 1}))") == (
+        b'mixed : 0, 1.5, 9, "a", "b?"'
+    )
+    assert lua_value("(issues({1, a = 1, b = 1, c = 1, d = 1, e = 1, f = 1, g = 1}))") == (
+        b'mixed : "a", "b", "c", "d", "e" and 2 more'
+    )
 
 
 def test_a_list_without_other_keys_raises_no_issue() -> None:
@@ -102,7 +113,7 @@ def test_a_list_without_other_keys_raises_no_issue() -> None:
 
 
 def test_a_marked_empty_array_with_names_is_still_an_array_and_an_issue() -> None:
-    assert lua_value("issues(json.array({name = 1}))") == (b"mixed ", b"[]")
+    assert lua_value("issues(json.array({name = 1}))") == (b'mixed : "name"', b"[]")
 
 
 @each_row(

@@ -13,7 +13,7 @@ from holdfast.core.errors import InvalidValueError
 from holdfast.core.events import CompletedEvent, PausedEvent
 from holdfast.core.queries import ToolQuery
 from holdfast.engine.sync import SyncHoldfast, open_sync
-from tests.alc.lua.sessions import Run, echo, run
+from tests.alc.lua.sessions import Run, echo, logs, run
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +62,15 @@ def test_a_program_writes_null_with_alc_null(hf: SyncHoldfast) -> None:
     ended = hf.feed(event.session_id, {query.id: None})
     assert isinstance(ended, CompletedEvent)
     assert ended.result == {"answer": None}
+
+
+def test_what_a_result_loses_as_json_is_told_with_its_place(hf: SyncHoldfast) -> None:
+    ran = run(hf, "return { plan = { steps = { 'a', 'b', [7] = 'c', owner = 'me' } } }")
+    assert ran.result == {"plan": {"steps": ["a", "b"]}}
+    (line,) = logs(hf, ran.id)
+    assert line.message == (
+        'result.plan.steps is a list with other keys, which JSON has no place for: 7, "owner" dropped'
+    )
 
 
 KINDS = 'return { type(ctx.none), ctx.none == alc.null, type(alc.json_decode("[null]")[1]) }'

@@ -73,11 +73,12 @@ function host.log(level, message, source)
 end
 
 local function warn_of(what)
-	return function(issue, path)
+	return function(issue, path, keys)
 		if issue == "utf8" then
 			host.log("warn", format("%s%s was not valid UTF-8 and was repaired", what, path or ""), "holdfast")
 		elseif issue == "mixed" then
-			host.log("warn", format("%s%s has both numbered and named fields: the named ones are dropped", what, path or ""), "holdfast")
+			local text = "%s%s is a list with other keys, which JSON has no place for: %s dropped"
+			host.log("warn", format(text, what, path or "", keys), "holdfast")
 		end
 	end
 end

@@ -20,6 +20,8 @@ local get_metatable, set_metatable = debug.getmetatable, debug.setmetatable
 -- Levels of arrays and objects inside each other, the same both ways so that what was written can be read back.
 local MAX_DEPTH = 128
 
+local MOST_KEYS_SHOWN = 5
+
 local ARRAY_MARK = {}
 
 -- How many items an array had whose nulls were read as nil, so that it is written as it was read.
@@ -145,10 +147,10 @@ local function place(state, depth)
 end
 
 -- Each kind of issue is reported once per call: a value with a thousand of them is still one thing to tell the author.
-local function report(state, kind, depth)
+local function report(state, kind, depth, detail)
 	if state.on_issue and not state[kind] then
 		state[kind] = true
-		state.on_issue(kind, path_text(state, depth))
+		state.on_issue(kind, path_text(state, depth), detail)
 	end
 end
 
@@ -216,11 +218,30 @@ local function refuse_key(t, state, depth)
 	end
 end
 
+local function is_other_key(key, length) return math_type(key) ~= "integer" or key < 1 or key > length end
+
 local function has_other_keys(t, length)
 	for key in next, t do
-		if math_type(key) ~= "integer" or key < 1 or key > length then return true end
+		if is_other_key(key, length) then return true end
 	end
 	return false
+end
+
+-- The keys that a table has beside those of its list, for a message.
+local function other_keys(t, length)
+	local shown, others = {}, 0
+	for key in sorted_pairs(t) do
+		if is_other_key(key, length) then
+			others = others + 1
+			if others <= MOST_KEYS_SHOWN then
+				local kind = type(key)
+				shown[others] = kind == "string" and format("%q", gsub(repair(sub(key, 1, 80)), "%c", "?"))
+					or (kind == "number" or kind == "boolean") and tostring(key) or "<" .. kind .. ">"
+			end
+		end
+	end
+	local rest = others > MOST_KEYS_SHOWN and format(" and %d more", others - MOST_KEYS_SHOWN) or ""
+	return concat(shown, ", ") .. rest
 end
 
 local write
@@ -235,7 +256,7 @@ local function write_table(out, n, t, depth, state)
 	local path, inner, length = state.path, depth + 1, list_length(t)
 	if length > 0 or rawequal(get_metatable(t), ARRAY_MARK) then
 		if state.on_issue and not state.mixed and has_other_keys(t, length) then
-			report(state, "mixed", depth)
+			report(state, "mixed", depth, other_keys(t, length))
 		end
 		local separator = "["
 		for i = 1, length do
@@ -289,7 +310,7 @@ function write(out, n, value, depth, state)
 	return n + 1
 end
 
--- encode(value, on_issue?) -> text. on_issue(kind, path) hears of what is lost, at most once per kind:
+-- encode(value, on_issue?) -> text. on_issue(kind, path, keys?) hears of what is lost, at most once per kind:
 -- "mixed" (an array with other keys, which are dropped) and "utf8" (bytes that were repaired with U+FFFD).
 local function encode(value, on_issue)
 	local out = {}

@@ -44,7 +44,7 @@ local function decode(text)
 end
 
 return {
-	json = { decode = decode, encode = function(value) return (host.encode(value)) end },
+	json = { decode = decode, encode = function(value) return (host.encode(value, host.warn_of("std.json.encode: value"))) end },
 	fs = host.trusted and { read = read, is_file = is_file }
 		or { read = refuse("read"), is_file = refuse("is_file") },
 	time = { now = function() return (host.now()) end },
